@@ -1,0 +1,85 @@
+"""The console script `timebeam`: finds the command, and turns errors into one line and an exit code.
+
+Exit codes: 0 done, 1 failed or damage found, 2 wrong usage, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+COMMANDS = {
+    "emulator": ("pipelines.local.emulator", "a local Bigtable in the foreground"),
+    "tables": ("pipelines.tables", "create the tables of a layout"),
+    "ingest": ("pipelines.ingest", "points from files into Bigtable"),
+    "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
+    "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if arguments else 2
+    command = arguments.pop(0)
+    if command not in COMMANDS:
+        print(f"timebeam: no command {command!r}\n\n{_help()}", file=sys.stderr)
+        return 2
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        return _run(command, arguments)
+    except KeyboardInterrupt:
+        print(f"timebeam {command}: stopped; run it again to complete the work", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone: `timebeam query … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    """Runs the command's `main`; errors that a user can mend become one line."""
+    module = importlib.import_module(COMMANDS[command][0])
+    expected, usage = _errors()
+    try:
+        code = module.main(arguments)
+        sys.stdout.flush()
+    except usage as error:
+        print(f"timebeam {command}: {error}\n(see `timebeam {command} --help`)", file=sys.stderr)
+        return 2
+    except expected as error:
+        print(f"timebeam {command}: {error}", file=sys.stderr)
+        return 1
+    assert isinstance(code, int)
+    return code
+
+
+def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
+    """(errors that are failures, the error of wrong usage)."""
+    from google.api_core.exceptions import GoogleAPICallError
+
+    from pipelines.local.emulator import EmulatorError
+    from pipelines.parameters import UsageError
+    from transforms.bigtable.target import BigtableError
+
+    return (BigtableError, EmulatorError, FileNotFoundError, GoogleAPICallError), UsageError
+
+
+def _help() -> str:
+    lines = [f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()]
+    return (
+        "usage: timebeam COMMAND [options]\n\n"
+        "Metric time series from files into Bigtable, in the layouts of real systems, and back.\n\n"
+        "commands:\n" + "\n".join(lines) + "\n\n`timebeam COMMAND --help` explains a command, with examples."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""One typed declaration of each parameter of each job: the source of its command-line options."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from schema.layouts import LAYOUTS, Layout
+from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from transforms.bigtable.target import EMULATOR_VARIABLE, Target
+
+
+class UsageError(ValueError):
+    """The command line cannot be carried out; exit code 2."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """One option of a job.
+
+    Attributes:
+      name: with underscores, as Beam's options; `--name` on the command line.
+      help: what it does, its unit and, where it needs one, an example.
+      kind: makes the value from its text.
+      default: None means none: see `required`.
+      many: takes several values.
+    """
+
+    name: str
+    help: str
+    group: str
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    many: bool = False
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`, as templates pass them."""
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
+
+
+def names(members: type[enum.Enum]) -> tuple[str, ...]:
+    """The values of an enum, as choices."""
+    return tuple(str(member.value) for member in members)
+
+
+LAYOUT = (
+    Parameter("layout", "how points are stored", "Layout", choices=tuple(LAYOUTS), required=True),
+    Parameter("table_prefix", "put before the names of all tables", "Layout", default=""),
+    Parameter("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", "Layout", int, 0),
+    Parameter("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", "Layout", int, 20),
+    Parameter("uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", "Layout", int, 3),
+    Parameter("uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", "Layout", int, 3),
+    Parameter("uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", "Layout", int, 3),
+    Parameter("max_tags", "tags that a series may have (tsd.storage.max_tags)", "Layout", int, 8),
+    Parameter(
+        "decimals",
+        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
+        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
+        "Layout",
+        default="exact",
+        choices=names(Decimals),
+    ),
+)
+
+BIGTABLE = (
+    Parameter("project", "Google Cloud project; `local` with an emulator", "Bigtable"),
+    Parameter("instance", "Bigtable instance; `local` with an emulator", "Bigtable"),
+    Parameter("app_profile", "app profile of the instance, with single-cluster routing", "Bigtable"),
+)
+
+
+def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
+    """Declares parameters as options, in their groups."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for parameter in parameters:
+        if parameter.group not in groups:
+            groups[parameter.group] = parser.add_argument_group(parameter.group)
+        options: dict[str, Any] = {"help": parameter.help.replace("%", "%%"), "default": parameter.default}
+        if parameter.required:
+            options["required"] = True
+        elif parameter.default not in (None, "", False):
+            options["help"] += f" (default: {parameter.default})"
+        if parameter.kind is boolean:
+            options |= {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
+        else:
+            options |= {"type": parameter.kind, "metavar": parameter.name.upper()}
+            if parameter.choices:
+                options |= {"choices": parameter.choices, "metavar": "|".join(parameter.choices)}
+            if parameter.many:
+                options["nargs"] = "+"
+        groups[parameter.group].add_argument(f"--{parameter.name}", **options)
+
+
+def layout_of(options: argparse.Namespace) -> Layout:
+    """The layout that the options describe.
+
+    Raises:
+      UsageError: a value is out of its range.
+    """
+    try:
+        return LAYOUTS[options.layout](
+            OpenTsdbOptions(
+                table_prefix=options.table_prefix,
+                salt_width=options.salt_width,
+                salt_buckets=options.salt_buckets,
+                uid_width_metric=options.uid_width_metric,
+                uid_width_tagk=options.uid_width_tagk,
+                uid_width_tagv=options.uid_width_tagv,
+                max_tags=options.max_tags,
+                decimals=Decimals(options.decimals),
+            )
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """The Bigtable instance that the options name.
+
+    Raises:
+      UsageError: none is named, and no emulator is configured.
+    """
+    local = "local" if os.environ.get(EMULATOR_VARIABLE) else None
+    project, instance = options.project or local, options.instance or local
+    if not project or not instance:
+        raise UsageError(
+            "give --project and --instance, or start a local Bigtable (`timebeam emulator`) and set "
+            f"{EMULATOR_VARIABLE} as it prints"
+        )
+    return Target(project, instance, options.app_profile)
+
+
+def parser_of(
+    command: str, description: str, examples: str, parameters: Iterable[Parameter]
+) -> argparse.ArgumentParser:
+    """The parser of one command, with examples at the end of its help."""
+    parser = argparse.ArgumentParser(
+        prog=f"timebeam {command}",
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_parameters(parser, parameters)
+    return parser

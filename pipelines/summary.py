@@ -1,0 +1,92 @@
+"""The figures at the end of an ingest, from the pipeline's own counters."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+
+from apache_beam.metrics import MetricsFilter
+from apache_beam.runners.runner import PipelineResult
+
+from transforms.metrics import NAMESPACE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Summary:
+    """What an ingest did; sizes in bytes, time in seconds from the start of the command's work."""
+
+    points_read: int
+    points_duplicate: int
+    points_stored: int
+    refused: dict[str, int]
+    uids_assigned: int
+    rows: int
+    cells: int
+    bytes_written: int
+    seconds: float
+    dry_run: bool
+    dead_letters: list[str]
+
+    @classmethod
+    def of(cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str) -> Summary:
+        """Reads the counters of a finished pipeline.
+
+        Args:
+          dead_letters: prefix of the files of dead letters.
+        """
+        counters: dict[str, int] = {}
+        for metric in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+            name = metric.key.metric.name
+            counters[name] = counters.get(name, 0) + metric.result
+        refused = {
+            name.removeprefix("refused/"): count
+            for name, count in sorted(counters.items())
+            if name.startswith("refused/") and count
+        }
+        return cls(
+            counters.get("points_read", 0),
+            counters.get("points_duplicate", 0),
+            counters.get("points_packed", 0),
+            refused,
+            counters.get("uids_assigned", 0),
+            counters.get("rows_written", 0),
+            counters.get("cells_written", 0),
+            counters.get("bytes_written", 0),
+            seconds,
+            dry_run,
+            sorted(glob.glob(glob.escape(dead_letters) + "-*.jsonl")),
+        )
+
+    @property
+    def bytes_per_point(self) -> float:
+        """Bytes of keys, qualifiers and values for each stored point."""
+        return self.bytes_written / self.points_stored if self.points_stored else 0.0
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            dataclasses.asdict(self)
+            | {
+                "bytes_per_point": round(self.bytes_per_point, 3),
+                "points_per_second": round(self.points_stored / self.seconds),
+            }
+        )
+
+    def to_text(self) -> str:
+        """A table for people."""
+        lines = [
+            ("points read", f"{self.points_read:,}"),
+            ("points stored" if not self.dry_run else "points to store", f"{self.points_stored:,}"),
+            ("duplicates", f"{self.points_duplicate:,}"),
+            ("refused", f"{sum(self.refused.values()):,}"),
+            *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
+            ("UIDs assigned", f"{self.uids_assigned:,}"),
+            ("rows, cells", f"{self.rows:,}, {self.cells:,}"),
+            ("bytes per point", f"{self.bytes_per_point:.2f}"),
+            ("seconds", f"{self.seconds:.1f}"),
+            ("points per second", f"{self.points_stored / self.seconds:,.0f}"),
+            *(("dead letters", path) for path in self.dead_letters),
+        ]
+        text = "\n".join(f"{name:18} {value}" for name, value in lines)
+        return ("nothing was written (dry run)\n" if self.dry_run else "") + text

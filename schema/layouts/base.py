@@ -1,0 +1,208 @@
+"""The contract of a stored layout: what turns points into the rows of Bigtable tables, and back.
+
+A layout knows nothing of Beam or of the network. To add one: a module or package here with a
+`Layout`, its line in `schema.layouts.LAYOUTS`, its golden vectors and its test module.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from schema.points import PointBatch, RefusedError, Rejected, Series
+
+
+class Packing(str, enum.Enum):
+    """How the points of one row are laid into cells."""
+
+    POINTS = "points"
+    COMPACTED = "compacted"
+    APPEND = "append"
+
+
+class Cell(NamedTuple):
+    """One cell of a row; the timestamp in ms, the family as Bigtable names it."""
+
+    family: str
+    qualifier: bytes
+    timestamp_ms: int
+    value: bytes
+
+
+class Row(NamedTuple):
+    """Cells of one row: to be written as one mutation, or as they were read (newest version only)."""
+
+    table: str
+    key: bytes
+    cells: Sequence[Cell]
+
+
+class SeriesKey(NamedTuple):
+    """What the row keys of one series have in common: the bytes before and behind the time."""
+
+    head: bytes
+    tail: bytes
+
+
+class Name(NamedTuple):
+    """A name that a layout stores as a UID, and its kind (`metrics`, `tagk`, `tagv`)."""
+
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table that a layout needs.
+
+    Attributes:
+      name: with prefix.
+      families: versions that garbage collection keeps of each cell, by family.
+      holds_points: whether pipelines write points into it.
+    """
+
+    name: str
+    families: Mapping[str, int]
+    holds_points: bool
+
+
+class Piece(NamedTuple):
+    """The points of one batch in one row, packed: opaque to everything but the layout."""
+
+    table: str
+    key: bytes
+    packed: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """What a batch became.
+
+    Attributes:
+      pieces: one for each row (and arrival time) that the batch touches.
+      rejected: the points that the layout cannot hold.
+      duplicates: points left out because a later one of the batch has the same instant.
+    """
+
+    pieces: Sequence[Piece]
+    rejected: Sequence[Rejected]
+    duplicates: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scan:
+    """The rows that can hold the answer to a query.
+
+    Attributes:
+      table: the table to read.
+      ranges: half-open ranges [start, end) of row keys, ascending.
+      key_pattern: RE2 over the raw bytes of the row key that every wanted row matches; or None.
+    """
+
+    table: str
+    ranges: Sequence[tuple[bytes, bytes]]
+    key_pattern: bytes | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """A row read back.
+
+    Attributes:
+      batch: its points, one per instant, ascending in time; arrivals are the cell timestamps.
+      damage: what of the row could not be read, in words; empty if all could.
+      skipped: cells that hold no points (annotations, histograms).
+    """
+
+    batch: PointBatch
+    damage: Sequence[str]
+    skipped: int
+
+
+class Severity(str, enum.Enum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    DAMAGE = "damage"
+
+
+class Finding(NamedTuple):
+    """Something about a row that an operator should know."""
+
+    severity: Severity
+    table: str
+    key: bytes
+    text: str
+
+
+class Layout(abc.ABC):
+    """One stored layout, with its options. Instances are immutable and can be pickled."""
+
+    name: str
+    packings: Sequence[Packing]
+
+    @abc.abstractmethod
+    def tables(self) -> Sequence[TableSpec]:
+        """The tables it needs, data tables first."""
+
+    @abc.abstractmethod
+    def refuse(self, series: Series) -> RefusedError | None:
+        """Why the layout cannot hold a series, or None if it can."""
+
+    @abc.abstractmethod
+    def names(self, series: Series) -> Sequence[Name]:
+        """The names of a series that are stored as UIDs; none in a layout without UIDs."""
+
+    @abc.abstractmethod
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """What the row keys of a series are made from; worth remembering, for it costs.
+
+        Args:
+          series: one that `refuse` does not refuse.
+          uids: the UID of each of its names.
+        """
+
+    @abc.abstractmethod
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        """The rows of a batch.
+
+        Args:
+          keys: the key of each of the batch's series; None where none of its points is in the batch.
+        """
+
+    @abc.abstractmethod
+    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+        """One row mutation out of the pieces of one row, in any order: the same in every order."""
+
+    @abc.abstractmethod
+    def scan(self, metric: bytes, tags: Mapping[bytes, bytes | None], start_ms: int, end_ms: int) -> Scan:
+        """The rows of a metric in a time range.
+
+        Args:
+          metric: the UID of the metric.
+          tags: UIDs of tag keys that a series must have, with the UID of the value or None for any.
+          start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+        """
+
+    @abc.abstractmethod
+    def row_names(self, key: bytes) -> Sequence[tuple[str, bytes]]:
+        """The (kind, UID) pairs that a data row's key holds: the metric, then tag keys and values.
+
+        Raises:
+          ValueError: the key is not one of this layout.
+        """
+
+    @abc.abstractmethod
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """Everything in the tables that is not as it should be.
+
+        Args:
+          read: gives all rows of a table, newest versions only.
+        """
+
+    @abc.abstractmethod
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """The points of a data row; never raises for damaged cells."""

@@ -1,0 +1,95 @@
+"""Is what stands in the tables sound: rows that decode, UIDs that map one to one (section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from schema.layouts.base import Finding, Row, Severity
+from schema.layouts.opentsdb import uid_table
+from schema.layouts.opentsdb.keys import parse_key
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.layouts.opentsdb.rows import read_row
+
+_NEARLY_EXHAUSTED = 0.8
+
+
+class UidMaps:
+    """Both directions of the UID table, as they are stored."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.uids: dict[tuple[str, bytes], bytes] = {}
+        """(kind, name) to UID."""
+        self.names: dict[tuple[str, bytes], bytes] = {}
+        """(kind, UID) to name."""
+        self.counters: dict[str, bytes] = {}
+        for row in rows:
+            for cell in row.cells:
+                kind = cell.qualifier.decode("iso-8859-1")
+                if kind not in uid_table.KINDS:
+                    continue  # meta data of UIDs
+                if cell.family == uid_table.NAME_FAMILY:
+                    self.names[kind, row.key] = cell.value
+                elif row.key == uid_table.COUNTER_ROW:
+                    self.counters[kind] = cell.value
+                else:
+                    self.uids[kind, row.key] = cell.value
+
+    def findings(self, table: str, options: OpenTsdbOptions) -> Iterator[Finding]:
+        """Everything that keeps the mapping from being a bijection, and how full it is."""
+        for (kind, name), uid in self.uids.items():
+            if len(uid) != options.uid_width(kind):
+                yield _damage(table, name, f"{kind}: UID {uid.hex()} is not {options.uid_width(kind)} bytes")
+            elif (kind, uid) not in self.names:
+                yield _damage(table, name, f"{kind}: UID {uid.hex()} has no reverse mapping")
+            elif self.names[kind, uid] != name:
+                other = self.names[kind, uid].decode("iso-8859-1")
+                yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {other!r}")
+        for (kind, uid), name in self.names.items():
+            if (kind, name) not in self.uids:
+                text = f"{kind}: UID {uid.hex()} of {name.decode('iso-8859-1')!r} lacks its forward mapping"
+                yield Finding(Severity.NOTE, table, uid, text + " (left by an interrupted assignment)")
+            elif self.uids[kind, name] != uid:
+                text = f"{kind}: UID {uid.hex()} is an unused second one of {name.decode('iso-8859-1')!r}"
+                yield Finding(Severity.NOTE, table, uid, text + " (left by a lost race)")
+        for kind, value in sorted(self.counters.items()):
+            yield from self._usage(table, kind, value, options)
+
+    def _usage(self, table: str, kind: str, value: bytes, options: OpenTsdbOptions) -> Iterator[Finding]:
+        """How many UIDs of a kind are used."""
+        if len(value) != 8:
+            yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: counter of {len(value)} bytes instead of 8")
+            return
+        used = int.from_bytes(value, "big", signed=True)
+        last = uid_table.last_id(options.uid_width(kind))
+        if used >= last:
+            yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: all {last} UIDs are assigned")
+        elif used > _NEARLY_EXHAUSTED * last:
+            text = f"{kind}: {used} of {last} UIDs are assigned"
+            yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
+
+
+def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
+    """Rows of the data table that do not decode, or whose UIDs have no names."""
+    annotations = bytes(options.salt_width + options.uid_width_metric)
+    for row in rows:
+        if row.key.startswith(annotations):
+            continue  # global annotations
+        try:
+            parts = parse_key(options, row.key)
+        except ValueError as error:
+            yield _damage(row.table, row.key, str(error))
+            continue
+        if parts.base_s % 3600:
+            yield _damage(row.table, row.key, f"base time {parts.base_s} is not a whole hour")
+        pairs = [("metrics", parts.metric)]
+        for key, value in parts.tags:
+            pairs += (("tagk", key), ("tagv", value))
+        for kind, uid in pairs:
+            if (kind, uid) not in maps.names:
+                yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+        for text in read_row(row.cells).damage:
+            yield _damage(row.table, row.key, text)
+
+
+def _damage(table: str, key: bytes, text: str) -> Finding:
+    return Finding(Severity.DAMAGE, table, key, text)

@@ -1,0 +1,292 @@
+"""Elements: the points of one or more columns as (qualifier, value) numbers, in numpy columns.
+
+Sections 1.5, 1.6, 2.1 and 3 of the format notes; core/Internal, core/CompactionQueue and
+core/AppendDataPoints of OpenTSDB 2.4.1.
+
+| qualifier | bits |
+|---|---|
+| 2 bytes | 12 bits of seconds since the base time, 4 bits of flags |
+| 4 bytes | 1111, 22 bits of milliseconds since the base time, 00, 4 bits of flags |
+
+Flags: bit 3 is set for floating point, bits 0 to 2 are the length of the value minus one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from schema.points import Bools, Bytes, Int64s, Kind
+
+Codes = npt.NDArray[np.uint32]
+Raws = npt.NDArray[np.uint64]
+
+MS_FLAG = 0xF0000000
+FLOAT_FLAG = 0x8
+_LENGTH_MASK = 0x7
+_MASKS = np.array([(1 << (8 * width)) - 1 for width in range(9)], np.uint64)  # by width in bytes
+_INTEGER_WIDTHS = (1, 2, 4, 8)
+
+
+class CorruptError(ValueError):
+    """The bytes of a column cannot be what the format says."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Elements:
+    """n elements.
+
+    Attributes:
+      codes: uint32[n], the qualifier; one of two bytes is below MS_FLAG.
+      raws: uint64[n], the value's bytes as a big-endian number.
+    """
+
+    codes: Codes
+    raws: Raws
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def in_ms(self) -> Bools:
+        """bool[n]: which have a qualifier of four bytes."""
+        return self.codes >= MS_FLAG
+
+    @property
+    def offsets_ms(self) -> Int64s:
+        """int64[n]: milliseconds since the base time of the row."""
+        wide = self.codes.astype(np.int64)
+        return np.where(self.in_ms, (wide & 0x0FFFFFC0) >> 6, (wide >> 4) * 1000)
+
+    @property
+    def widths(self) -> Int64s:
+        """int64[n]: bytes of each value."""
+        return (self.codes & _LENGTH_MASK).astype(np.int64) + 1
+
+    def take(self, indices: Int64s | slice) -> Elements:
+        """A selection."""
+        return Elements(self.codes[indices], self.raws[indices])
+
+    def values(self) -> tuple[Int64s, Bytes, Bools]:
+        """(bits int64[n], kinds uint8[n], good bool[n]); good is False for a length no value has."""
+        widths = self.widths
+        is_float = (self.codes & FLOAT_FLAG) != 0
+        shift = (64 - 8 * widths).astype(np.int64)
+        bits = (self.raws.view(np.int64) << shift) >> shift
+        short = is_float & (widths == 4)
+        if short.any():
+            floats = self.raws[short].astype(np.uint32).view(np.float32).astype(np.float64)
+            bits[short] = floats.view(np.int64)
+        kinds = np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+        good = np.where(is_float, (widths == 4) | (widths == 8), np.isin(widths, _INTEGER_WIDTHS))
+        return bits, kinds, good
+
+
+NONE = Elements(np.empty(0, np.uint32), np.empty(0, np.uint64))
+
+
+def concatenate(parts: Sequence[Elements]) -> Elements:
+    """All elements of the parts, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    return Elements(
+        np.concatenate([part.codes for part in parts]), np.concatenate([part.raws for part in parts])
+    )
+
+
+def qualifier_codes(offsets_ms: Int64s, in_ms: Bools, flags: npt.NDArray[np.uint32]) -> Codes:
+    """uint32[n]: the qualifiers of points at these offsets from the base time."""
+    seconds = (offsets_ms // 1000) << 4
+    if in_ms.any():
+        seconds = np.where(in_ms, (offsets_ms << 6) | MS_FLAG, seconds)
+    return seconds.astype(np.uint32) | flags
+
+
+def integer_elements(bits: Int64s) -> tuple[npt.NDArray[np.uint32], Raws]:
+    """(flags, raws) of integers, each on the fewest of 1, 2, 4, 8 bytes (core/Internal.vleEncodeLong)."""
+    sign_free = bits ^ (bits >> 63)
+    step = (sign_free > 0x7F).astype(np.uint32)
+    step += sign_free > 0x7FFF
+    step += sign_free > 0x7FFFFFFF
+    flags = (np.uint32(1) << step) - np.uint32(1)
+    return flags, bits.view(np.uint64) & _MASKS[flags + 1]
+
+
+def float_elements(bits: Int64s, *, exact: bool, short: bool) -> tuple[npt.NDArray[np.uint32], Raws]:
+    """(flags, raws) of doubles given by their bits.
+
+    Args:
+      exact: use 4 bytes where they hold the same number.
+      short: use 4 bytes where float32 is finite, whatever precision is lost.
+    """
+    raws = bits.view(np.uint64).copy()
+    flags = np.full(len(bits), FLOAT_FLAG | 7, np.uint32)
+    if exact or short:
+        doubles = bits.view(np.float64)
+        with np.errstate(over="ignore"):
+            narrow = doubles.astype(np.float32)
+        fits = np.isfinite(narrow) if short else narrow.astype(np.float64) == doubles
+        flags[fits] = FLOAT_FLAG | 3
+        raws[fits] = narrow.view(np.uint32)[fits]
+    return flags, raws
+
+
+def qualifier_bytes(codes: Codes) -> tuple[bytes, Int64s]:
+    """All qualifiers one behind the other, and int64[n + 1] where each starts."""
+    in_ms = codes >= MS_FLAG
+    n = len(codes)
+    if not in_ms.any():
+        return codes.astype(">u2").tobytes(), np.arange(0, 2 * n + 1, 2)
+    if in_ms.all():
+        return codes.astype(">u4").tobytes(), np.arange(0, 4 * n + 1, 4)
+    starts = _starts(np.where(in_ms, 4, 2))
+    out = np.empty(int(starts[-1]), np.uint8)
+    _scatter(out, starts[:-1][~in_ms], codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
+    _scatter(out, starts[:-1][in_ms], codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
+    return out.tobytes(), starts
+
+
+def value_bytes(elements: Elements) -> tuple[bytes, Int64s]:
+    """All values one behind the other, and int64[n + 1] where each starts."""
+    widths = elements.widths
+    starts = _starts(widths)
+    if len(widths) and (widths == widths[0]).all():
+        return _big_endian(elements)[:, 8 - int(widths[0]) :].tobytes(), starts
+    out = np.empty(int(starts[-1]), np.uint8)
+    _scatter_values(out, starts[:-1], elements)
+    return out.tobytes(), starts
+
+
+def append_bytes(elements: Elements) -> bytes:
+    """The value of an append column: qualifier and value of each element in turn (section 3)."""
+    in_ms = elements.in_ms
+    starts = _starts(elements.widths + np.where(in_ms, 4, 2))
+    out = np.empty(int(starts[-1]), np.uint8)
+    at = starts[:-1]
+    _scatter(out, at[~in_ms], elements.codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
+    _scatter(out, at[in_ms], elements.codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
+    _scatter_values(out, at + np.where(in_ms, 4, 2), elements)
+    return out.tobytes()
+
+
+def split_columns(qualifiers: bytes, values: bytes) -> Elements:
+    """The elements of a plain or compacted column, whose value may end in one byte more (section 2.1).
+
+    Raises:
+      CorruptError: the lengths do not agree.
+    """
+    codes = split_qualifiers(qualifiers)
+    widths = (codes & _LENGTH_MASK).astype(np.int64) + 1
+    starts = _starts(widths)
+    if len(values) - int(starts[-1]) not in (0, 1):
+        raise CorruptError(
+            f"Corrupted value: {len(values)} bytes where the qualifiers say {int(starts[-1])} or one more"
+        )
+    return Elements(codes, _gather_values(values, starts[1:], widths))
+
+
+def split_qualifiers(qualifiers: bytes) -> Codes:
+    """uint32[n]: qualifiers of two and four bytes, one behind the other, told apart.
+
+    A word of two bytes with its first nibble F starts a qualifier of four unless it is the second
+    half of one. A run of such words starts with a start (what is before it has ended), so that they
+    alternate: every even one of a run is a start.
+
+    Raises:
+      CorruptError: odd length, or a last qualifier cut in half.
+    """
+    if len(qualifiers) % 2 or not qualifiers:
+        raise CorruptError(f"qualifier of {len(qualifiers)} bytes")
+    halves = np.frombuffer(qualifiers, ">u2").astype(np.uint32)
+    marked = halves >= 0xF000
+    if not marked.any():
+        return halves
+    position = np.arange(len(halves))
+    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))
+    starts_ms = marked & ((position - run_start) % 2 == 0)
+    if starts_ms[-1]:
+        raise CorruptError("the last qualifier is cut in half")
+    second_half = np.zeros(len(halves), np.bool_)
+    second_half[1:] = starts_ms[:-1]
+    codes = halves.copy()
+    first = np.flatnonzero(starts_ms)
+    codes[first] = (halves[first] << 16) | halves[first + 1]
+    return codes[~second_half]
+
+
+def split_append(value: bytes) -> Elements:
+    """The elements of an append column in the order they were appended (section 3).
+
+    Raises:
+      CorruptError: truncated or surplus bytes.
+    """
+    uniform = _split_uniform(value)
+    if uniform is not None:
+        return uniform
+    codes, raws = [], []
+    at, size = 0, len(value)
+    while at < size:
+        wide = 4 if value[at] >= 0xF0 else 2
+        code = int.from_bytes(value[at : at + wide], "big")
+        end = at + wide + (code & _LENGTH_MASK) + 1
+        if end > size:
+            raise CorruptError(f"Corrupted value: append column of {size} bytes ends inside an element")
+        codes.append(code)
+        raws.append(int.from_bytes(value[at + wide : end], "big"))
+        at = end
+    return Elements(np.array(codes, np.uint32), np.array(raws, np.uint64))
+
+
+def _split_uniform(value: bytes) -> Elements | None:
+    """The elements of an append column if all have the same form and width, else None."""
+    if len(value) < 5:  # too short for an element of milliseconds: not worth telling apart
+        return None
+    wide = 4 if value[0] >= 0xF0 else 2
+    width = (value[wide - 1] & _LENGTH_MASK) + 1
+    if len(value) % (wide + width):
+        return None
+    table = np.frombuffer(value, np.uint8).reshape(-1, wide + width)
+    same = (table[:, wide - 1] & _LENGTH_MASK) == width - 1
+    if not (same & ((table[:, 0] >= 0xF0) == (wide == 4))).all():
+        return None
+    codes = np.ascontiguousarray(table[:, :wide]).view(f">u{wide}").reshape(-1).astype(np.uint32)
+    raws = np.zeros((len(table), 8), np.uint8)
+    raws[:, 8 - width :] = table[:, wide:]
+    return Elements(codes, raws.view(">u8").reshape(-1).astype(np.uint64))
+
+
+def _starts(widths: Int64s) -> Int64s:
+    """int64[n + 1]: where things of these widths start, one behind the other, and their end."""
+    starts = np.zeros(len(widths) + 1, np.int64)
+    np.cumsum(widths, out=starts[1:])
+    return starts
+
+
+def _scatter(out: Bytes, at: Int64s, rows: Bytes) -> None:
+    """Writes rows of equal width to the positions `at`."""
+    for column in range(rows.shape[1]):
+        out[at + column] = rows[:, column]
+
+
+def _scatter_values(out: Bytes, at: Int64s, elements: Elements) -> None:
+    """Writes each value on its own width to the positions `at`."""
+    widths = elements.widths
+    big_endian = _big_endian(elements)
+    for width in np.flatnonzero(np.bincount(widths, minlength=9)).tolist():
+        which = np.flatnonzero(widths == width)
+        _scatter(out, at[which], big_endian[which, 8 - width :])
+
+
+def _big_endian(elements: Elements) -> Bytes:
+    """uint8[n, 8]: the values on eight bytes each, the value's own bytes last."""
+    return elements.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
+
+
+def _gather_values(values: bytes, ends: Int64s, widths: Int64s) -> Raws:
+    """uint64[n]: the numbers whose bytes end before `ends`."""
+    room = bytes(8) + values
+    every = np.ndarray((len(room) - 7,), ">u8", room, 0, (1,))
+    return every[ends].astype(np.uint64) & _MASKS[widths]

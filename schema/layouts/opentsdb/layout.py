@@ -1,0 +1,117 @@
+"""Layout `opentsdb`: the data and UID tables of OpenTSDB 2.4, byte for byte.
+
+Specification: sections 1, 2, 3 and 5 of the format notes (docs/opentsdb.md in short).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from schema.layouts.base import (
+    Decoded,
+    Encoded,
+    Finding,
+    Layout,
+    Name,
+    Packing,
+    Row,
+    Scan,
+    SeriesKey,
+    TableSpec,
+)
+from schema.layouts.opentsdb import audit, names, pieces, rows, uid_table
+from schema.layouts.opentsdb import keys as row_keys
+from schema.layouts.opentsdb.encode import encode
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import PointBatch, RefusedError, Series
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenTsdb(Layout):
+    """The layout with its options; see `OpenTsdbOptions`."""
+
+    options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
+
+    name = "opentsdb"
+    packings = (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
+
+    @property
+    def data_table(self) -> str:
+        """Name of the data table."""
+        return self.options.table_prefix + "tsdb"
+
+    @property
+    def uid_table(self) -> str:
+        """Name of the UID table."""
+        return self.options.table_prefix + "tsdb-uid"
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `Layout.tables`."""
+        return (
+            TableSpec(self.data_table, {pieces.FAMILY: 1}, holds_points=True),
+            TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
+        )
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        """See `Layout.refuse`."""
+        return names.refuse_series(series, self.options.max_tags)
+
+    def names(self, series: Series) -> Sequence[Name]:
+        """See `Layout.names`."""
+        found = [Name("metrics", series.metric)]
+        for key, value in series.tags:
+            found += (Name("tagk", key), Name("tagv", value))
+        return found
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """See `Layout.series_key`."""
+        tags = [(uids[Name("tagk", key)], uids[Name("tagv", value)]) for key, value in series.tags]
+        return row_keys.series_key(self.options, uids[Name("metrics", series.metric)], tags)
+
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        """See `Layout.encode`."""
+        return encode(batch, keys, self.data_table, self.options.decimals)
+
+    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+        """See `Layout.pack`."""
+        return Row(table, key, pieces.cells(packed, packing))
+
+    def scan(self, metric: bytes, tags: Mapping[bytes, bytes | None], start_ms: int, end_ms: int) -> Scan:
+        """See `Layout.scan`."""
+        ranges = tuple(row_keys.ranges(self.options, metric, start_ms, end_ms))
+        return Scan(self.data_table, ranges, row_keys.key_pattern(self.options, tags))
+
+    def row_names(self, key: bytes) -> Sequence[tuple[str, bytes]]:
+        """See `Layout.row_names`."""
+        parts = row_keys.parse_key(self.options, key)
+        found = [("metrics", parts.metric)]
+        for tag_key, value in parts.tags:
+            found += (("tagk", tag_key), ("tagv", value))
+        return found
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """See `Layout.audit`."""
+        maps = audit.UidMaps(read(self.uid_table))
+        yield from maps.findings(self.uid_table, self.options)
+        yield from audit.data_findings(read(self.data_table), maps, self.options)
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """See `Layout.decode`."""
+        content = rows.read_row(row.cells)
+        base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
+        bits, kinds, _ = content.elements.values()
+        n = len(bits)
+        timestamps = np.array(content.timestamps_ms, np.int64)
+        batch = PointBatch(
+            (series,),
+            np.zeros(n, np.int32),
+            base_ms + content.elements.offsets_ms,
+            content.elements.in_ms,
+            kinds,
+            bits,
+            timestamps[content.column] if n else np.zeros(0, np.int64),
+        )
+        return Decoded(batch, content.damage, content.skipped)

@@ -1,0 +1,56 @@
+"""One row's columns merged into one sequence of points: section 2.2 of the format notes.
+
+core/CompactionQueue.Compaction and core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1, but a
+conflict never fails a query (as with tsd.storage.fix_duplicates=true). Seconds and milliseconds of
+the same instant are the same point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from schema.layouts.opentsdb.elements import NONE, Elements, concatenate
+from schema.points import Int64s
+
+
+def last_wins(elements: Elements) -> Elements:
+    """One element per instant, ascending: of several the last one, as inside an append column."""
+    offsets = elements.offsets_ms
+    if len(offsets) < 2 or (offsets[1:] > offsets[:-1]).all():
+        return elements
+    order = np.argsort(offsets, kind="stable")
+    ascending = offsets[order]
+    keep = np.append(ascending[1:] != ascending[:-1], True)
+    return elements.take(order[keep])
+
+
+def first_wins(elements: Elements) -> Elements:
+    """One element per instant, ascending: of several the first one, as inside a compacted column."""
+    offsets = elements.offsets_ms
+    if len(offsets) < 2 or (offsets[1:] > offsets[:-1]).all():
+        return elements
+    order = np.argsort(offsets, kind="stable")
+    ascending = offsets[order]
+    keep = np.insert(ascending[1:] != ascending[:-1], 0, True)
+    return elements.take(order[keep])
+
+
+def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
+    """All columns of a row as one, ascending, one element per instant.
+
+    Args:
+      columns: each with one element per instant, ascending; the column that wins comes last, so
+        they stand in the order of their cell timestamps.
+
+    Returns:
+      The elements, and int64[n], the column each of them is from.
+    """
+    columns_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
+    everything = concatenate(columns) if columns else NONE
+    offsets = everything.offsets_ms
+    order = np.argsort(offsets, kind="stable")
+    ascending = offsets[order]
+    keep = order[np.append(ascending[1:] != ascending[:-1], True)] if len(order) else order
+    return everything.take(keep), columns_of[keep]

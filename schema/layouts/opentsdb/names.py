@@ -1,0 +1,46 @@
+"""Which names OpenTSDB takes: core/Tags.validateString and checkMetricAndTags (section 1.3)."""
+
+from __future__ import annotations
+
+import re
+
+from schema.points import Reason, RefusedError, Series
+
+_PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
+
+
+def refuse_series(series: Series, max_tags: int) -> RefusedError | None:
+    """Why a series cannot be stored, or None if it can."""
+    try:
+        if not series.tags:
+            raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
+        if len(series.tags) > max_tags:
+            raise RefusedError(
+                Reason.TOO_MANY_TAGS, f"Too many tags: {len(series.tags)} maximum allowed: {max_tags}"
+            )
+        _check(series.metric, "metric name", Reason.BAD_METRIC)
+        for key, value in series.tags:
+            _check(key, f"tag name with value [{value}]", Reason.BAD_TAG)
+            _check(value, f"tag value with key [{key}]", Reason.BAD_TAG)
+    except RefusedError as error:
+        return error
+    return None
+
+
+def _check(name: str, what: str, reason: Reason) -> None:
+    """Raises RefusedError unless a name is legal and ISO-8859-1 can hold it.
+
+    A TSD stores letters beyond U+00FF as `?`, so that different names become one: refused here.
+    """
+    if _PLAIN.fullmatch(name):
+        return
+    if not name:
+        raise RefusedError(reason, f"Invalid {what}: empty string")
+    for character in name:
+        if not (_PLAIN.fullmatch(character) or (character.isalpha() and ord(character) <= 0xFFFF)):
+            raise RefusedError(reason, f'Invalid {what} ("{name[:80]}"): illegal character: {character}')
+        if ord(character) > 0xFF:
+            raise RefusedError(
+                Reason.NAME_NOT_STORABLE,
+                f'Invalid {what} ("{name[:80]}"): names are stored as ISO-8859-1, which has no {character}',
+            )

@@ -1,0 +1,67 @@
+"""Options of the OpenTSDB layout, named after the configuration keys of a TSD (section 1.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Decimals(str, enum.Enum):
+    """On how many bytes decimal values are stored (section 1.6).
+
+    A table that a TSD also writes over HTTP wants DOUBLE: else one point becomes two cells, since
+    the width stands in the qualifier.
+    """
+
+    EXACT = "exact"
+    """4 bytes where they hold the value exactly, else 8: telnet `put`."""
+    DOUBLE = "double"
+    """Always 8 bytes: HTTP /api/put."""
+    FLOAT = "float"
+    """Always 4 bytes, precision lost: `tsdb import`. A value beyond float32 stays on 8 bytes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenTsdbOptions:
+    """Must agree with the TSDs that share the tables.
+
+    Attributes:
+      table_prefix: put before the table names `tsdb` and `tsdb-uid`.
+      salt_width: tsd.storage.salt.width, bytes 0 to 8.
+      salt_buckets: tsd.storage.salt.buckets.
+      uid_width_metric, uid_width_tagk, uid_width_tagv: tsd.storage.uid.width.*, bytes 1 to 8.
+      max_tags: tsd.storage.max_tags.
+      decimals: see `Decimals`.
+    """
+
+    table_prefix: str = ""
+    salt_width: int = 0
+    salt_buckets: int = 20
+    uid_width_metric: int = 3
+    uid_width_tagk: int = 3
+    uid_width_tagv: int = 3
+    max_tags: int = 8
+    decimals: Decimals = Decimals.EXACT
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("salt_width", 0, 8),
+            ("salt_buckets", 1, 1 << 31),
+            ("uid_width_metric", 1, 8),
+            ("uid_width_tagk", 1, 8),
+            ("uid_width_tagv", 1, 8),
+            ("max_tags", 1, 255),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+        if self.salt_width and self.salt_buckets > 1 << (8 * self.salt_width):
+            raise ValueError(
+                f"salt_buckets {self.salt_buckets} do not fit salt_width {self.salt_width}: "
+                "different buckets would share a salt"
+            )
+
+    def uid_width(self, kind: str) -> int:
+        """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
+        widths = {"metrics": self.uid_width_metric, "tagk": self.uid_width_tagk, "tagv": self.uid_width_tagv}
+        return widths[kind]

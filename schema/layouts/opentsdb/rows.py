@@ -1,0 +1,104 @@
+"""Reading a data row: every kind of column, in any mixture, into one sequence of points.
+
+The order of the tests is that of core/CompactionQueue.buildHeapProcessAnnotations (section 1.7):
+odd lengths first, since 0500 to 05FF is also a plain qualifier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from schema.layouts.base import Cell
+from schema.layouts.opentsdb import elements as el
+from schema.layouts.opentsdb.merge import first_wins, last_wins, merge
+from schema.points import Int64s
+
+ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowContent:
+    """What the cells of a row hold.
+
+    Attributes:
+      elements: one per instant, ascending.
+      timestamps_ms: int list, the cell timestamp of each element's column, by `column`.
+      column: int64[n], which of the columns each element is from.
+      damage: in words, what could not be read.
+      skipped: cells that hold no points: annotations and histograms.
+    """
+
+    elements: el.Elements
+    timestamps_ms: Sequence[int]
+    column: Int64s
+    damage: Sequence[str]
+    skipped: int
+
+
+def read_row(cells: Sequence[Cell]) -> RowContent:
+    """Merges the cells of one row; the column with the newest cell timestamp wins an instant.
+
+    At equal timestamps, where a TSD has no rule, the greater qualifier wins.
+    """
+    columns: list[tuple[int, bytes, el.Elements]] = []
+    damage: list[str] = []
+    skipped = 0
+    for cell in cells:
+        try:
+            found = read_column(cell.qualifier, cell.value)
+        except el.CorruptError as error:
+            damage.append(f"column {cell.qualifier[:16].hex()}: {error}")
+            continue
+        if found is None:
+            skipped += 1
+        else:
+            columns.append((cell.timestamp_ms, cell.qualifier, found))
+    columns.sort(key=lambda column: column[:2])
+    elements, column = merge([found for _, _, found in columns])
+    _, _, good = elements.values()
+    if not good.all():
+        bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
+        damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
+        elements, column = elements.take(good.nonzero()[0]), column[good]
+    return RowContent(elements, [timestamp for timestamp, _, _ in columns], column, damage, skipped)
+
+
+def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
+    """The elements of one column, one per instant, ascending; None if it holds no points.
+
+    Raises:
+      CorruptError: the column is none of those that OpenTSDB writes, or its lengths do not agree.
+    """
+    if len(qualifier) % 2:
+        if qualifier[0] == APPEND and len(qualifier) == 3:
+            return last_wins(el.split_append(value))
+        if qualifier[0] in (ANNOTATION, HISTOGRAM) and len(qualifier) in (3, 5):
+            return None
+        raise el.CorruptError(f"no kind of column has a qualifier of {len(qualifier)} bytes that starts so")
+    if not qualifier:
+        raise el.CorruptError("empty qualifier")
+    if len(qualifier) == 2:
+        return el.split_columns(*repaired(qualifier, value))
+    if len(qualifier) == 4 and qualifier[0] >= 0xF0 and len(value) != (qualifier[3] & 0x7) + 1:
+        raise el.CorruptError(f"{len(value)} bytes where the qualifier says {(qualifier[3] & 0x7) + 1}")
+    return first_wins(el.split_columns(qualifier, value))
+
+
+def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A plain point of seconds as it was meant: the mistakes of old TSDs put right (section 1.6).
+
+    They wrote float32 on eight bytes with flags of four, and wrong lengths in flags
+    (core/Internal.fixFloatingPointValue and fixQualifierFlags).
+
+    Raises:
+      CorruptError: eight bytes that are no such float, or a length that no value has.
+    """
+    flags = qualifier[1] & 0xF
+    if flags & 0x8 and flags & 0x7 == 3 and len(value) == 8:
+        if any(value[:4]):
+            raise el.CorruptError(f"Corrupted floating point value: {value.hex()}")
+        value = value[4:]
+    if not 1 <= len(value) <= 8:
+        raise el.CorruptError(f"a value of {len(value)} bytes")
+    return bytes((qualifier[0], (qualifier[1] & 0xF8) | (len(value) - 1))), value

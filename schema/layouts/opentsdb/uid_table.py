@@ -1,0 +1,45 @@
+"""The UID table: names to UIDs and back, and the counters (section 5.1 of the format notes).
+
+| row | family | qualifier | value |
+|---|---|---|---|
+| name, ISO-8859-1 | `id` | `metrics`, `tagk`, `tagv` | UID |
+| UID | `name` | the same | name |
+| one zero byte | `id` | the same | highest id so far, 8 bytes, signed |
+"""
+
+from __future__ import annotations
+
+KINDS = ("metrics", "tagk", "tagv")
+ID_FAMILY = "id"
+NAME_FAMILY = "name"
+COUNTER_ROW = b"\x00"
+
+
+def name_bytes(name: str) -> bytes:
+    """A name as it is stored.
+
+    Raises:
+      UnicodeEncodeError: it has a character that ISO-8859-1 has not.
+    """
+    return name.encode("iso-8859-1")
+
+
+def name_text(raw: bytes) -> str:
+    """A stored name."""
+    return raw.decode("iso-8859-1")
+
+
+def last_id(width: int) -> int:
+    """The highest id that fits UIDs of `width` bytes; at 8 bytes ids are signed."""
+    return (1 << (8 * width)) - 1 if width < 8 else (1 << 63) - 1
+
+
+def uid_bytes(number: int, width: int) -> bytes:
+    """The UID of an id (core/UniqueId.UniqueIdAllocator).
+
+    Raises:
+      ValueError: it does not fit.
+    """
+    if not 0 < number <= last_id(width):
+        raise ValueError(f"id {number} does not fit {width} bytes")
+    return number.to_bytes(width, "big")

@@ -1,0 +1,297 @@
+"""The columnar reader of formats whose records are lines with one timestamp and one value each.
+
+Per point it only finds two numbers; what is left of the line (its skeleton) is the cache key of the
+series. A skeleton's first line is parsed in full by the format, with other numbers put in the two
+places: that proves that these places hold the timestamp and the value, so that every later line
+with the same skeleton is as good. Lines that do not fit go one by one to the format's slow path.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from schema.messages import columns
+from schema.messages.base import Message, MessageFormat, Parsed, Point
+from schema.messages.opentsdb_rules import FIRST_MILLISECOND, LAST_MILLISECOND
+from schema.points import (
+    Bools,
+    Bytes,
+    Int64s,
+    Origins,
+    PointBatch,
+    RefusedError,
+    Rejected,
+    Series,
+    Stage,
+)
+
+Skeleton = tuple[bytes, bytes, bytes]
+
+_PROBE_TIME = 1_987_654_321
+_PROBE_VALUE = 4_815_162_342
+_PROBE_MARKS = (b"%d" % _PROBE_TIME, b"%d" % _PROBE_VALUE, b"\\u003")  # and digits as JSON escapes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Where the numbers of n lines begin: byte positions int64[n], and whether both were found."""
+
+    times: Int64s
+    values: Int64s
+    found: Bools
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One record as the slow path sees it: a point or the reason why not, and its span in the text."""
+
+    start: int
+    end: int
+    outcome: Point | RefusedError
+
+
+class LineFormat(MessageFormat):
+    """A format read by the columnar reader; a subclass locates the numbers and parses one line."""
+
+    def __init__(self, skeletons: int = 200_000) -> None:
+        self._series: OrderedDict[Skeleton, Series | None] = OrderedDict()
+        self._limit = skeletons
+
+    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
+        """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
+        view = columns.byte_view(text)
+        ends = np.flatnonzero(view == 10)
+        if text and not text.endswith(b"\n"):
+            ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        if len(starts):
+            starts[0] = 0
+            starts[1:] = ends[:-1] + 1
+        doubtful = np.flatnonzero(view[starts] <= 32)
+        blank = [i for i in doubtful.tolist() if not text[starts[i] : ends[i]].strip()]
+        if blank:
+            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+        return starts, ends
+
+    @abc.abstractmethod
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """Where each line's timestamp and value begin; a wrong place is found out later.
+
+        Args:
+          text: the bytes, with padding behind the last line (see `columns.padded`).
+          view: the same as uint8.
+          starts, ends: int64[n], the lines without their newline.
+        """
+
+    @abc.abstractmethod
+    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+        """The records of one line (or other span), one by one: the slow path and the reference."""
+
+    def parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`. Blank lines are passed over."""
+        text = message.text
+        starts, ends = self.spans(text)
+        if len(starts) == 0:
+            return Parsed(PointBatch.of([], message.arrival_ms), [])
+        fast, slow = self._columnar(text, starts, ends)
+        points: list[Point] = []
+        spans: list[tuple[int, int]] = []
+        rejected: list[Rejected] = []
+        for line in slow:
+            for record in self.records(text, int(starts[line]), int(ends[line])):
+                if isinstance(record.outcome, RefusedError):
+                    rejected.append(_refused(message, record, record.outcome))
+                else:
+                    points.append(record.outcome)
+                    spans.append((record.start, record.end))
+        return Parsed(_batch(message, fast, points, spans), rejected)
+
+    def _columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[_Columns, Int64s]:
+        """The lines that the fast path takes, and the numbers of those left to the slow path."""
+        room = columns.padded(text)
+        view = columns.byte_view(room)
+        places = self.locate(room, view, starts, ends)
+        window = columns.windows(room, places.values)
+        lengths = columns.number_lengths(window)
+        is_decimal, exponent = columns.decimals(window, lengths)
+        time_lengths = columns.time_lengths(view, places.times)
+        good = places.found & columns.regular(window, lengths, is_decimal, exponent) & (time_lengths > 0)
+        time_first = places.times < places.values
+        good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
+        mostly = bool(time_first[good].sum() * 2 >= good.sum())
+        good &= time_first == mostly  # the rarer order of keys goes line by line
+        lines = np.flatnonzero(good)
+        if len(lines) == 0:
+            return _Columns.empty(), np.arange(len(starts))
+        cuts = [places.times, places.times + time_lengths, places.values, places.values + lengths]
+        if not mostly:
+            cuts = cuts[2:] + cuts[:2]
+        cuts = [starts, *cuts, ends]
+        if len(lines) < len(starts):
+            cuts = [cut[lines] for cut in cuts]
+            is_decimal = is_decimal[lines]
+        taken = self._read(text, np.stack(cuts, axis=1), mostly, is_decimal)
+        fit = taken.series >= 0
+        good[lines] = fit
+        return (taken if fit.all() else taken.take(np.flatnonzero(fit))), np.flatnonzero(~good)
+
+    def _read(self, text: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> _Columns:
+        """Numbers and series of located lines; series -1 where the line is not to be trusted.
+
+        Args:
+          cuts: int64[n, 6]: start, start and end of the first number, of the second one, end.
+          time_first: whether the timestamp is the first of the two.
+        """
+        # The piece between two lines holds the newline, and whatever lines are left out.
+        cut = columns.pieces(text, np.append(cuts.ravel(), np.int64(len(text))))
+        at = np.arange(len(cuts), dtype=np.int64) * cuts.shape[1]
+        time_at, value_at = (at + 1, at + 3) if time_first else (at + 3, at + 1)
+        times, good = columns.integers(cut.take(pa.array(time_at)))
+        bits, kinds, parsed = columns.values(cut.take(pa.array(value_at)), is_decimal)
+        in_ms = times >= FIRST_MILLISECOND
+        good &= parsed & (times > 0) & (times <= LAST_MILLISECOND)
+        cut = cut.view(pa.binary())
+        keys = [cut.take(pa.array(at + offset)).dictionary_encode() for offset in (0, 2, 4)]
+        names, series = self._resolve(keys, time_first)
+        series[~good] = -1
+        times_ms = np.where(in_ms, times, times * 1000)
+        return _Columns(names, series, times_ms, in_ms, kinds, bits, cuts[:, 0], cuts[:, 5])
+
+    def _resolve(self, keys: list[pa.DictionaryArray], time_first: bool) -> tuple[list[Series], Int64s]:
+        """The distinct series of lines cut into (before, between, after), and each line's number."""
+        sizes = [len(key.dictionary) for key in keys]
+        code = keys[0].indices.to_numpy().astype(np.int64)
+        for key, size in zip(keys[1:], sizes[1:], strict=True):
+            code = code * size + key.indices.to_numpy()
+        if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
+            used = np.flatnonzero(np.bincount(code, minlength=1))
+            rank = np.zeros(int(used[-1]) + 1, np.int64)
+            rank[used] = np.arange(len(used))
+            inverse = rank[code]
+        else:
+            used, inverse = np.unique(code, return_inverse=True)
+        texts = [key.dictionary.to_pylist() for key in keys]
+        numbers: dict[Series, int] = {}
+        number_of = np.empty(len(used), np.int64)
+        for i, one in enumerate(used.tolist()):
+            rest, after = divmod(one, sizes[2])
+            before, between = divmod(rest, sizes[1])
+            series = self._series_of((texts[0][before], texts[1][between], texts[2][after]), time_first)
+            number_of[i] = -1 if series is None else numbers.setdefault(series, len(numbers))
+        return list(numbers), number_of[inverse]
+
+    def _series_of(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """The series of a skeleton, None if its lines must take the slow path; remembered."""
+        if skeleton in self._series:
+            self._series.move_to_end(skeleton)
+            return self._series[skeleton]
+        series = self._probe(skeleton, time_first)
+        self._series[skeleton] = series
+        if len(self._series) > self._limit:
+            self._series.popitem(last=False)
+        return series
+
+    def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """Parses a line of this skeleton with known numbers in its two places."""
+        if any(mark in piece for piece in skeleton for mark in _PROBE_MARKS):
+            return None  # the numbers found could be others than those in the two places
+        numbers = [str(_PROBE_TIME).encode(), str(_PROBE_VALUE).encode()]
+        if not time_first:
+            numbers.reverse()
+        line = skeleton[0] + numbers[0] + skeleton[1] + numbers[1] + skeleton[2]
+        found = [record.outcome for record in self.records(line, 0, len(line))]
+        if len(found) != 1 or isinstance(found[0], RefusedError):
+            return None
+        series, time_ms, in_ms, value = found[0]
+        proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)
+        return series if proven and isinstance(value, int) else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of the lines that took the fast path."""
+
+    names: list[Series]
+    series: Int64s
+    times_ms: Int64s
+    in_ms: Bools
+    kinds: Bytes
+    bits: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def empty(cls) -> _Columns:
+        none = np.empty(0, np.int64)
+        return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
+
+    def take(self, lines: Int64s) -> _Columns:
+        return _Columns(
+            self.names,
+            self.series[lines],
+            self.times_ms[lines],
+            self.in_ms[lines],
+            self.kinds[lines],
+            self.bits[lines],
+            self.starts[lines],
+            self.ends[lines],
+        )
+
+
+def _refused(message: Message, record: Record, why: RefusedError) -> Rejected:
+    payload = message.text[record.start : record.end]
+    return Rejected(
+        payload, why.reason, why.message, Stage.PARSE, message.source, message.offset + record.start
+    )
+
+
+def _batch(message: Message, fast: _Columns, points: list[Point], spans: list[tuple[int, int]]) -> PointBatch:
+    """One batch of the points of both paths, in the order of the input."""
+    origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
+    arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
+    batch = PointBatch(
+        tuple(fast.names),
+        fast.series.astype(np.int32),
+        fast.times_ms,
+        fast.in_ms,
+        fast.kinds,
+        fast.bits,
+        arrivals,
+        origins,
+    )
+    if not points:
+        return batch
+    where = np.array(spans, np.int64).reshape(-1, 2)
+    origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
+    both = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
+    assert both.origins is not None
+    return both.take(np.argsort(both.origins.starts, kind="stable"))
+
+
+def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
+    """The points of two batches of one message, the first one's before the second one's."""
+    numbers = {series: i for i, series in enumerate(first.series)}
+    renumber = np.array([numbers.setdefault(series, len(numbers)) for series in second.series], np.int32)
+    index = renumber[second.index] if len(second) else second.index
+    assert first.origins is not None
+    assert second.origins is not None
+    return PointBatch(
+        tuple(numbers),
+        np.concatenate([first.index, index]).astype(np.int32),
+        np.concatenate([first.times_ms, second.times_ms]),
+        np.concatenate([first.in_ms, second.in_ms]),
+        np.concatenate([first.kinds, second.kinds]),
+        np.concatenate([first.bits, second.bits]),
+        np.concatenate([first.arrivals_ms, second.arrivals_ms]),
+        dataclasses.replace(
+            first.origins,
+            starts=np.concatenate([first.origins.starts, second.origins.starts]),
+            ends=np.concatenate([first.origins.ends, second.origins.ends]),
+        ),
+    )

@@ -1,0 +1,225 @@
+"""The records that flow through every pipeline: series, batches of points, and refused input.
+
+Nothing here knows a wire format or a stored layout. Times are milliseconds since 1970-01-01 UTC
+unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+class Kind(enum.IntEnum):
+    """How the 64 bits of a value are to be read."""
+
+    INTEGER = 0
+    FLOAT = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Series:
+    """A metric and its tags, the tags sorted by key so that equal series compare equal."""
+
+    metric: str
+    tags: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, metric: str, tags: dict[str, str]) -> Series:
+        """The series of a metric and a mapping of tag keys to tag values."""
+        return cls(metric, tuple(sorted(tags.items())))
+
+    def __str__(self) -> str:
+        return self.metric + "{" + ",".join(f"{key}={value}" for key, value in self.tags) + "}"
+
+
+class Reason(str, enum.Enum):
+    """Why input was refused. The values are stable: dead letters and dashboards use them.
+
+    docs/dead-letters.md explains each; a test proves that the page and this enum agree.
+    """
+
+    BAD_ENCODING = "bad-encoding"
+    BAD_SYNTAX = "bad-syntax"
+    BAD_METRIC = "bad-metric"
+    BAD_TAG = "bad-tag"
+    DUPLICATE_TAG = "duplicate-tag"
+    NO_TAGS = "no-tags"
+    TOO_MANY_TAGS = "too-many-tags"
+    NAME_NOT_STORABLE = "name-not-storable"
+    BAD_TIMESTAMP = "bad-timestamp"
+    TIMESTAMP_OUT_OF_RANGE = "timestamp-out-of-range"
+    EMPTY_VALUE = "empty-value"
+    BAD_NUMBER = "bad-number"
+    NUMBER_OUT_OF_RANGE = "number-out-of-range"
+    LINE_TOO_LONG = "line-too-long"
+    TRUNCATED_FILE = "truncated-file"
+    CORRUPT_FILE = "corrupt-file"
+    UNKNOWN_NAME = "unknown-name"
+    UIDS_EXHAUSTED = "uids-exhausted"
+    OVER_BIGTABLE_LIMIT = "over-bigtable-limit"
+    WRITE_REFUSED = "write-refused"
+
+
+class Stage(str, enum.Enum):
+    """The part of a pipeline that refused something."""
+
+    READ = "read"
+    PARSE = "parse"
+    ASSIGN = "assign"
+    ENCODE = "encode"
+    VALIDATE = "validate"
+    WRITE = "write"
+
+
+class RefusedError(ValueError):
+    """One record cannot be taken; carries the stable reason and a message that says what to do."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rejected:
+    """A piece of input that was refused: its original bytes, why, and where it came from.
+
+    Attributes:
+      payload: the original bytes (of a line, of one element of an array, of a row).
+      source: file path or subscription; empty where unknown.
+      offset: byte offset of the payload in the (decompressed) source; -1 where unknown.
+    """
+
+    payload: bytes
+    reason: Reason
+    message: str
+    stage: Stage
+    source: str = ""
+    offset: int = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the points of a batch stand in the bytes they were read from.
+
+    Attributes:
+      text: the bytes of the whole block or message.
+      starts, ends: int64[n], the span in `text` of each point of the batch.
+      source: file path or subscription.
+      offset: byte offset of `text` in the (decompressed) source.
+    """
+
+    text: bytes
+    starts: Int64s
+    ends: Int64s
+    source: str
+    offset: int
+
+    def take(self, indices: Int64s) -> Origins:
+        """The origins of a selection of points."""
+        return dataclasses.replace(self, starts=self.starts[indices], ends=self.ends[indices])
+
+    def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
+        """The refusal of one point, with the bytes it came from."""
+        start, end = int(self.starts[point]), int(self.ends[point])
+        return Rejected(self.text[start:end], reason, message, stage, self.source, self.offset + start)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointBatch:
+    """n points in columns.
+
+    Attributes:
+      series: the k distinct series of the batch.
+      index: int32[n], which series each point belongs to.
+      times_ms: int64[n], the point's time in ms.
+      in_ms: bool[n], whether the time was given in milliseconds (else whole seconds);
+        layouts that tell the two apart, as OpenTSDB's does, store them differently.
+      kinds: uint8[n], a `Kind` each.
+      bits: int64[n], the value: a signed integer with all its 64 bits, or the bits of a float64.
+      arrivals_ms: int64[n], when the point reached us: publish time or modification time of its
+        file. Becomes the cell timestamp, so that a later correction of a point wins.
+      origins: where the points stand in their input, while that is still at hand.
+    """
+
+    series: Sequence[Series]
+    index: Int32s
+    times_ms: Int64s
+    in_ms: Bools
+    kinds: Bytes
+    bits: Int64s
+    arrivals_ms: Int64s
+    origins: Origins | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def floats(self) -> Floats:
+        """float64[n]: every value as a float; integers above 2**53 are rounded."""
+        return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
+
+    def take(self, indices: Int64s) -> PointBatch:
+        """A batch of the points at `indices`, over the same list of series."""
+        return PointBatch(
+            self.series,
+            self.index[indices],
+            self.times_ms[indices],
+            self.in_ms[indices],
+            self.kinds[indices],
+            self.bits[indices],
+            self.arrivals_ms[indices],
+            self.origins.take(indices) if self.origins else None,
+        )
+
+    def points(self) -> Iterator[tuple[Series, int, int | float]]:
+        """Each point as (series, time in ms, value): for tests and small outputs, not hot paths."""
+        floats = self.bits.view(np.float64)
+        for i in range(len(self)):
+            value = float(floats[i]) if self.kinds[i] == Kind.FLOAT else int(self.bits[i])
+            yield self.series[self.index[i]], int(self.times_ms[i]), value
+
+    @classmethod
+    def of(
+        cls,
+        points: Sequence[tuple[Series, int, bool, int | float]],
+        arrival_ms: int,
+        origins: Origins | None = None,
+    ) -> PointBatch:
+        """A batch from (series, time in ms, given in ms?, value) records; for small inputs.
+
+        Raises:
+          OverflowError: an integer value needs more than 64 bits.
+        """
+        numbers: dict[Series, int] = {}
+        index = [numbers.setdefault(point[0], len(numbers)) for point in points]
+        n = len(points)
+        kinds = np.fromiter((isinstance(point[3], float) for point in points), np.uint8, n)
+        bits = np.zeros(n, np.int64)
+        floats = bits.view(np.float64)
+        for i, (_, _, _, value) in enumerate(points):
+            if isinstance(value, float):
+                floats[i] = value
+            else:
+                bits[i] = value
+        return cls(
+            tuple(numbers),
+            np.array(index, np.int32),
+            np.fromiter((point[1] for point in points), np.int64, n),
+            np.fromiter((point[2] for point in points), np.bool_, n),
+            kinds,
+            bits,
+            np.full(n, arrival_ms, np.int64),
+            origins,
+        )

@@ -1,0 +1,57 @@
+"""Fixtures for all tests: a Bigtable emulator for those that ask for it, and the Hypothesis profile.
+
+Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import hypothesis
+import pytest
+
+from pipelines.local.emulator import HOST_VARIABLE, Emulator
+
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+_TESTS = itertools.count(1)
+
+# The same examples on every run and machine, so that a failure is a failure for everybody.
+hypothesis.settings.register_profile("timebeam", derandomize=True, deadline=None, max_examples=60)
+hypothesis.settings.load_profile("timebeam")
+
+
+class Bigtable(NamedTuple):
+    """Where a test keeps its tables."""
+
+    project: str
+    instance: str
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[str]:
+    """localhost:PORT of the emulator that BIGTABLE_EMULATOR_HOST names, or of one started here.
+
+    The variable is set for the rest of the session.
+    """
+    host = os.environ.get(HOST_VARIABLE)
+    if host:
+        yield host
+        return
+    with Emulator() as child, child.environment():
+        yield child.host
+
+
+@pytest.fixture(scope="session")
+def bigtable(emulator: str) -> Bigtable:
+    """An instance of the emulator that no other session or worker uses."""
+    return Bigtable("local", f"local-{_WORKER}-{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+def prefix() -> str:
+    """The start of the names of a test's tables; no other test has the same."""
+    return f"t{next(_TESTS)}_{_WORKER}_"

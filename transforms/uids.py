@@ -1,0 +1,254 @@
+"""UIDs of OpenTSDB: looked up and assigned in Bigtable, any number of writers and TSDs beside us.
+
+The protocol is that of uid/UniqueId.UniqueIdAllocator of OpenTSDB 2.4.1 (section 5.2 of the format
+notes), with two differences that no reader can see: names are handled in batches, so that one
+increment of the counter reserves the ids of all new names of a kind, and an answer that got lost
+is cleared up by reading instead of by starting over. A forward mapping is never visible without
+its reverse mapping; ids lost on the way stay unused, as they do with a TSD.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from google.api_core import exceptions
+from google.cloud.bigtable.data import SetCell
+from google.cloud.bigtable.data import row_filters as filters
+from google.cloud.bigtable.data.read_modify_write_rules import IncrementRule
+
+from schema.layouts import Name
+from schema.layouts.opentsdb import uid_table
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.points import Reason, RefusedError
+from transforms.bigtable.reader import read_rows, scan_table
+from transforms.bigtable.target import Target, open_table
+
+_LOGGER = logging.getLogger(__name__)
+
+_ATTEMPTS = 10
+_WARN_SHARE = 0.8
+_CONNECTIONS = 16
+_TRANSIENT = (
+    exceptions.ServiceUnavailable,
+    exceptions.DeadlineExceeded,
+    exceptions.Aborted,
+    exceptions.InternalServerError,
+    exceptions.ResourceExhausted,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UidPolicy:
+    """Which unknown names may be given a UID, with the defaults of a TSD.
+
+    Attributes:
+      auto_create_metrics, auto_create_tagks, auto_create_tagvs: tsd.core.auto_create_*.
+      random_metrics: tsd.core.uid.random_metrics: ids of new metrics are random.
+    """
+
+    auto_create_metrics: bool = False
+    auto_create_tagks: bool = True
+    auto_create_tagvs: bool = True
+    random_metrics: bool = False
+
+    def creates(self, kind: str) -> bool:
+        """Whether names of a kind are given UIDs."""
+        return {
+            "metrics": self.auto_create_metrics,
+            "tagk": self.auto_create_tagks,
+            "tagv": self.auto_create_tagvs,
+        }[kind]
+
+
+class UidTable:
+    """The UID table of one layout in one Bigtable instance."""
+
+    def __init__(self, target: Target, layout: OpenTsdb, policy: UidPolicy | None = None) -> None:
+        self._target = target
+        self._layout = layout
+        self._policy = policy or UidPolicy()
+        self._table = open_table(target, layout.uid_table)
+        self._warned: set[str] = set()
+
+    def snapshot(self) -> Iterator[tuple[Name, bytes]]:
+        """Every name and its UID."""
+        for row in scan_table(self._target, self._layout.uid_table):
+            for cell in row.cells:
+                if cell.family == uid_table.ID_FAMILY and row.key != uid_table.COUNTER_ROW:
+                    yield Name(cell.qualifier.decode(), uid_table.name_text(row.key)), cell.value
+
+    def look_up(self, names: Iterable[Name]) -> dict[Name, bytes]:
+        """The UIDs of those names that have one.
+
+        Raises:
+          ValueError: a stored UID has another width than configured.
+        """
+        wanted = list(names)
+        rows = read_rows(
+            self._target,
+            self._layout.uid_table,
+            sorted({uid_table.name_bytes(name.text) for name in wanted}),
+        )
+        found = {}
+        for name in wanted:
+            row = rows.get(uid_table.name_bytes(name.text))
+            for cell in row.cells if row else ():
+                if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
+                    found[name] = self._checked(name, cell.value)
+        return found
+
+    def names_of(self, uids: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], str]:
+        """The names of those (kind, UID) pairs that have one."""
+        wanted = list(uids)
+        rows = read_rows(self._target, self._layout.uid_table, sorted({uid for _, uid in wanted}))
+        found = {}
+        for kind, uid in wanted:
+            row = rows.get(uid)
+            for cell in row.cells if row else ():
+                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
+                    found[kind, uid] = uid_table.name_text(cell.value)
+        return found
+
+    def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
+        """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
+        wanted = sorted(set(names))
+        result: dict[Name, bytes | RefusedError] = dict(self.look_up(wanted))
+        assigned = 0
+        for kind in uid_table.KINDS:
+            missing = [name for name in wanted if name.kind == kind and name not in result]
+            if not missing:
+                continue
+            if self._policy.creates(kind):
+                created = self._assign(kind, missing)
+                result.update(created)
+                assigned += sum(isinstance(uid, bytes) for uid in created.values())
+            else:
+                flag = "metrics" if kind == "metrics" else kind + "s"
+                result.update({name: _unknown(name, f"--auto_create_{flag}") for name in missing})
+        return result, assigned
+
+    def _assign(self, kind: str, names: Sequence[Name]) -> dict[Name, bytes | RefusedError]:
+        """Gives each name a UID; the UID of another writer that was faster is as good."""
+        result: dict[Name, bytes | RefusedError] = {}
+        pending = list(names)
+        with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
+            for _ in range(_ATTEMPTS):
+                uids = self._new_uids(kind, len(pending))
+                result.update({name: _exhausted(name) for name in pending[len(uids) :]})
+                tried = list(zip(pending, uids, strict=False))
+                outcomes = list(pool.map(lambda pair: self._map(*pair), tried))
+                done = {name: uid for (name, _), uid in zip(tried, outcomes, strict=True) if uid is not None}
+                result.update(done)
+                pending = [name for name, _ in tried if name not in done]
+                if not pending:
+                    return result
+        raise RuntimeError(f"no free UID found for {pending[:3]} in {_ATTEMPTS} attempts")
+
+    def _new_uids(self, kind: str, n: int) -> list[bytes]:
+        """Up to n unused UIDs; fewer if the kind is exhausted."""
+        width = self._layout.options.uid_width(kind)
+        last = uid_table.last_id(width)
+        if kind == "metrics" and self._policy.random_metrics:
+            return [uid_table.uid_bytes(random.randint(1, last), width) for _ in range(n)]
+        highest = self._increment(kind, n)
+        if highest > _WARN_SHARE * last and kind not in self._warned:
+            self._warned.add(kind)
+            _LOGGER.warning("%d of %d UIDs of kind %s are used", min(highest, last), last, kind)
+        return [
+            uid_table.uid_bytes(number, width)
+            for number in range(highest - n + 1, highest + 1)
+            if 0 < number <= last
+        ]
+
+    def _increment(self, kind: str, by: int) -> int:
+        """Raises the counter of a kind; its new value. A lost answer costs `by` ids, no more."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                rule = IncrementRule(uid_table.ID_FAMILY, kind.encode(), by)
+                row = self._table.read_modify_write_row(uid_table.COUNTER_ROW, rule)
+                return int.from_bytes(row.cells[0].value, "big", signed=True)
+            except _TRANSIENT as error:
+                _back_off(attempt, error)
+        raise RuntimeError("unreachable")
+
+    def _map(self, name: Name, uid: bytes) -> bytes | None:
+        """Stores both mappings, reverse first; the name's UID, or None if `uid` is taken."""
+        stored, kind = uid_table.name_bytes(name.text), name.kind.encode()
+        if self._create(uid, uid_table.NAME_FAMILY, kind, stored) != stored:
+            return None
+        return self._checked(name, self._create(stored, uid_table.ID_FAMILY, kind, uid))
+
+    def _create(self, key: bytes, family: str, qualifier: bytes, value: bytes) -> bytes:
+        """Stores a cell unless there is one; what stands there afterwards.
+
+        The client does not repeat a compare-and-set whose answer got lost; reading tells.
+        """
+        cell = filters.RowFilterChain(
+            [
+                filters.FamilyNameRegexFilter(family),
+                filters.ColumnQualifierRegexFilter(qualifier),
+                filters.CellsColumnLimitFilter(1),
+            ]
+        )
+        now_micros = int(time.time() * 1000) * 1000
+        for attempt in range(_ATTEMPTS):
+            try:
+                exists = self._table.check_and_mutate_row(
+                    key, cell, false_case_mutations=SetCell(family, qualifier, value, now_micros)
+                )
+                if not exists:
+                    return value
+                row = self._table.read_row(key, row_filter=cell)
+                if row is not None and row.cells:
+                    return row.cells[0].value
+            except _TRANSIENT as error:
+                _back_off(attempt, error)
+        raise RuntimeError(f"the cell {family}:{qualifier!r} of row {key!r} comes and goes")
+
+    def _checked(self, name: Name, uid: bytes) -> bytes:
+        width = self._layout.options.uid_width(name.kind)
+        if len(uid) != width:
+            raise ValueError(
+                f"{name.kind} {name.text!r} has a UID of {len(uid)} bytes where {width} are configured: "
+                f"set --uid_width_{name.kind.removesuffix('s')} as in the TSDs of this table"
+            )
+        return uid
+
+
+class DryUidTable(UidTable):
+    """Looks up as `UidTable`, and makes up UIDs, by a hash, where it would assign them."""
+
+    def _assign(self, kind: str, names: Sequence[Name]) -> dict[Name, bytes | RefusedError]:
+        width = self._layout.options.uid_width(kind)
+        return {
+            name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
+            for name in names
+        }
+
+
+def _back_off(attempt: int, error: Exception) -> None:
+    """Waits a little longer after each failed attempt; raises the error after the last one."""
+    if attempt == _ATTEMPTS - 1:
+        raise error
+    time.sleep(min(2.0, 0.02 * 2**attempt) * random.uniform(0.5, 1.5))
+
+
+def _unknown(name: Name, option: str) -> RefusedError:
+    return RefusedError(
+        Reason.UNKNOWN_NAME,
+        f"No such name for '{name.kind}': '{name.text}': assign it, or let new ones in with {option}",
+    )
+
+
+def _exhausted(name: Name) -> RefusedError:
+    return RefusedError(
+        Reason.UIDS_EXHAUSTED,
+        f"All Unique IDs for {name.kind} are already assigned: {name.text!r} gets none "
+        "(wider UIDs need a new set of tables)",
+    )

@@ -1,0 +1,197 @@
+"""Rows into Bigtable: Beam's own writer, our own with per-row results, and appends.
+
+| writer | refused rows | retries | app profile |
+|---|---|---|---|
+| `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED | default only |
+| `direct` | go to the dead letters | also INTERNAL and RESOURCE_EXHAUSTED | any |
+| appends | go to the dead letters | as direct; an answer lost may append twice, which is harmless | any |
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.io.gcp.bigtableio import WriteToBigTable
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+from google.api_core import exceptions
+from google.api_core.retry import Retry, if_exception_type
+from google.cloud.bigtable.data import RowMutationEntry, SetCell
+from google.cloud.bigtable.data.exceptions import (
+    FailedMutationEntryError,
+    MutationsExceptionGroup,
+    RetryExceptionGroup,
+)
+from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
+from google.cloud.bigtable.row import DirectRow
+
+from schema.layouts import Layout, Packing, Row
+from schema.points import Reason, Rejected, Stage
+from transforms.bigtable.limits import MUTATIONS, refused_row
+from transforms.bigtable.target import Target, open_table
+
+BUFFER_BYTES = 8 << 20
+"""Bytes of rows that the direct writer holds before it sends them and waits."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_RETRYABLE = (
+    exceptions.ServiceUnavailable,
+    exceptions.DeadlineExceeded,
+    exceptions.Aborted,
+    exceptions.InternalServerError,
+    exceptions.ResourceExhausted,
+)
+_FOR_GOOD = (
+    exceptions.InvalidArgument,
+    exceptions.FailedPrecondition,
+    exceptions.OutOfRange,
+)
+_OPERATION_SECONDS = 120
+
+
+class WriteRows(beam.PTransform):  # type: ignore[type-arg]
+    """Writes `Row` mutations; returns the PCollection of `Rejected` ones.
+
+    Args:
+      tables: the names of the tables that rows may be for.
+      writer: `beam` or `direct`.
+      packing: rows of packing `append` are appended to, all others set.
+    """
+
+    def __init__(self, target: Target, tables: Sequence[str], writer: str, packing: Packing) -> None:
+        super().__init__()
+        self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
+
+    def expand(self, rows: PCollection[Row]) -> PCollection[Rejected]:
+        """See the class."""
+        if self._packing is Packing.APPEND:
+            return rows | "Append" >> beam.ParDo(_AppendFn(self._target))
+        if self._writer == "direct":
+            return rows | "WriteDirect" >> beam.ParDo(_DirectFn(self._target))
+        for table in self._tables:
+            (
+                rows
+                | f"RowsOf[{table}]" >> beam.ParDo(_DirectRowFn(table)).with_output_types(DirectRow)
+                | f"WriteToBigTable[{table}]"
+                >> WriteToBigTable(self._target.project, self._target.instance, table)
+            )
+        return rows.pipeline | "NothingRefused" >> beam.Create([], reshuffle=False)
+
+
+def data_tables(layout: Layout) -> list[str]:
+    """The tables of a layout that hold points."""
+    return [spec.name for spec in layout.tables() if spec.holds_points]
+
+
+class _DirectRowFn(beam.DoFn):
+    """Rows of one table as the client's DirectRow."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def process(self, row: Row) -> Iterable[DirectRow]:
+        if row.table != self._table:
+            return
+        direct = DirectRow(row.key)
+        for cell in row.cells:
+            timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
+            direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)
+        yield direct
+
+
+class _DirectFn(beam.DoFn):
+    """Writes rows in batches and waits for the result of each row; a bundle ends when all are written."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._held: dict[str, list[Row]] = {}
+        self._bytes = 0
+        self._cells = 0
+
+    def start_bundle(self) -> None:
+        self._held, self._bytes, self._cells = {}, 0, 0
+
+    def process(self, row: Row) -> Iterator[Rejected]:
+        if self._cells + len(row.cells) > MUTATIONS:
+            yield from self._flush()
+        self._held.setdefault(row.table, []).append(row)
+        self._cells += len(row.cells)
+        self._bytes += sum(len(cell.qualifier) + len(cell.value) + 64 for cell in row.cells)
+        if self._bytes >= BUFFER_BYTES:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for rejected in self._flush():
+            yield GlobalWindows.windowed_value(rejected)
+
+    def _flush(self) -> Iterator[Rejected]:
+        for table, rows in self._held.items():
+            yield from write_batch(self._target, table, rows)
+        self._held, self._bytes, self._cells = {}, 0, 0
+
+
+def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:
+    """Writes rows in one request (repeated for those that may succeed later); the refused ones.
+
+    Raises:
+      GoogleAPICallError: a row could not be written for a reason that is not its own.
+    """
+    entries = [
+        RowMutationEntry(
+            row.key,
+            [
+                SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_ms * 1000)
+                for cell in row.cells
+            ],
+        )
+        for row in rows
+    ]
+    try:
+        open_table(target, table).bulk_mutate_rows(
+            entries, operation_timeout=_OPERATION_SECONDS, retryable_errors=_RETRYABLE
+        )
+    except MutationsExceptionGroup as group:
+        refused = []
+        for failure in group.exceptions:
+            cause = _last_cause(failure)
+            if not isinstance(failure, FailedMutationEntryError) or not isinstance(cause, _FOR_GOOD):
+                raise cause from group
+            assert failure.index is not None
+            refused.append(_refused(rows[failure.index], cause))
+        return refused
+    return []
+
+
+class _AppendFn(beam.DoFn):
+    """Appends the cells of rows to what is there (ReadModifyWriteRow), as a TSD with enable_appends."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._retry = Retry(
+            if_exception_type(*_RETRYABLE), initial=0.05, maximum=5, timeout=_OPERATION_SECONDS
+        )
+
+    def process(self, row: Row) -> Iterator[Rejected]:
+        rules: list[ReadModifyWriteRule] = [
+            AppendValueRule(cell.family, cell.qualifier, cell.value) for cell in row.cells
+        ]
+        append = self._retry(open_table(self._target, row.table).read_modify_write_row)
+        try:
+            append(row.key, rules)
+        except _FOR_GOOD as error:
+            yield _refused(row, error)
+
+
+def _last_cause(failure: BaseException) -> BaseException:
+    """The error that the service gave, out of the client's wrappings."""
+    cause = failure.__cause__ or failure
+    while isinstance(cause, RetryExceptionGroup) and cause.exceptions:
+        cause = cause.exceptions[-1]
+    return cause
+
+
+def _refused(row: Row, error: BaseException) -> Rejected:
+    return refused_row(row, Reason.WRITE_REFUSED, f"Bigtable refused the row: {error}", Stage.WRITE)
