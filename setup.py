@@ -9,7 +9,6 @@ REQUIRES = [
     "google-cloud-bigtable>=2.44,<3",  # the tables; below 2.42 write errors could vanish
     "google-cloud-pubsub>=2.30,<3",  # streaming input
     "fastavro>=1.9,<2",  # Avro messages
-    "cachetools>=5.3,<8",  # bounded caches of UIDs and series
     "matplotlib>=3.8,<4",  # plots of queries
     "numpy>=1.26,<3",  # points in columns
     "pyarrow>=16,<26",  # numbers parsed and texts grouped, many at a time

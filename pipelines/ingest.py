@@ -35,7 +35,7 @@ from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.files import ReadBlocks, match
-from transforms.pack import EncodeFn, PackFn
+from transforms.pack import EncodeFn, PackFn, RowKey
 from transforms.parse import ParseFn
 from transforms.rejected import REJECTED
 from transforms.uids import UidPolicy
@@ -123,7 +123,9 @@ def build(root: beam.Pipeline, job: Job, run_ms: int) -> None:
     keyed = parsed.main | "AssignUids" >> beam.ParDo(assign, beam.pvalue.AsIter(snapshot)).with_outputs(
         REJECTED, main="main"
     )
-    encoded = keyed.main | "Encode" >> beam.ParDo(EncodeFn(job.layout)).with_outputs(REJECTED, main="main")
+    encoded = keyed.main | "Encode" >> beam.ParDo(EncodeFn(job.layout)).with_output_types(
+        tuple[RowKey, bytes]
+    ).with_outputs(REJECTED, main="main")
     packed = (
         encoded.main
         | "GroupPerRow" >> beam.GroupByKey()

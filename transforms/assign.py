@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
-import cachetools
 import numpy as np
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
 from schema.layouts import Name, SeriesKey
 from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.lru import LruCache
 from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
 from transforms import metrics
 from transforms.bigtable.target import Target
@@ -87,8 +87,8 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
-        self.uids: cachetools.LRUCache[Name, bytes] = cachetools.LRUCache(size)
-        self.keys: cachetools.LRUCache[Series, SeriesKey] = cachetools.LRUCache(size)
+        self.uids: LruCache[Name, bytes] = LruCache(size)
+        self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.filled = False
 
 
@@ -122,7 +122,8 @@ class AssignFn(beam.DoFn):
         with self._cache.lock:
             if not self._cache.filled:
                 for chunk in snapshot:
-                    self._cache.uids.update(chunk)
+                    for name, uid in chunk:
+                        self._cache.uids[name] = uid
                 self._cache.filled = True
             keys = self._series_keys(batch.series)
         bad = np.array([isinstance(key, RefusedError) for key in keys], np.bool_)
@@ -159,7 +160,8 @@ class AssignFn(beam.DoFn):
                     found[series] = missing
                 else:
                     key = self._layout.series_key(series, uids)  # type: ignore[arg-type]
-                    found[series] = known[series] = key
+                    found[series] = key
+                    known[series] = key
         return [found[series] for series in batch_series]
 
     def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:

@@ -7,9 +7,8 @@ part, read from its start. Any file system that Beam knows.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
@@ -31,8 +30,7 @@ LINE_BYTES = 1 << 20
 _PARTS_A_READ = 16  # blocks read one after the other by one worker, so that a file is opened seldom
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(NamedTuple):
     """The lines of a file that begin from byte `start` on and before byte `end`.
 
     Attributes:
@@ -228,9 +226,9 @@ def _long_lines(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 class _PartsFn(beam.DoFn):
-    def process(self, pattern: str) -> Iterable[FilePart]:
-        """The parts of all files of a pattern."""
-        for file in match([pattern]):
+    def process(self, patterns: list[str]) -> Iterable[FilePart]:
+        """The parts of all files of some patterns."""
+        for file in match(patterns):
             yield from parts(file)
 
 
@@ -261,9 +259,8 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
         """See the class."""
         return (
             root
-            | "Patterns" >> beam.Create(self.patterns, reshuffle=False)
+            | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
             | "FindFiles" >> beam.ParDo(_PartsFn()).with_output_types(FilePart)
-            | "OncePerPart" >> beam.Distinct()
             | "SpreadParts" >> beam.Reshuffle()
             | "ReadBlocks" >> beam.ParDo(_BlocksFn()).with_outputs(REJECTED, main="main")
         )

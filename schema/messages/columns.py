@@ -111,6 +111,26 @@ def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
     return _cast(numbers, pa.int64(), np.dtype(np.int64))
 
 
+def distinct(cut: pa.StringArray, at: Int64s) -> tuple[Int64s, list[bytes]]:
+    """(int64[n], k texts): which of the distinct texts each of the pieces `at` is."""
+    found = cut.take(pa.array(at)).dictionary_encode()
+    return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
+
+
+def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]] | None:
+    """As `distinct` for texts of at most 16 bytes that are all the same; None if they are not."""
+    size = int(ends[0] - starts[0])
+    if size > 16 or not (ends - starts == size).all():
+        return None
+    mask = np.uint64((1 << 8 * min(size, 8)) - 1)
+    head = words(text, starts) & mask
+    same = bool((head == head[0]).all())
+    if same and size > 8:
+        tail = words(text, ends - 8)
+        same = bool((tail == tail[0]).all())
+    return (np.zeros(len(starts), np.int64), [text[starts[0] : ends[0]]]) if same else None
+
+
 def values(numbers: pa.StringArray, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
     """(bits int64[n], kinds uint8[n], good bool[n]) of numbers, integers and decimals mixed."""
     if is_decimal.all():

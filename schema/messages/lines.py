@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from schema.lru import LruCache
 from schema.messages import columns
 from schema.messages.base import Message, MessageFormat, Parsed, Point
 from schema.messages.opentsdb_rules import FIRST_MILLISECOND, LAST_MILLISECOND
@@ -56,12 +56,19 @@ class Record:
     outcome: Point | RefusedError
 
 
+class _Odd:
+    """Stands for a skeleton whose lines must take the slow path."""
+
+
+_ODD = _Odd()
+
+
 class LineFormat(MessageFormat):
     """A format read by the columnar reader; a subclass locates the numbers and parses one line."""
 
     def __init__(self, skeletons: int = 200_000) -> None:
-        self._series: OrderedDict[Skeleton, Series | None] = OrderedDict()
-        self._limit = skeletons
+        self._skeletons: LruCache[Skeleton, Series | _Odd] = LruCache(skeletons)
+        self._series: LruCache[Series, Series] = LruCache(skeletons)
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
@@ -136,12 +143,12 @@ class LineFormat(MessageFormat):
         if len(lines) < len(starts):
             cuts = [cut[lines] for cut in cuts]
             is_decimal = is_decimal[lines]
-        taken = self._read(text, np.stack(cuts, axis=1), mostly, is_decimal)
+        taken = self._read(text, room, np.stack(cuts, axis=1), mostly, is_decimal)
         fit = taken.series >= 0
         good[lines] = fit
         return (taken if fit.all() else taken.take(np.flatnonzero(fit))), np.flatnonzero(~good)
 
-    def _read(self, text: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> _Columns:
+    def _read(self, text: bytes, room: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> _Columns:
         """Numbers and series of located lines; series -1 where the line is not to be trusted.
 
         Args:
@@ -157,18 +164,24 @@ class LineFormat(MessageFormat):
         in_ms = times >= FIRST_MILLISECOND
         good &= parsed & (times > 0) & (times <= LAST_MILLISECOND)
         cut = cut.view(pa.binary())
-        keys = [cut.take(pa.array(at + offset)).dictionary_encode() for offset in (0, 2, 4)]
+        between = columns.first_if_same(room, cuts[:, 2], cuts[:, 3])
+        keys = [
+            columns.distinct(cut, at),
+            between or columns.distinct(cut, at + 2),
+            columns.distinct(cut, at + 4),
+        ]
         names, series = self._resolve(keys, time_first)
         series[~good] = -1
         times_ms = np.where(in_ms, times, times * 1000)
         return _Columns(names, series, times_ms, in_ms, kinds, bits, cuts[:, 0], cuts[:, 5])
 
-    def _resolve(self, keys: list[pa.DictionaryArray], time_first: bool) -> tuple[list[Series], Int64s]:
+    def _resolve(
+        self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool
+    ) -> tuple[list[Series], Int64s]:
         """The distinct series of lines cut into (before, between, after), and each line's number."""
-        sizes = [len(key.dictionary) for key in keys]
-        code = keys[0].indices.to_numpy().astype(np.int64)
-        for key, size in zip(keys[1:], sizes[1:], strict=True):
-            code = code * size + key.indices.to_numpy()
+        texts = [found for _, found in keys]
+        sizes = [len(found) for found in texts]
+        code = (keys[0][0] * sizes[1] + keys[1][0]) * sizes[2] + keys[2][0]
         if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
             used = np.flatnonzero(np.bincount(code, minlength=1))
             rank = np.zeros(int(used[-1]) + 1, np.int64)
@@ -176,26 +189,32 @@ class LineFormat(MessageFormat):
             inverse = rank[code]
         else:
             used, inverse = np.unique(code, return_inverse=True)
-        texts = [key.dictionary.to_pylist() for key in keys]
-        numbers: dict[Series, int] = {}
-        number_of = np.empty(len(used), np.int64)
-        for i, one in enumerate(used.tolist()):
+        numbers: dict[int, int] = {}  # by identity, since equal series are one object: see _series_of
+        names: list[Series] = []
+        number_of = []
+        for one in used.tolist():
             rest, after = divmod(one, sizes[2])
             before, between = divmod(rest, sizes[1])
             series = self._series_of((texts[0][before], texts[1][between], texts[2][after]), time_first)
-            number_of[i] = -1 if series is None else numbers.setdefault(series, len(numbers))
-        return list(numbers), number_of[inverse]
+            number = -1 if series is None else numbers.setdefault(id(series), len(names))
+            if series is not None and number == len(names):
+                names.append(series)
+            number_of.append(number)
+        if self._series.full:  # a forgotten series and its successor are equal, yet two objects
+            distinct: dict[Series, int] = {}
+            renumber = [distinct.setdefault(series, len(distinct)) for series in names]
+            names, number_of = list(distinct), [renumber[i] if i >= 0 else -1 for i in number_of]
+        return names, np.array(number_of, np.int64)[inverse]
 
     def _series_of(self, skeleton: Skeleton, time_first: bool) -> Series | None:
         """The series of a skeleton, None if its lines must take the slow path; remembered."""
-        if skeleton in self._series:
-            self._series.move_to_end(skeleton)
-            return self._series[skeleton]
-        series = self._probe(skeleton, time_first)
-        self._series[skeleton] = series
-        if len(self._series) > self._limit:
-            self._series.popitem(last=False)
-        return series
+        known = self._skeletons.get(skeleton)
+        if known is None:
+            known = self._probe(skeleton, time_first) or _ODD
+            if isinstance(known, Series):
+                self._series[known] = known = self._series.get(known) or known
+            self._skeletons[skeleton] = known
+        return known if isinstance(known, Series) else None
 
     def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
         """Parses a line of this skeleton with known numbers in its two places."""

@@ -267,8 +267,10 @@ def _starts(widths: Int64s) -> Int64s:
 
 def _scatter(out: Bytes, at: Int64s, rows: Bytes) -> None:
     """Writes rows of equal width to the positions `at`."""
-    for column in range(rows.shape[1]):
-        out[at + column] = rows[:, column]
+    width = rows.shape[1]
+    if len(at):
+        every = np.ndarray((len(out) - width + 1,), f"V{width}", out.data, 0, (1,))
+        every[at] = np.ascontiguousarray(rows).view(f"V{width}").reshape(-1)
 
 
 def _scatter_values(out: Bytes, at: Int64s, elements: Elements) -> None:

@@ -30,6 +30,7 @@ FAMILY = "t"
 APPEND_QUALIFIER = b"\x05\x00\x00"
 
 _HEADER = struct.Struct(">qIQIIBI")
+_QUALIFIER_BYTES = 16 * 1024
 _SECONDS, _MILLISECONDS, _MIXED = 1, 2, 3
 
 
@@ -118,10 +119,25 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     joined = _joined(pieces)
     if packing is Packing.APPEND:
         return [Cell(FAMILY, APPEND_QUALIFIER, newest, el.append_bytes(joined.elements()))]
-    if joined.is_single:  # a TSD misreads a compacted column of one point
-        return [Cell(FAMILY, joined.qualifiers, newest, joined.values)]
-    trailer = b"\x01" if joined.forms == _MIXED else b"\x00"
-    return [Cell(FAMILY, joined.qualifiers, newest, joined.values + trailer)]
+    return [_column(part, newest) for part in _in_columns(joined)]
+
+
+def _column(piece: RowPiece, timestamp_ms: int) -> Cell:
+    """One compacted column, or a plain point: a TSD misreads a compacted column of one point."""
+    if piece.is_single:
+        return Cell(FAMILY, piece.qualifiers, timestamp_ms, piece.values)
+    trailer = b"\x01" if piece.forms == _MIXED else b"\x00"
+    return Cell(FAMILY, piece.qualifiers, timestamp_ms, piece.values + trailer)
+
+
+def _in_columns(piece: RowPiece) -> list[RowPiece]:
+    """A piece in parts of which each fits a column: Bigtable's qualifiers hold 16 KiB."""
+    if len(piece.qualifiers) <= _QUALIFIER_BYTES:
+        return [piece]
+    found = piece.elements()
+    bounds = np.append(np.arange(0, len(found), _QUALIFIER_BYTES // 4), len(found))
+    arrivals = np.full(len(bounds) - 1, piece.arrival_ms)
+    return [RowPiece.of(packed) for packed in packed_rows(found, bounds, arrivals, 0, 0)]
 
 
 def _joined(pieces: Sequence[RowPiece]) -> RowPiece:
