@@ -69,7 +69,9 @@ def processes(host: str, names: list[str]) -> Iterator[Sample]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--step", type=float, default=2, help="seconds between samples")
     parser.add_argument("--host", default="web01", help="value of the tag host")

@@ -14,7 +14,10 @@ from transforms.metrics import NAMESPACE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """What an ingest did; sizes in bytes, time in seconds from the start of the command's work."""
+    """What an ingest did; sizes in bytes, time in seconds from the start of the command's work.
+
+    points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused.
+    """
 
     points_read: int
     points_duplicate: int
@@ -88,5 +91,5 @@ class Summary:
             ("points per second", f"{self.points_stored / self.seconds:,.0f}"),
             *(("dead letters", path) for path in self.dead_letters),
         ]
-        text = "\n".join(f"{name:18} {value}" for name, value in lines)
+        text = "\n".join(f"{name:26} {value}" for name, value in lines)
         return ("nothing was written (dry run)\n" if self.dry_run else "") + text

@@ -237,6 +237,7 @@ class _BlocksFn(beam.DoFn):
         """The blocks of a part."""
         for block in blocks(part):
             if isinstance(block, Rejected):
+                metrics.count("points_read")
                 yield refuse(block)
             else:
                 metrics.count("blocks_read")

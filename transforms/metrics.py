@@ -2,7 +2,7 @@
 
 | counter | counts |
 |---|---|
-| points_read | points parsed, duplicates included |
+| points_read | points met in the input: those parsed, and the records refused before |
 | points_duplicate | points left out since a later one of the same block has the same instant |
 | points_packed | points handed on to be grouped, packed and written |
 | rows_written, cells_written | row mutations and cells handed to the writer |

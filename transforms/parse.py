@@ -27,8 +27,8 @@ class ParseFn(beam.DoFn):
         """See the class."""
         assert self._format is not None
         parsed = self._format.parse(message)
+        metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
         for rejected in parsed.rejected:
             yield refuse(rejected)
         if len(parsed.batch):
-            metrics.count("points_read", len(parsed.batch))
             yield parsed.batch

@@ -69,6 +69,7 @@ def check(form: LineFormat, text: bytes) -> Parsed:
     """Asserts that both paths agree about a block of lines."""
     parsed = parse(form, text)
     assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, line_spans(text))
+    assert len(set(parsed.batch.series)) == len(parsed.batch.series)
     return parsed
 
 

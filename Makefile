@@ -1,0 +1,48 @@
+# `make demo` and `make test` do all the set-up themselves; the rest is for those who work on timebeam.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+WORKERS ?= 2
+READY := $(VENV)/ready
+
+.PHONY: demo test lint types unit lock bench clean
+
+demo: $(READY)
+	@$(VENV)/bin/python examples/demo.py
+
+test: lint types unit
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(READY)
+	$(VENV)/bin/mypy
+
+unit: $(READY)
+	$(VENV)/bin/python -m pipelines.local.emulator --build_only
+	$(VENV)/bin/pytest -q -n $(WORKERS)
+
+$(READY): requirements-test.lock setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
+	  || { echo "timebeam needs Python 3.10 to 3.13 (3.11 is tested): make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV), once; this takes a minute or two ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check -r requirements-test.lock
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+# The newest versions that setup.py allows, written down.
+lock:
+	$(PYTHON) -m venv $(VENV).lock
+	$(VENV).lock/bin/pip install -q -e '.[test]'
+	{ sed -n 1p requirements-test.lock; $(VENV).lock/bin/pip freeze --exclude-editable; } > $(VENV).lock/new
+	mv $(VENV).lock/new requirements-test.lock
+	rm -rf $(VENV).lock
+
+bench: $(READY)
+	$(VENV)/bin/python benchmarks/kernel.py
+	$(VENV)/bin/python benchmarks/ingest.py
+
+clean:
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -1,0 +1,87 @@
+"""`make demo`: real metrics into a local Bigtable in OpenTSDB's layout, read back, plotted.
+
+Runs the commands that a user would type, and shows them. Everything it makes is in .demo/; it
+leaves no process behind, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.local.emulator import Emulator, EmulatorError
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".demo"
+PERIOD = ["--start", "2026-11-21T08:30:00Z", "--end", "2026-11-21T09:10:00Z"]
+LAYOUT = ["--layout", "opentsdb"]
+
+
+def timebeam(*arguments: str) -> None:
+    """Shows and runs one command.
+
+    Raises:
+      subprocess.CalledProcessError: it failed.
+    """
+    shown = " ".join(f"'{word}'" if set(word) & set("*| ") else word for word in arguments)
+    print(f"\n$ timebeam {shown}", flush=True)
+    subprocess.run([sys.executable, "-m", "pipelines.cli", *arguments], cwd=ROOT, check=True)
+
+
+def show_dead_letters() -> None:
+    """Each refused record, with its reason."""
+    print("\nDead letters: what was refused, why, and the original bytes")
+    for path in sorted(FOLDER.glob("dead-letters-*.jsonl")):
+        for line in path.read_text().splitlines():
+            letter = json.loads(line)
+            print(f"  {letter['reason']:22} {letter['message'][:100]}")
+            print(
+                f"  {'':22} {Path(letter['source']).name} byte {letter['offset']}: {letter['payload'][:76]}"
+            )
+
+
+def run() -> None:
+    """The whole demonstration, against the emulator of BIGTABLE_EMULATOR_HOST."""
+    timebeam("tables", "create", *LAYOUT)
+    letters = ["--dead_letters", str((FOLDER / "dead-letters").relative_to(ROOT)), "--auto_create_metrics"]
+    for format_name, pattern in (("opentsdb-json", "*.json*"), ("opentsdb-text", "*.txt*")):
+        files = ["--format", format_name, "--input", f"examples/metrics/{pattern}"]
+        timebeam("ingest", *LAYOUT, *files, *letters)
+    show_dead_letters()
+    timebeam("check", *LAYOUT)
+    load = ["sys.load", *LAYOUT, *PERIOD, "--tag", "host=web01"]
+    timebeam("query", *load, "--downsample", "5m-avg", "--group_by", "window")
+    cpu = ["sys.cpu.percent", *LAYOUT, *PERIOD, "--tag", "mode=user|system"]
+    by_core = ["--group_by", "core", "mode", "--downsample", "10s-avg"]
+    for name in ("cpu.png", "cpu.html"):
+        timebeam("query", *cpu, *by_core, "--output", f".demo/{name}")
+    print("\nLook at .demo/cpu.png, and open .demo/cpu.html in a browser (it needs no network).")
+
+
+def main() -> int:
+    """Runs the demonstration in a fresh emulator; exit code 1 if a step fails."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    try:
+        with Emulator() as emulator:
+            print(f"A local Bigtable runs at {emulator.host}; it goes when this program ends.")
+            os.environ["BIGTABLE_EMULATOR_HOST"] = emulator.host
+            run()
+    except KeyboardInterrupt:
+        print("\nstopped; the local Bigtable is gone", file=sys.stderr)
+        return 130
+    except EmulatorError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"demo: the command above ended with exit code {error.returncode}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
