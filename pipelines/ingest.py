@@ -28,7 +28,6 @@ from pipelines.parameters import (
 from pipelines.run import beam_options, run_with_progress
 from pipelines.summary import Summary
 from schema.layouts import Layout, Packing
-from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS
 from transforms.assign import AssignFn, UidOptions, UidSnapshot
 from transforms.bigtable.tables import check_tables
@@ -115,7 +114,6 @@ def build(root: beam.Pipeline, job: Job, run_ms: int) -> None:
     Args:
       run_ms: time of the run in ms, for the dead letters.
     """
-    assert isinstance(job.layout, OpenTsdb)
     snapshot = root | "UidSnapshot" >> UidSnapshot(job.target, job.layout, job.uids)
     read = root | "Read" >> ReadBlocks(job.patterns)
     parsed = read.main | "Parse" >> beam.ParDo(ParseFn(job.format_name)).with_outputs(REJECTED, main="main")

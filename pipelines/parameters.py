@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from schema.layouts import LAYOUTS, Layout
-from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from schema.layouts.opentsdb.options import Decimals
 from transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 
@@ -108,18 +108,7 @@ def layout_of(options: argparse.Namespace) -> Layout:
       UsageError: a value is out of its range.
     """
     try:
-        return LAYOUTS[options.layout](
-            OpenTsdbOptions(
-                table_prefix=options.table_prefix,
-                salt_width=options.salt_width,
-                salt_buckets=options.salt_buckets,
-                uid_width_metric=options.uid_width_metric,
-                uid_width_tagk=options.uid_width_tagk,
-                uid_width_tagv=options.uid_width_tagv,
-                max_tags=options.max_tags,
-                decimals=Decimals(options.decimals),
-            )
-        )
+        return LAYOUTS[options.layout].from_options(vars(options))
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, layout_of, parser_of, target_of
 from pipelines.render import OUTPUTS, render
-from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.query.answer import answer
 from schema.query.downsample import Downsampling
 from schema.query.times import parse_time
@@ -63,7 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Answers the query that the options describe."""
     layout, target = layout_of(options), target_of(options)
-    assert isinstance(layout, OpenTsdb)
     now_ms = int(time.time() * 1000)
     try:
         start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)

@@ -11,8 +11,7 @@ import numpy as np
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from schema.layouts import Name, SeriesKey
-from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts import Layout, Name, SeriesKey
 from schema.lru import LruCache
 from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
 from transforms import metrics
@@ -49,7 +48,7 @@ class UidOptions:
 class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
     """The UID table as it is at start, in lists of (name, UID): the side input of `AssignUids`."""
 
-    def __init__(self, target: Target, layout: OpenTsdb, options: UidOptions) -> None:
+    def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
         super().__init__()
         self._fn = _SnapshotFn(target, layout, options)
 
@@ -63,7 +62,7 @@ class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _SnapshotFn(beam.DoFn):
-    def __init__(self, target: Target, layout: OpenTsdb, options: UidOptions) -> None:
+    def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
         self._target, self._layout, self._options = target, layout, options
 
     def process(self, _: None) -> Iterable[list[tuple[Name, bytes]]]:
@@ -99,9 +98,7 @@ class AssignFn(beam.DoFn):
     cache are resolved together, once per batch.
     """
 
-    def __init__(
-        self, target: Target, layout: OpenTsdb, options: UidOptions, *, dry_run: bool = False
-    ) -> None:
+    def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
         self._target, self._layout, self._options, self._dry_run = target, layout, options, dry_run
         self._shared = shared.Shared()
         self._cache: _Cache | None = None

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from schema.layouts import Name, Row
-from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts import Layout, Name, Row
 from schema.points import Kind, PointBatch, Series
 from schema.query.answer import FoundSeries
 from transforms.bigtable.reader import scan_rows
@@ -21,7 +20,7 @@ class UnknownNameError(LookupError):
 
 def find_series(
     target: Target,
-    layout: OpenTsdb,
+    layout: Layout,
     metric: str,
     tags: Mapping[str, frozenset[str]],
     start_ms: int,
@@ -63,7 +62,7 @@ def find_series(
     return [_joined(series, parts) for series, parts in batches.items()], damage
 
 
-def _series(layout: OpenTsdb, row: Row, names: Mapping[tuple[str, bytes], str]) -> Series:
+def _series(layout: Layout, row: Row, names: Mapping[tuple[str, bytes], str]) -> Series:
     """The series of a row; a UID without a name is shown in hex."""
     texts = [names.get(pair, f"unknown-uid-{pair[1].hex()}") for pair in layout.row_names(row.key)]
     return Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))

@@ -22,9 +22,8 @@ from google.cloud.bigtable.data import SetCell
 from google.cloud.bigtable.data import row_filters as filters
 from google.cloud.bigtable.data.read_modify_write_rules import IncrementRule
 
-from schema.layouts import Name
+from schema.layouts import Layout, Name
 from schema.layouts.opentsdb import uid_table
-from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.points import Reason, RefusedError
 from transforms.bigtable.reader import read_rows, scan_table
 from transforms.bigtable.target import Target, open_table
@@ -69,16 +68,18 @@ class UidPolicy:
 class UidTable:
     """The UID table of one layout in one Bigtable instance."""
 
-    def __init__(self, target: Target, layout: OpenTsdb, policy: UidPolicy | None = None) -> None:
+    def __init__(self, target: Target, layout: Layout, policy: UidPolicy | None = None) -> None:
+        if layout.uids is None:
+            raise ValueError(f"layout {layout.name} stores names as they are: it has no UIDs")
         self._target = target
-        self._layout = layout
+        self._spec = layout.uids
         self._policy = policy or UidPolicy()
-        self._table = open_table(target, layout.uid_table)
+        self._table = open_table(target, self._spec.table)
         self._warned: set[str] = set()
 
     def snapshot(self) -> Iterator[tuple[Name, bytes]]:
         """Every name and its UID."""
-        for row in scan_table(self._target, self._layout.uid_table):
+        for row in scan_table(self._target, self._spec.table):
             for cell in row.cells:
                 if cell.family == uid_table.ID_FAMILY and row.key != uid_table.COUNTER_ROW:
                     yield Name(cell.qualifier.decode(), uid_table.name_text(row.key)), cell.value
@@ -92,7 +93,7 @@ class UidTable:
         wanted = list(names)
         rows = read_rows(
             self._target,
-            self._layout.uid_table,
+            self._spec.table,
             sorted({uid_table.name_bytes(name.text) for name in wanted}),
         )
         found = {}
@@ -106,7 +107,7 @@ class UidTable:
     def names_of(self, uids: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], str]:
         """The names of those (kind, UID) pairs that have one."""
         wanted = list(uids)
-        rows = read_rows(self._target, self._layout.uid_table, sorted({uid for _, uid in wanted}))
+        rows = read_rows(self._target, self._spec.table, sorted({uid for _, uid in wanted}))
         found = {}
         for kind, uid in wanted:
             row = rows.get(uid)
@@ -152,7 +153,7 @@ class UidTable:
 
     def _new_uids(self, kind: str, n: int) -> list[bytes]:
         """Up to n unused UIDs; fewer if the kind is exhausted."""
-        width = self._layout.options.uid_width(kind)
+        width = self._spec.widths[kind]
         last = uid_table.last_id(width)
         if kind == "metrics" and self._policy.random_metrics:
             return [uid_table.uid_bytes(random.randint(1, last), width) for _ in range(n)]
@@ -212,7 +213,7 @@ class UidTable:
         raise RuntimeError(f"the cell {family}:{qualifier!r} of row {key!r} comes and goes")
 
     def _checked(self, name: Name, uid: bytes) -> bytes:
-        width = self._layout.options.uid_width(name.kind)
+        width = self._spec.widths[name.kind]
         if len(uid) != width:
             raise ValueError(
                 f"{name.kind} {name.text!r} has a UID of {len(uid)} bytes where {width} are configured: "
@@ -225,7 +226,7 @@ class DryUidTable(UidTable):
     """Looks up as `UidTable`, and makes up UIDs, by a hash, where it would assign them."""
 
     def _assign(self, kind: str, names: Sequence[Name]) -> dict[Name, bytes | RefusedError]:
-        width = self._layout.options.uid_width(kind)
+        width = self._spec.widths[kind]
         return {
             name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
             for name in names

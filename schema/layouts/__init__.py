@@ -16,10 +16,11 @@ from schema.layouts.base import (
     SeriesKey,
     Severity,
     TableSpec,
+    UidSpec,
 )
 from schema.layouts.opentsdb.layout import OpenTsdb
 
-LAYOUTS: dict[str, type[OpenTsdb]] = {OpenTsdb.name: OpenTsdb}
+LAYOUTS: dict[str, type[Layout]] = {OpenTsdb.name: OpenTsdb}
 
 __all__ = [
     "LAYOUTS",
@@ -36,4 +37,5 @@ __all__ = [
     "SeriesKey",
     "Severity",
     "TableSpec",
+    "UidSpec",
 ]

@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schema.points import PointBatch, RefusedError, Rejected, Series
 
@@ -52,6 +52,19 @@ class Name(NamedTuple):
 
     kind: str
     text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UidSpec:
+    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
+
+    Attributes:
+      table: name of the UID table, with prefix.
+      widths: bytes of a UID, by kind.
+    """
+
+    table: str
+    widths: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,9 +157,23 @@ class Layout(abc.ABC):
     name: str
     packings: Sequence[Packing]
 
+    @classmethod
+    @abc.abstractmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Layout:
+        """The layout with those of the options that are its own.
+
+        Raises:
+          ValueError: a value is out of its range; the message names the option.
+        """
+
     @abc.abstractmethod
     def tables(self) -> Sequence[TableSpec]:
         """The tables it needs, data tables first."""
+
+    @property
+    @abc.abstractmethod
+    def uids(self) -> UidSpec | None:
+        """Where names have UIDs; None for a layout that stores names as they are."""
 
     @abc.abstractmethod
     def refuse(self, series: Series) -> RefusedError | None:

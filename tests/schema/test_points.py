@@ -35,7 +35,14 @@ def test_a_batch_holds_every_bit_of_its_points() -> None:
     assert batch.series == (A, B)
     assert batch.index.tolist() == [0, 1, 0, 0, 1, 1]
     assert batch.in_ms.tolist() == [False, True, False, False, False, False]
-    assert batch.kinds.tolist() == [Kind.INTEGER, Kind.FLOAT, Kind.INTEGER, Kind.INTEGER, Kind.FLOAT, Kind.FLOAT]
+    assert batch.kinds.tolist() == [
+        Kind.INTEGER,
+        Kind.FLOAT,
+        Kind.INTEGER,
+        Kind.INTEGER,
+        Kind.FLOAT,
+        Kind.FLOAT,
+    ]
     assert batch.arrivals_ms.tolist() == [77] * 6
     found = [(series, time, type(value), repr(value)) for series, time, value in batch.points()]
     assert found == [(series, time, type(value), repr(value)) for series, time, _, value in POINTS]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from schema.layouts.base import (
     Scan,
     SeriesKey,
     TableSpec,
+    UidSpec,
 )
 from schema.layouts.opentsdb import audit, names, pieces, rows, uid_table
 from schema.layouts.opentsdb import keys as row_keys
 from schema.layouts.opentsdb.encode import encode
-from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 from schema.points import PointBatch, RefusedError, Series
 
 
@@ -37,6 +39,15 @@ class OpenTsdb(Layout):
 
     name = "opentsdb"
     packings = (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
+        """See `Layout.from_options`; the options are named as the fields of `OpenTsdbOptions`."""
+        fields = {field.name for field in dataclasses.fields(OpenTsdbOptions)}
+        values = {name: value for name, value in options.items() if name in fields}
+        if "decimals" in values:
+            values["decimals"] = Decimals(values["decimals"])
+        return cls(OpenTsdbOptions(**values))
 
     @property
     def data_table(self) -> str:
@@ -54,6 +65,11 @@ class OpenTsdb(Layout):
             TableSpec(self.data_table, {pieces.FAMILY: 1}, holds_points=True),
             TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
         )
+
+    @property
+    def uids(self) -> UidSpec:
+        """See `Layout.uids`."""
+        return UidSpec(self.uid_table, {kind: self.options.uid_width(kind) for kind in uid_table.KINDS})
 
     def refuse(self, series: Series) -> RefusedError | None:
         """See `Layout.refuse`."""

@@ -14,7 +14,9 @@ def parse(text: bytes) -> Parsed:
     return OpenTsdbJson().parse(Message(text, 5, "sub", 100))
 
 
-def line(metric: str = '"sys.cpu"', time: str = "1356998400", value: str = "5", tags: str = '{"host":"web01"}') -> bytes:
+def line(
+    metric: str = '"sys.cpu"', time: str = "1356998400", value: str = "5", tags: str = '{"host":"web01"}'
+) -> bytes:
     """One object with these texts as its members."""
     return f'{{"metric":{metric},"timestamp":{time},"value":{value},"tags":{tags}}}'.encode()
 
@@ -121,6 +123,102 @@ REFUSED = [
     (b'{"metric":"a"', Reason.BAD_SYNTAX, "not JSON"),
     (b'{"metric":"a","metric":"b"}', Reason.BAD_SYNTAX, "'metric' stands twice"),
     (b'{"metric":"a","\\u006detric":"a"}', Reason.BAD_SYNTAX, "'metric' stands twice"),
-    (b"[" * 100_000, Reason.BAD_SYNTAX, "not JSON"),
-    (line(metric='"\udcff"').decode("utf-8", "replace").encode() if False else b'{"metric":"\xff"}', Reason.BAD_ENCODING, "byte 11"),
+    (b'{"a":' + b"[" * 100_000, Reason.BAD_SYNTAX, "not JSON"),
+    (b'{"metric":"\xff"}', Reason.BAD_ENCODING, "byte 11"),
+    (b'{"metric":"\xed\xa0\x80"}', Reason.BAD_ENCODING, "byte 11"),
 ]
+
+
+@pytest.mark.parametrize(("text", "reason", "why"), REFUSED)
+def test_refused(text: bytes, reason: Reason, why: str) -> None:
+    parsed = parse(text)
+    assert len(parsed.batch) == 0
+    (refused,) = parsed.rejected
+    assert (refused.payload, refused.reason, refused.source, refused.offset) == (text, reason, "sub", 100)
+    assert why in refused.message
+    assert len(refused.message) < 200
+
+
+def spans(parsed: Parsed, text: bytes) -> list[tuple[Reason, bytes]]:
+    """Reason and payload of each refusal, the payload being where its offset says."""
+    for refused in parsed.rejected:
+        at = refused.offset - 100
+        assert text[at : at + len(refused.payload)] == refused.payload
+    return [(refused.reason, refused.payload) for refused in parsed.rejected]
+
+
+def test_the_bad_elements_of_an_array_are_refused_one_by_one() -> None:
+    bad = line(time="0", metric='"größe"')
+    text = b"[ " + line() + b" , " + bad + b',5,"x", ' + line(value="6") + b" ]\r\n"
+    parsed = parse(text)
+    assert [value for _, _, value in parsed.batch.points()] == [5, 6]
+    assert spans(parsed, text) == [
+        (Reason.BAD_TIMESTAMP, bad),
+        (Reason.BAD_SYNTAX, b"5"),
+        (Reason.BAD_SYNTAX, b'"x"'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "points", "payload"),
+    [
+        (line() + b" x", 1, b"x"),
+        (line() + line(), 1, line()),
+        (line() + b",", 1, b","),
+        (b"[" + line() + b"] ]", 1, b"]"),
+        (b"[]5", 0, b"5"),
+        (b"[" + line(), 1, b""),
+        (b"[" + line() + b"   x  5]", 1, b"x  5]"),
+        (b"[" + line() + b", ]", 1, b"]"),
+        (b"[" + line() + b"," + line()[:-1] + b"]", 1, line()[:-1] + b"]"),
+        (b"\xef\xbb\xbf" + line(), 0, b"\xef\xbb\xbf" + line()),
+    ],
+)
+def test_what_follows_a_good_point_is_refused(text: bytes, points: int, payload: bytes) -> None:
+    parsed = parse(text)
+    assert (len(parsed.batch), spans(parsed, text)) == (points, [(Reason.BAD_SYNTAX, payload)])
+
+
+def test_an_empty_array_is_nothing() -> None:
+    parsed = parse(b"[]\n [ ] \n")
+    assert (len(parsed.batch), list(parsed.rejected)) == (0, [])
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("lead", ["", "\n"])
+@pytest.mark.parametrize("unit", ["", "  "])
+def test_an_array_over_several_lines(newline: str, lead: str, unit: str) -> None:
+    good = [
+        f"{unit}{{",
+        f'{unit}{unit}"metric": "sys.cpu",',
+        f'{unit}{unit}"timestamp": 1356998400,',
+        f'{unit}{unit}"value": 5,',
+        f'{unit}{unit}"tags": {{',
+        f'{unit}{unit}"host": "web01"',
+        f"{unit}}}}}",
+    ]
+    bad = [part.replace("1356998400", "0").replace("web01", "größe") for part in good]
+    text = (lead + newline.join(["[", *good, ",", *bad, "]", ""])).encode()
+    parsed = parse(text)
+    assert list(parsed.batch.points()) == [(SERIES, 1_356_998_400_000, 5)]
+    assert spans(parsed, text) == [(Reason.BAD_TIMESTAMP, newline.join(bad).strip().encode())]
+
+
+def test_one_object_over_several_lines() -> None:
+    parsed = parse(line().replace(b",", b",\n "))
+    assert list(parsed.batch.points()) == [(SERIES, 1_356_998_400_000, 5)]
+
+
+def test_a_newline_inside_a_text_is_no_json() -> None:
+    text = line(metric='"sys\n.cpu"').replace(b",", b",\n ", 1)
+    assert spans(parse(b"[\n" + text + b"]"), b"[\n" + text + b"]") == [(Reason.BAD_SYNTAX, text + b"]")]
+
+
+def test_an_array_line_with_wide_characters_costs_linear_time() -> None:
+    one = line(time="0", metric='"größe"')
+    text = b"[" + b",".join([one] * 3_000) + b"]"
+    parsed = parse(text)
+    assert {refused.payload for refused in parsed.rejected} == {one}
+    assert [refused.offset - 101 for refused in parsed.rejected] == list(
+        range(0, len(text) - 1, len(one) + 1)
+    )
