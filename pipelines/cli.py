@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"timebeam: no command {command!r}\n\n{_help()}", file=sys.stderr)
         return 2
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
+        os.environ.pop("BIGTABLE_EMULATOR_HOST", None)  # set but empty, which the client takes for a host
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:

@@ -1,0 +1,264 @@
+"""`timebeam ingest` from files into an emulator, beside the baseline of naive.py in the same run.
+
+    python -m benchmarks.ingest
+
+Starts an emulator of its own and runs every command as a process of its own, timed from outside.
+Prints one JSON document, sizes in bytes or MiB and times in seconds; README.md explains it. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from google.cloud.bigtable import Client
+from google.cloud.bigtable.data import ReadRowsQuery, Table
+
+from benchmarks.generate import FORMATS, Load, write
+from pipelines.local.emulator import Emulator, EmulatorError
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import Series
+from transforms.bigtable.reader import scan_table
+from transforms.bigtable.target import Target, open_table
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = Target("local", "local")
+NAIVE_TARGET = Target("local", "benchmark")
+_POLL_SECONDS = 0.05
+_JSON, _TEXT = FORMATS
+_PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
+
+
+class BenchmarkError(RuntimeError):
+    """A process failed, or what it stored is not what it was given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to call `timebeam ingest`."""
+
+    name: str
+    form: str
+    points: int
+    flags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Child:
+    """A finished process: wall time from start to exit, peak memory of its largest process."""
+
+    seconds: float
+    peak_mib: float
+    output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """One run, in seconds.
+
+    Attributes:
+      whole: `timebeam ingest` from the start of its process to its exit; naive.py without what our
+        figures leave out too (creating the table, counting its cells): its imports and its pipeline.
+      run: the part that the program times itself, without imports.
+      first_row: from the start of the process to the first row in the table.
+    """
+
+    whole: float
+    run: float
+    peak_mib: float = 0.0
+    first_row: float | None = None
+    bytes_per_point: float = 0.0
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on: cores, CPU model, versions."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": model,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def log(text: str) -> None:
+    """One line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def run_child(arguments: Sequence[str]) -> Child:
+    """Runs this Python with some arguments to its end.
+
+    It leads a process group of its own, of which nothing is left when this returns or raises.
+
+    Raises:
+      BenchmarkError: its exit code is not 0; the message ends with what it printed last.
+    """
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            # WNOWAIT: until it is waited for below, its id still names its group and nothing else.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            seconds = time.perf_counter() - start
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            tail = "".join(errors.readlines()[-20:])
+            raise BenchmarkError(f"{' '.join(arguments)}: exit code {process.returncode}\n{tail}")
+        return Child(seconds, usage.ru_maxrss / 1024, output.read())
+
+
+def first_row(table: Table, start: float, done: threading.Event) -> float | None:
+    """Seconds from `start` until the table has a row; None if it has none until `done`."""
+    while not table.read_rows(ReadRowsQuery(limit=1)):
+        if done.wait(_POLL_SECONDS):
+            return None
+    return time.perf_counter() - start
+
+
+def count_points(layout: OpenTsdb) -> int:
+    """Points in the data table, each instant of a series once.
+
+    Raises:
+      BenchmarkError: a row does not decode.
+    """
+    points, any_series = 0, Series.of("any", {})
+    for row in scan_table(TARGET, layout.data_table):
+        decoded = layout.decode(row, any_series)
+        if decoded.damage:
+            raise BenchmarkError(f"row {row.key.hex()}: {decoded.damage[0]}")
+        points += len(decoded.batch)
+    return points
+
+
+def drop(target: Target, tables: Iterable[str]) -> None:
+    """Deletes tables, so that the emulator's memory does not grow from run to run."""
+    instance = Client(project=target.project, admin=True).instance(target.instance)
+    for table in tables:
+        instance.table(table).delete()
+
+
+def input_file(folder: Path, form: str, points: int) -> Path:
+    """The file of so many points; written if it is not there yet."""
+    path = folder / f"{form}-{points}"
+    if not path.exists():
+        log(f"writing {points:,} points of {form}")
+        write(Load(points, format=form), path)
+    return path
+
+
+def ingest(case: Case, folder: Path) -> Turn:
+    """Runs a case once, into new tables that are dropped afterwards.
+
+    Raises:
+      BenchmarkError: it failed, or the table does not hold exactly the points of the input.
+    """
+    path = input_file(folder, case.form, case.points)
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{case.name}-"))
+    where = ["--layout", layout.name, "--table_prefix", layout.options.table_prefix]
+    where += ["--project", TARGET.project, "--instance", TARGET.instance]
+    run_child(["-m", "pipelines.cli", "tables", "create", *where])
+    command = ["-m", "pipelines.cli", "ingest", *where, "--format", case.form, "--input", str(path)]
+    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
+    done, table = threading.Event(), open_table(TARGET, layout.data_table)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(first_row, table, time.perf_counter(), done)
+        try:
+            child = run_child([*command, *case.flags])
+        finally:
+            done.set()
+    summary = json.loads(child.output)
+    stored = count_points(layout)
+    if not stored == summary["points_stored"] == case.points:
+        raise BenchmarkError(
+            f"{case.name}: {case.points} points were given, {stored} are stored; the summary: {summary}"
+        )
+    drop(TARGET, [spec.name for spec in layout.tables()])
+    return Turn(
+        child.seconds, summary["seconds"], child.peak_mib, seen.result(), summary["bytes_per_point"]
+    )
+
+
+def naive(form: str, points: int, folder: Path) -> Turn:
+    """Runs naive.py once; it counts what it stored itself."""
+    path = input_file(folder, form, points)
+    command = ["benchmarks/naive.py", "--input", str(path), "--format", form, "--table", f"naive-{form}"]
+    child = run_child(command)
+    drop(NAIVE_TARGET, [f"naive-{form}"])
+    figures = json.loads(child.output)
+    return Turn(figures["seconds_with_imports"], figures["seconds"], child.peak_mib)
+
+
+def best_and_median(values: Sequence[float], digits: int) -> dict[str, float]:
+    """Both statistics of some times."""
+    return {"best": round(min(values), digits), "median": round(statistics.median(values), digits)}
+
+
+def speed(seconds: Sequence[float], points: int) -> dict[str, object]:
+    """Seconds of every turn, and points per second of the best and of the median one."""
+    return {
+        "seconds": [round(turn, 2) for turn in seconds],
+        "points_per_second": {name: round(points / t) for name, t in best_and_median(seconds, 6).items()},
+    }
+
+
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """How many times shorter `fast` is: best turn to best turn, median turn to median turn."""
+    slow_times, fast_times = best_and_median(slow, 6), best_and_median(fast, 6)
+    return {name: round(slow_times[name] / fast_times[name], 1) for name in slow_times}
+
+
+def figures_of(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], naive_points: int) -> dict[str, object]:
+    """The figures of a case.
+
+    The baseline is put to the points of the case: its imports once, its pipeline in proportion.
+    """
+    runs = [turn.run * case.points / naive_points for turn in baseline]
+    wholes = [turn.whole - turn.run + run for turn, run in zip(baseline, runs, strict=True)]
+    first = [turn.first_row for turn in turns if turn.first_row is not None]
+    return {
+        "points": case.points,
+        "flags": " ".join(case.flags),
+        "whole": speed([turn.whole for turn in turns], case.points),
+        "run": speed([turn.run for turn in turns], case.points),
+        "ratio_to_naive": {
+            "whole": ratio(wholes, [turn.whole for turn in turns]),
+            "run": ratio(runs, [turn.run for turn in turns]),
+        },
+        "first_row_seconds": best_and_median(first, 2) if first else None,
+        "bytes_per_point": turns[0].bytes_per_point,
+        "peak_mib": round(max(turn.peak_mib for turn in turns)),
+    }
