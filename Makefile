@@ -28,8 +28,12 @@ $(READY): requirements-test.lock setup.py
 	  || { echo "timebeam needs Python 3.10 to 3.13 (3.11 is tested): make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up $(VENV), once; this takes a minute or two ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/pip install -q --disable-pip-version-check -r requirements-test.lock
-	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -e .
+	@if $(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
+	  $(VENV)/bin/pip install -q --disable-pip-version-check -r requirements-test.lock && \
+	  $(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -e .; \
+	else \
+	  $(VENV)/bin/pip install -q --disable-pip-version-check -e '.[test]'; \
+	fi
 	@touch $@
 
 # The newest versions that setup.py allows, written down.

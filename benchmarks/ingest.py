@@ -16,7 +16,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import resource
 import signal
 import statistics
 import subprocess
@@ -262,3 +261,95 @@ def figures_of(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], naiv
         "bytes_per_point": turns[0].bytes_per_point,
         "peak_mib": round(max(turn.peak_mib for turn in turns)),
     }
+
+
+def cases_of(options: argparse.Namespace) -> tuple[list[Case], list[Case]]:
+    """(cases that are repeated, cases that run once)."""
+    points, small, large = options.points, options.small, options.memory_points
+    repeated = [Case("compacted-json", _JSON, points), Case("compacted-text", _TEXT, points)]
+    once = [
+        Case("points", _JSON, small, ("--packing", "points")),
+        Case("append", _JSON, small, ("--packing", "append")),
+        Case("direct", _JSON, small, ("--bigtable_writer", "direct")),
+    ]
+    if large:
+        once.append(Case("memory", _JSON, large))
+    if options.workers:
+        mode = ("--direct_running_mode", "multi_processing", "--direct_num_workers", str(options.workers))
+        once.append(Case("workers", _JSON, large or points, mode))
+    return repeated, once
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine."""
+    repeated, once = cases_of(options)
+    turns: dict[str, list[Turn]] = {case.name: [] for case in repeated + once}
+    baselines: dict[str, list[Turn]] = {form: [] for form in FORMATS}
+
+    def take(case: Case, number: int, of: int) -> None:
+        turn = ingest(case, folder)
+        turns[case.name].append(turn)
+        log(f"{case.name} {number}/{of}: {turn.whole:.1f} s, {case.points / turn.whole:,.0f} points/s")
+
+    for number in range(1, options.repeats + 1):
+        for case in repeated:
+            take(case, number, options.repeats)
+            turn = naive(case.form, options.naive, folder)
+            baselines[case.form].append(turn)
+            rate = options.naive / turn.whole
+            log(f"naive {case.form} {number}/{options.repeats}: {turn.whole:.1f} s, {rate:,.0f} points/s")
+    for case in once:
+        take(case, 1, 1)
+    return {
+        "machine": machine(),
+        "series": Load.series,
+        "naive": {
+            form: {
+                "points": options.naive,
+                "whole": speed([turn.whole for turn in baseline], options.naive),
+                "run": speed([turn.run for turn in baseline], options.naive),
+            }
+            for form, baseline in baselines.items()
+        },
+        "ingest": {
+            case.name: figures_of(case, turns[case.name], baselines[case.form], options.naive)
+            for case in repeated + once
+        },
+    }
+
+
+def main() -> int:
+    """Returns the exit code: 1 if a run failed or stored something else than its input."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default, text in (
+        ("points", 4_000_000, "points of the main cases"),
+        ("small", 400_000, "points of the other packings and of the direct writer"),
+        ("naive", 200_000, "points of the baseline"),
+        ("repeats", 3, "turns of the main cases and of the baseline"),
+        ("memory_points", 0, "points of a case for peak memory; 0 leaves it out"),
+        ("workers", 0, "worker processes of a case as large as that (else as --points); 0 leaves it out"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: %(default)s)")
+    options = parser.parse_args()
+    if min(options.points, options.small, options.naive, options.repeats) < 1:
+        parser.error("only --memory_points and --workers can be 0")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    try:
+        with tempfile.TemporaryDirectory(prefix="timebeam-ingest-") as folder, Emulator() as emulator:
+            with emulator.environment():
+                print(json.dumps(measure(options, Path(folder)), indent=2))
+    except (BenchmarkError, EmulatorError) as error:
+        log(str(error))
+        return 1
+    except KeyboardInterrupt:
+        log("stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

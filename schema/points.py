@@ -223,3 +223,26 @@ class PointBatch:
             np.full(n, arrival_ms, np.int64),
             origins,
         )
+
+
+def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
+    """The points of two batches of one message (with origins), the first one's before the second one's."""
+    numbers = {series: i for i, series in enumerate(first.series)}
+    renumber = np.array([numbers.setdefault(series, len(numbers)) for series in second.series], np.int32)
+    index = renumber[second.index] if len(second) else second.index
+    assert first.origins is not None
+    assert second.origins is not None
+    return PointBatch(
+        tuple(numbers),
+        np.concatenate([first.index, index]).astype(np.int32),
+        np.concatenate([first.times_ms, second.times_ms]),
+        np.concatenate([first.in_ms, second.in_ms]),
+        np.concatenate([first.kinds, second.kinds]),
+        np.concatenate([first.bits, second.bits]),
+        np.concatenate([first.arrivals_ms, second.arrivals_ms]),
+        dataclasses.replace(
+            first.origins,
+            starts=np.concatenate([first.origins.starts, second.origins.starts]),
+            ends=np.concatenate([first.origins.ends, second.origins.ends]),
+        ),
+    )

@@ -19,12 +19,15 @@ README = (ROOT / "README.md").read_text()
 def option_row(parameter: Parameter) -> str:
     """The line of the README's table for one option."""
     default = "" if parameter.default in (None, [], "") else f"`{parameter.default}`"
+    if isinstance(parameter.default, bool):
+        default = default.lower()
     if parameter.required:
         default = "required"
     choices = (
         " (" + ", ".join(f"`{choice}`" for choice in parameter.choices) + ")" if parameter.choices else ""
     )
-    return f"| `--{parameter.name}`{choices} | {default} | {parameter.help} |"
+    text = parameter.help.replace("|", "\\|")
+    return f"| `--{parameter.name}`{choices} | {default} | {text} |"
 
 
 def test_every_option_of_ingest_and_query_stands_in_the_readme():

@@ -15,6 +15,10 @@ import zstandard
 
 _CHUNK = 1 << 20
 
+_SLICE = 4096
+"""Compressed bytes decompressed at once: what is readable before damage is kept, save for what is in
+the same slice; and a file of zeros does not fill the memory."""
+
 
 class TruncatedError(EOFError):
     """The file ends inside the compressed data."""
@@ -63,9 +67,14 @@ def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
     """
     new = next(make for suffix, make in _BY_SUFFIX.items() if path.endswith(suffix))
     decompressor: _Decompressor | None = None
-    while data := file.read(_CHUNK):
+    ended = False
+    for data in _slices(file):
         while data:
             if decompressor is None:
+                # Some writers pad the end of the file with zero bytes.
+                data = data.lstrip(b"\0") if ended else data
+                if not data:
+                    break
                 decompressor = new()
             try:
                 chunk = decompressor.decompress(data)
@@ -75,8 +84,14 @@ def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
                 yield chunk
             data = b""
             if decompressor.eof:
-                # Some writers pad the end of the file with zero bytes.
-                data = decompressor.unused_data.lstrip(b"\0")
-                decompressor = None
+                data = decompressor.unused_data
+                decompressor, ended = None, True
     if decompressor is not None:
         raise TruncatedError("the compressed data end before their end mark")
+
+
+def _slices(file: BinaryIO) -> Iterator[bytes]:
+    """The bytes of a file in small pieces, read in large ones."""
+    while data := file.read(_CHUNK):
+        for at in range(0, len(data), _SLICE):
+            yield data[at : at + _SLICE]

@@ -116,12 +116,14 @@ def _compressed_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rej
     """Blocks of a compressed file; what is readable of a truncated or damaged one is kept."""
     cutter = _LineCutter(part)
     held: list[bytes] = []
+    size = 0
     try:
         for chunk in decompressed(part.path, file):
             held.append(chunk)
-            if sum(map(len, held)) >= BLOCK_BYTES:
+            size += len(chunk)
+            if size >= BLOCK_BYTES:
                 yield from cutter.add(b"".join(held))
-                held = []
+                held, size = [], 0
     except (TruncatedError, DamagedError) as error:
         yield from cutter.add(b"".join(held))
         truncated = isinstance(error, TruncatedError)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from schema.messages.base import Message, MessageFormat, Parsed, Point
 from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.messages.opentsdb_text import OpenTsdbText
@@ -9,15 +12,15 @@ from schema.messages.opentsdb_text import OpenTsdbText
 FORMATS: dict[str, type[MessageFormat]] = {cls.name: cls for cls in (OpenTsdbJson, OpenTsdbText)}
 
 
-def message_format(name: str) -> MessageFormat:
-    """A new instance of the format of that name.
+def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:
+    """A new instance of the format of that name, with its options by name.
 
     Raises:
-      ValueError: there is none; the message lists those there are.
+      ValueError: there is none of that name, or one of its options makes no sense.
     """
     if name not in FORMATS:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
-    return FORMATS[name]()
+    return FORMATS[name].from_options(options or {})
 
 
 __all__ = ["FORMATS", "Message", "MessageFormat", "Parsed", "Point", "message_format"]

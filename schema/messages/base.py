@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from schema.points import PointBatch, Rejected, Series
 
@@ -53,6 +53,15 @@ class MessageFormat(abc.ABC):
 
     name: str
     example: str
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
+        """A new instance with those of the options that are the format's own; here there are none.
+
+        Raises:
+          ValueError: a value makes no sense; the message names the option.
+        """
+        return cls()
 
     @abc.abstractmethod
     def parse(self, message: Message) -> Parsed:

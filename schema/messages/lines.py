@@ -29,6 +29,7 @@ from schema.points import (
     Rejected,
     Series,
     Stage,
+    concatenate,
 )
 
 Skeleton = tuple[bytes, bytes, bytes]
@@ -251,9 +252,13 @@ class _Columns:
         return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
 
     def take(self, lines: Int64s) -> _Columns:
+        """A selection of lines, with their series only."""
+        used = np.flatnonzero(np.bincount(self.series[lines], minlength=1))
+        rank = np.zeros(len(self.names), np.int64)
+        rank[used] = np.arange(len(used))
         return _Columns(
-            self.names,
-            self.series[lines],
+            [self.names[number] for number in used.tolist()],
+            rank[self.series[lines]],
             self.times_ms[lines],
             self.in_ms[lines],
             self.kinds[lines],
@@ -291,26 +296,3 @@ def _batch(message: Message, fast: _Columns, points: list[Point], spans: list[tu
     both = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
     assert both.origins is not None
     return both.take(np.argsort(both.origins.starts, kind="stable"))
-
-
-def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
-    """The points of two batches of one message, the first one's before the second one's."""
-    numbers = {series: i for i, series in enumerate(first.series)}
-    renumber = np.array([numbers.setdefault(series, len(numbers)) for series in second.series], np.int32)
-    index = renumber[second.index] if len(second) else second.index
-    assert first.origins is not None
-    assert second.origins is not None
-    return PointBatch(
-        tuple(numbers),
-        np.concatenate([first.index, index]).astype(np.int32),
-        np.concatenate([first.times_ms, second.times_ms]),
-        np.concatenate([first.in_ms, second.in_ms]),
-        np.concatenate([first.kinds, second.kinds]),
-        np.concatenate([first.bits, second.bits]),
-        np.concatenate([first.arrivals_ms, second.arrivals_ms]),
-        dataclasses.replace(
-            first.origins,
-            starts=np.concatenate([first.origins.starts, second.origins.starts]),
-            ends=np.concatenate([first.origins.ends, second.origins.ends]),
-        ),
-    )

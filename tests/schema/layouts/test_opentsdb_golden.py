@@ -70,10 +70,7 @@ def encoded(case: Case) -> tuple[list[list[Piece]], list[Reason]]:
         parsed = message_format(name).parse(Message(text, arrival_ms))
         refused += [rejected.reason for rejected in parsed.rejected]
         keys: list[SeriesKey | None] = []
-        for number_of, series in enumerate(parsed.batch.series):
-            if number_of not in parsed.batch.index:
-                keys.append(None)
-                continue
+        for series in parsed.batch.series:
             error = layout.refuse(series)
             if error:
                 refused.append(error.reason)
@@ -99,9 +96,11 @@ def packed(case: Case, pieces: list[Piece], packing: Packing) -> Cells:
 
 
 def data_cells(case: Case) -> Cells:
-    """The cells of a case that hold points."""
+    """The cells of a case that hold points: no annotations (01), no histograms (06)."""
     return {
-        (key, qualifier): value for key, qualifier, value in case.cells if qualifier[:1] not in b"\x01\x06"
+        (key, qualifier): value
+        for key, qualifier, value in case.cells
+        if len(qualifier) % 2 == 0 or qualifier[0] == 5
     }
 
 

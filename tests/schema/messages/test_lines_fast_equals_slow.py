@@ -70,6 +70,7 @@ def check(form: LineFormat, text: bytes) -> Parsed:
     parsed = parse(form, text)
     assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, line_spans(text))
     assert len(set(parsed.batch.series)) == len(parsed.batch.series)
+    assert set(parsed.batch.index.tolist()) == set(range(len(parsed.batch.series)))
     return parsed
 
 

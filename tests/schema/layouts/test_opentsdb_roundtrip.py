@@ -1,0 +1,264 @@
+"""Points to pieces to cells and back, against a dictionary: the newest arrival of each instant wins."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schema.layouts import LAYOUTS, Name, Packing, Row, SeriesKey
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from schema.points import Origins, PointBatch, Reason, Series, Stage
+from tests.schema.layouts.plain_opentsdb import Number, number
+
+SERIES = [
+    Series.of("cpu", {"host": "a"}),
+    Series.of("cpu", {"host": "b", "dc": "x"}),
+    Series.of("mem", {"host": "a"}),
+]
+LAST_MS = (1 << 32) * 1000 - 1
+
+
+class Put(NamedTuple):
+    """One point of a batch."""
+
+    series: int
+    time_ms: int
+    in_ms: bool
+    value: float
+
+
+class Sent(NamedTuple):
+    """One batch: its points with their arrivals, and where it stands in its source."""
+
+    puts: Sequence[Put]
+    arrivals: Sequence[int]
+    offset: int
+
+
+def narrowed(value: float, decimals: Decimals) -> float:
+    """What is stored of a value."""
+    if decimals is not Decimals.FLOAT or not isinstance(value, float):
+        return value
+    try:
+        return struct.unpack(">f", struct.pack(">f", value))[0]
+    except OverflowError:
+        return value
+
+
+def model(batches: Sequence[Sent], decimals: Decimals) -> dict[tuple[int, int], tuple[int, Number]]:
+    """(arrival, value) by (series, instant): newest arrival, then greatest offset, then last in the batch."""
+    best: dict[tuple[int, int], tuple[tuple[int, int, int], Number]] = {}
+    for sent in batches:
+        for place, (put, arrival) in enumerate(zip(sent.puts, sent.arrivals, strict=True)):
+            rank = (arrival, sent.offset, place)
+            at = put.series, put.time_ms
+            if at not in best or rank > best[at][0]:
+                best[at] = rank, number(narrowed(put.value, decimals))
+    return {at: (rank[0], value) for at, (rank, value) in best.items()}
+
+
+def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
+    """Keys from UIDs given out in the order of the names of all series."""
+    uids: dict[Name, bytes] = {}
+    counts: dict[str, int] = defaultdict(int)
+    for one in SERIES:
+        for name in layout.names(one):
+            if name not in uids:
+                counts[name.kind] += 1
+                uids[name] = counts[name.kind].to_bytes(layout.options.uid_width(name.kind), "big")
+    return [layout.series_key(one, uids) for one in series]
+
+
+def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[bytes]]:
+    """The pieces of all batches by row."""
+    rows = defaultdict(list)
+    for sent in batches:
+        n = len(sent.puts)
+        origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), "f", sent.offset)
+        puts = [(SERIES[put.series], put.time_ms, put.in_ms, put.value) for put in sent.puts]
+        batch = PointBatch.of(puts, 0, origins)
+        batch.arrivals_ms[:] = sent.arrivals
+        encoded = layout.encode(batch, keys_of(layout, batch.series))
+        assert not encoded.rejected
+        instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
+        assert encoded.duplicates == n - len(instants)
+        for piece in encoded.pieces:
+            assert piece.table == "tsdb"
+            rows[piece.key].append(piece.packed)
+    return rows
+
+
+def read(layout: OpenTsdb, rows: dict[bytes, Row]) -> dict[tuple[int, int], tuple[int, Number]]:
+    """All rows decoded, as `model` has them; also asserts that each series' rows stand in time order."""
+    heads = {(key.head, key.tail): i for i, key in enumerate(keys_of(layout, SERIES))}
+    size = layout.options.salt_width + 3
+    found: dict[tuple[int, int], tuple[int, Number]] = {}
+    latest: dict[int, int] = {}
+    for key in sorted(rows):
+        series = heads[key[:size], key[size + 4 :]]
+        decoded = layout.decode(rows[key], SERIES[series])
+        assert (decoded.damage, decoded.skipped) == ([], 0)
+        for (_, time_ms, value), arrival in zip(
+            decoded.batch.points(), decoded.batch.arrivals_ms.tolist(), strict=True
+        ):
+            assert time_ms > latest.get(series, -1)
+            latest[series] = time_ms
+            found[series, time_ms] = arrival, number(value)
+    return found
+
+
+SECONDS = st.integers(0, 4_294_967_295) | st.integers(1_356_998_398, 1_356_998_403)
+TIMES = SECONDS.map(lambda s: (s * 1000, False)) | (
+    (st.integers(0, LAST_MS) | st.integers(1_356_998_399_990, 1_356_998_401_010)).map(lambda ms: (ms, True))
+)
+VALUES = (
+    st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.integers(-300, 300)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(
+        [-0.0, 0.0, 5e-324, 1.5, 0.1, 3.4028235e38, 3.4028235677973366e38, 1e39, 16777217.0, 1e-46]
+    )
+)
+PUTS = st.builds(lambda series, time, value: Put(series, *time, value), st.integers(0, 2), TIMES, VALUES)
+
+
+@st.composite
+def sent_batches(draw: st.DrawFn) -> list[Sent]:
+    """Batches of one source, each at its own offset; arrivals may be equal, also within a batch."""
+    found = []
+    for offset in draw(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=4, unique=True)):
+        puts = draw(st.lists(PUTS, min_size=1, max_size=12))
+        arrival = draw(st.integers(1, 3))
+        spread = draw(st.booleans())
+        arrivals = [draw(st.integers(1, 3)) if spread else arrival for _ in puts]
+        found.append(Sent(puts, arrivals, offset))
+    return found
+
+
+@pytest.mark.parametrize("packing", Packing)
+@pytest.mark.parametrize(
+    "options",
+    [
+        OpenTsdbOptions(),
+        OpenTsdbOptions(decimals=Decimals.DOUBLE, salt_width=1),
+        OpenTsdbOptions(decimals=Decimals.FLOAT),
+    ],
+    ids=lambda options: options.decimals.value,
+)
+@given(batches=sent_batches(), seed=st.integers(0, 1 << 32))
+@settings(max_examples=70)
+def test_what_is_read_is_what_was_sent(
+    options: OpenTsdbOptions, packing: Packing, batches: list[Sent], seed: int
+) -> None:
+    layout = OpenTsdb(options)
+    rows = pieces_of(layout, batches)
+    packed = {key: layout.pack("tsdb", key, parts, packing) for key, parts in rows.items()}
+    expected = model(batches, options.decimals)
+    found = read(layout, packed)
+    assert {at: value for at, (_, value) in found.items()} == {
+        at: value for at, (_, value) in expected.items()
+    }
+    if packing is Packing.POINTS:  # other packings give the whole column its newest arrival
+        assert found == expected
+    for key, parts in rows.items():
+        random.Random(seed).shuffle(parts)
+        assert layout.pack("tsdb", key, parts, packing) == packed[key]
+
+
+def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None:
+    layout = OpenTsdb()
+    batches = [Sent([Put(0, 1_356_998_400_000, False, value)], [1], 0) for value in (1, 2, 3.5)]
+    ((key, parts),) = pieces_of(layout, batches).items()
+    for packing in Packing:
+        rows = {
+            layout.pack("tsdb", key, order, packing).cells[0]
+            for order in (parts, parts[::-1], parts[1:] + parts[:1])
+        }
+        assert len(rows) == 1
+
+
+def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
+    layout = OpenTsdb()
+    batches = [Sent([Put(0, 1_356_998_405_000, False, value)], [at], 0) for value, at in ((1.5, 2), (1, 1))]
+    ((key, parts),) = pieces_of(layout, batches).items()
+    row = layout.pack("tsdb", key, parts, Packing.POINTS)
+    assert [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in row.cells] == [
+        ("0050", 1, "01"),
+        ("005b", 2, "3fc00000"),
+    ]
+    assert list(layout.decode(row, SERIES[0]).batch.points()) == [(SERIES[0], 1_356_998_405_000, 1.5)]
+
+
+def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns() -> None:
+    layout = OpenTsdb()
+    base = 1_356_998_400_000
+    batches = [Sent([Put(0, base + i * 10, True, i) for i in range(10_000)], [7] * 10_000, 0)]
+    ((key, parts),) = pieces_of(layout, batches).items()
+    row = layout.pack("tsdb", key, parts, Packing.COMPACTED)
+    assert len(row.cells) > 1
+    assert max(len(cell.qualifier) for cell in row.cells) <= 16 * 1024
+    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == list(range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "value", "reason"),
+    [
+        (-1, 5, Reason.TIMESTAMP_OUT_OF_RANGE),
+        (LAST_MS + 1, 5, Reason.TIMESTAMP_OUT_OF_RANGE),
+        (1, float("inf"), Reason.NUMBER_OUT_OF_RANGE),
+        (1, float("-inf"), Reason.NUMBER_OUT_OF_RANGE),
+        (1, float("nan"), Reason.NUMBER_OUT_OF_RANGE),
+    ],
+)
+def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, reason: Reason) -> None:
+    layout = OpenTsdb()
+    points = [(SERIES[0], 1, True, 1), (SERIES[0], time_ms, True, value), (SERIES[0], 3, True, 3)]
+    origins = Origins(b"one,two,three", np.array([0, 4, 8]), np.array([3, 7, 13]), "f", 100)
+    encoded = layout.encode(PointBatch.of(points, 1, origins), keys_of(layout, SERIES[:1]))
+    (refused,) = encoded.rejected
+    assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
+    assert (refused.source, refused.offset) == ("f", 104)
+    (piece,) = encoded.pieces
+    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.COMPACTED)
+    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1, 3]
+    (without,) = layout.encode(PointBatch.of(points[1:2], 1), keys_of(layout, SERIES[:1])).rejected
+    assert (without.payload, without.offset) == (b"", -1)
+
+
+def test_an_empty_batch_has_no_pieces() -> None:
+    encoded = OpenTsdb().encode(PointBatch.of([], 1), [])
+    assert (encoded.pieces, encoded.rejected, encoded.duplicates) == ([], [], 0)
+
+
+def test_many_series_and_hours_in_one_batch() -> None:
+    layout = OpenTsdb()
+    r = random.Random(1)
+    puts = [Put(r.randrange(3), r.randrange(LAST_MS), True, r.randrange(100)) for _ in range(3_000)]
+    batches = [Sent(puts, [r.randrange(1 << 40) for _ in puts], 0)]
+    rows = {
+        key: layout.pack("tsdb", key, parts, Packing.COMPACTED)
+        for key, parts in pieces_of(layout, batches).items()
+    }
+    assert {at: value for at, (_, value) in read(layout, rows).items()} == {
+        at: value for at, (_, value) in model(batches, Decimals.EXACT).items()
+    }
+
+
+def test_the_tables_of_the_layout() -> None:
+    layout = LAYOUTS["opentsdb"](OpenTsdbOptions(table_prefix="x-", uid_width_metric=4))
+    assert [(table.name, dict(table.families), table.holds_points) for table in layout.tables()] == [
+        ("x-tsdb", {"t": 1}, True),
+        ("x-tsdb-uid", {"id": 1, "name": 1}, False),
+    ]
+    assert layout.uids.table == "x-tsdb-uid"
+    assert dict(layout.uids.widths) == {"metrics": 4, "tagk": 3, "tagv": 3}
+    assert set(layout.packings) == set(Packing)

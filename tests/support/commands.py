@@ -1,0 +1,53 @@
+"""Commands of `timebeam`, run in this process, with what they printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines import cli
+
+
+class Ran(NamedTuple):
+    """What a command left: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+def timebeam(*arguments: str | Path) -> Ran:
+    """Runs a command as the console script does."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # how argparse ends a program
+            assert isinstance(stop.code, int)
+            code = stop.code
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+class Ingested(NamedTuple):
+    """What an ingest said and refused."""
+
+    summary: dict[str, Any]
+    letters: list[dict[str, Any]]
+
+
+def ingest(folder: Path, *arguments: str | Path) -> Ingested:
+    """Runs an ingest that must succeed; its dead letters go to a new folder within `folder`."""
+    letters = folder / f"letters-{len(list(folder.iterdir()))}"
+    letters.mkdir()
+    ran = timebeam("ingest", *arguments, "--dead_letters", letters / "dead", "--summary", "json")
+    assert ran.code == 0, ran.err
+    summary = json.loads(ran.out)
+    files = sorted(letters.iterdir())
+    assert summary["dead_letters"] == [str(path) for path in files]
+    return Ingested(
+        summary,
+        [json.loads(line) for path in files for line in path.read_text("utf-8").splitlines()],
+    )

@@ -1,0 +1,126 @@
+"""Tables of the OpenTSDB layout in the emulator: made for a test, and read back as plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from google.cloud.bigtable.data import SetCell
+
+from schema.layouts import Name, Row
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import Series
+from transforms.bigtable.reader import scan_table
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import Target, open_table
+
+CellBytes = tuple[bytes, bytes, int, bytes]
+"""(row key, qualifier, timestamp in ms, value)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """The tables of one layout, for one test."""
+
+    target: Target
+    layout: OpenTsdb
+
+    @classmethod
+    def create(cls, bigtable: tuple[str, str], prefix: str, **options: Any) -> Store:
+        """New tables, in the instance of the fixture `bigtable`."""
+        store = cls(
+            Target(*bigtable),
+            OpenTsdb(OpenTsdbOptions(table_prefix=prefix, **options)),
+        )
+        for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
+            pass
+        return store
+
+    @property
+    def flags(self) -> list[str]:
+        """The options that name these tables, for any command."""
+        defaults, options = OpenTsdbOptions(), self.layout.options
+        changed = [
+            f"--{field.name}={getattr(options, field.name)}"
+            for field in dataclasses.fields(options)
+            if getattr(options, field.name) != getattr(defaults, field.name)
+        ]
+        place = [f"--project={self.target.project}", f"--instance={self.target.instance}"]
+        return ["--layout=opentsdb", *place, *changed]
+
+    def rows(self) -> list[Row]:
+        """The rows of the data table."""
+        return list(scan_table(self.target, self.layout.data_table))
+
+    def cells(self) -> set[CellBytes]:
+        """The cells of the data table, newest versions only."""
+        return {
+            (row.key, cell.qualifier, cell.timestamp_ms, cell.value)
+            for row in self.rows()
+            for cell in row.cells
+        }
+
+    def uid_cells(self) -> set[tuple[bytes, str, bytes, bytes]]:
+        """(row key, family, qualifier, value) of the UID table."""
+        return {
+            (row.key, cell.family, cell.qualifier, cell.value)
+            for row in scan_table(self.target, self.layout.uid_table)
+            for cell in row.cells
+        }
+
+    def uids(self) -> dict[Name, bytes]:
+        """The forward mappings, as they stand in the table."""
+        return {
+            Name(qualifier.decode(), key.decode("iso-8859-1")): value
+            for key, family, qualifier, value in self.uid_cells()
+            if family == "id" and key != b"\0"
+        }
+
+    def names(self) -> dict[tuple[str, bytes], str]:
+        """The reverse mappings, as they stand in the table: names by (kind, UID)."""
+        return {
+            (qualifier.decode(), key): value.decode("iso-8859-1")
+            for key, family, qualifier, value in self.uid_cells()
+            if family == "name"
+        }
+
+    def counters(self) -> dict[str, int]:
+        """The counter of each kind that has one."""
+        return {
+            qualifier.decode(): int.from_bytes(value, "big", signed=True)
+            for key, family, qualifier, value in self.uid_cells()
+            if family == "id" and key == b"\0"
+        }
+
+    def series(self, key: bytes) -> Series:
+        """The series of a row, by the reverse mappings."""
+        names = self.names()
+        metric, *tags = [names[pair] for pair in self.layout.row_names(key)]
+        return Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+
+    def points(self) -> dict[Series, dict[int, int | float]]:
+        """The values of every series by their time in ms; asserts that nothing is damaged."""
+        found: dict[Series, dict[int, int | float]] = {}
+        names = self.names()
+        for row in self.rows():
+            metric, *tags = [names[pair] for pair in self.layout.row_names(row.key)]
+            series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+            decoded = self.layout.decode(row, series)
+            assert not decoded.damage
+            for _, time_ms, value in decoded.batch.points():
+                assert time_ms not in found.setdefault(series, {})
+                found[series][time_ms] = value
+        return found
+
+    def set_cell(self, table: str, key: bytes, family: str, qualifier: bytes, value: bytes) -> None:
+        """Writes one cell by hand, at one second after 1970."""
+        open_table(self.target, table).mutate_row(key, SetCell(family, qualifier, value, 1_000_000))
+
+    def set_uid(self, kind: str, family: str, key: bytes, value: bytes) -> None:
+        """Writes one cell of the UID table by hand."""
+        self.set_cell(self.layout.uid_table, key, family, kind.encode(), value)
+
+    def set_counter(self, kind: str, number: int) -> None:
+        """Sets the counter of a kind."""
+        self.set_uid(kind, "id", b"\0", number.to_bytes(8, "big"))
