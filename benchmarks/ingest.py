@@ -3,21 +3,18 @@
     python -m benchmarks.ingest
 
 Starts an emulator of its own and runs every command as a process of its own, timed from outside.
-Prints one JSON document, sizes in bytes or MiB and times in seconds; README.md explains it. Linux only.
+Prints one JSON document, times in seconds; README.md explains it. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import os
-import platform
+import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +28,7 @@ from google.cloud.bigtable import Client
 from google.cloud.bigtable.data import ReadRowsQuery, Table
 
 from benchmarks.generate import FORMATS, Load, write
+from benchmarks.kernel import best_and_median, machine, speed
 from pipelines.local.emulator import Emulator, EmulatorError
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
@@ -43,7 +41,6 @@ TARGET = Target("local", "local")
 NAIVE_TARGET = Target("local", "benchmark")
 _POLL_SECONDS = 0.05
 _JSON, _TEXT = FORMATS
-_PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
 
 
 class BenchmarkError(RuntimeError):
@@ -61,15 +58,6 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True)
-class Child:
-    """A finished process: wall time from start to exit, peak memory of its largest process."""
-
-    seconds: float
-    peak_mib: float
-    output: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Turn:
     """One run, in seconds.
 
@@ -77,28 +65,15 @@ class Turn:
       whole: `timebeam ingest` from the start of its process to its exit; naive.py without what our
         figures leave out too (creating the table, counting its cells): its imports and its pipeline.
       run: the part that the program times itself, without imports.
-      first_row: from the start of the process to the first row in the table.
+      first_row: from the start of the process until the table had a row; None if that was not seen.
+      peak_mib: memory of its largest process; see `run_child`.
     """
 
     whole: float
     run: float
-    peak_mib: float = 0.0
     first_row: float | None = None
+    peak_mib: float | None = None
     bytes_per_point: float = 0.0
-
-
-def machine() -> dict[str, object]:
-    """What the figures depend on: cores, CPU model, versions."""
-    model = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "cpu": model,
-        "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
 
 
 def log(text: str) -> None:
@@ -106,23 +81,20 @@ def log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def run_child(arguments: Sequence[str]) -> Child:
-    """Runs this Python with some arguments to its end.
+def run_child(arguments: Sequence[str]) -> tuple[str, float, float | None]:
+    """Runs this Python with some arguments to its end: (its output, seconds, peak memory in MiB).
 
-    It leads a process group of its own, of which nothing is left when this returns or raises.
+    It leads a process group of its own, of which nothing is left when this returns or raises. Linux
+    counts the peak of a child from that of its parent on: None if it did not get beyond ours.
 
     Raises:
       BenchmarkError: its exit code is not 0; the message ends with what it printed last.
     """
+    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        start = time.perf_counter()
+        command, start = [sys.executable, *arguments], time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
         )
         try:
             # WNOWAIT: until it is waited for below, its id still names its group and nothing else.
@@ -137,7 +109,7 @@ def run_child(arguments: Sequence[str]) -> Child:
         if process.returncode:
             tail = "".join(errors.readlines()[-20:])
             raise BenchmarkError(f"{' '.join(arguments)}: exit code {process.returncode}\n{tail}")
-        return Child(seconds, usage.ru_maxrss / 1024, output.read())
+        return output.read(), seconds, usage.ru_maxrss / 1024 if usage.ru_maxrss > own_peak else None
 
 
 def first_row(table: Table, start: float, done: threading.Event) -> float | None:
@@ -145,7 +117,7 @@ def first_row(table: Table, start: float, done: threading.Event) -> float | None
     while not table.read_rows(ReadRowsQuery(limit=1)):
         if done.wait(_POLL_SECONDS):
             return None
-    return time.perf_counter() - start
+    return round(time.perf_counter() - start, 2)
 
 
 def count_points(layout: OpenTsdb) -> int:
@@ -164,7 +136,7 @@ def count_points(layout: OpenTsdb) -> int:
 
 
 def drop(target: Target, tables: Iterable[str]) -> None:
-    """Deletes tables, so that the emulator's memory does not grow from run to run."""
+    """Deletes tables, so that the emulator does not grow from run to run."""
     instance = Client(project=target.project, admin=True).instance(target.instance)
     for table in tables:
         instance.table(table).delete()
@@ -196,75 +168,67 @@ def ingest(case: Case, folder: Path) -> Turn:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         seen = pool.submit(first_row, table, time.perf_counter(), done)
         try:
-            child = run_child([*command, *case.flags])
+            output, seconds, peak_mib = run_child([*command, *case.flags])
         finally:
             done.set()
-    summary = json.loads(child.output)
-    stored = count_points(layout)
+    summary, stored = json.loads(output), count_points(layout)
     if not stored == summary["points_stored"] == case.points:
-        raise BenchmarkError(
-            f"{case.name}: {case.points} points were given, {stored} are stored; the summary: {summary}"
-        )
+        raise BenchmarkError(f"{case.name}: {case.points} points given, {stored} stored; {summary}")
     drop(TARGET, [spec.name for spec in layout.tables()])
-    return Turn(
-        child.seconds, summary["seconds"], child.peak_mib, seen.result(), summary["bytes_per_point"]
-    )
+    log(f"{case.name}: {seconds:.1f} s, {case.points / seconds:,.0f} points/s")
+    return Turn(seconds, summary["seconds"], seen.result(), peak_mib, summary["bytes_per_point"])
 
 
 def naive(form: str, points: int, folder: Path) -> Turn:
     """Runs naive.py once; it counts what it stored itself."""
-    path = input_file(folder, form, points)
-    command = ["benchmarks/naive.py", "--input", str(path), "--format", form, "--table", f"naive-{form}"]
-    child = run_child(command)
-    drop(NAIVE_TARGET, [f"naive-{form}"])
-    figures = json.loads(child.output)
-    return Turn(figures["seconds_with_imports"], figures["seconds"], child.peak_mib)
+    path, table = input_file(folder, form, points), f"naive-{form}"
+    command = ["benchmarks/naive.py", "--input", str(path), "--format", form, "--table", table]
+    printed = json.loads(run_child(command)[0])
+    drop(NAIVE_TARGET, [table])
+    turn = Turn(printed["seconds_with_imports"], printed["seconds"])
+    log(f"naive {form}: {turn.whole:.1f} s, {points / turn.whole:,.0f} points/s")
+    return turn
 
 
-def best_and_median(values: Sequence[float], digits: int) -> dict[str, float]:
-    """Both statistics of some times."""
-    return {"best": round(min(values), digits), "median": round(statistics.median(values), digits)}
-
-
-def speed(seconds: Sequence[float], points: int) -> dict[str, object]:
-    """Seconds of every turn, and points per second of the best and of the median one."""
+def speeds(turns: Sequence[Turn], points: int) -> dict[str, object]:
+    """Whole and run of some turns."""
     return {
-        "seconds": [round(turn, 2) for turn in seconds],
-        "points_per_second": {name: round(points / t) for name, t in best_and_median(seconds, 6).items()},
+        "points": points,
+        "whole": speed([turn.whole for turn in turns], points),
+        "run": speed([turn.run for turn in turns], points),
     }
 
 
 def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     """How many times shorter `fast` is: best turn to best turn, median turn to median turn."""
-    slow_times, fast_times = best_and_median(slow, 6), best_and_median(fast, 6)
-    return {name: round(slow_times[name] / fast_times[name], 1) for name in slow_times}
+    times = best_and_median(fast)
+    return {name: round(long / times[name], 1) for name, long in best_and_median(slow).items()}
 
 
-def figures_of(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], naive_points: int) -> dict[str, object]:
-    """The figures of a case.
+def figures(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], points: int) -> dict[str, object]:
+    """The figures of a case beside those of the baseline with so many points.
 
     The baseline is put to the points of the case: its imports once, its pipeline in proportion.
     """
-    runs = [turn.run * case.points / naive_points for turn in baseline]
+    runs = [turn.run * case.points / points for turn in baseline]
     wholes = [turn.whole - turn.run + run for turn, run in zip(baseline, runs, strict=True)]
     first = [turn.first_row for turn in turns if turn.first_row is not None]
+    peaks = [turn.peak_mib for turn in turns if turn.peak_mib is not None]
     return {
-        "points": case.points,
         "flags": " ".join(case.flags),
-        "whole": speed([turn.whole for turn in turns], case.points),
-        "run": speed([turn.run for turn in turns], case.points),
+        **speeds(turns, case.points),
         "ratio_to_naive": {
             "whole": ratio(wholes, [turn.whole for turn in turns]),
             "run": ratio(runs, [turn.run for turn in turns]),
         },
-        "first_row_seconds": best_and_median(first, 2) if first else None,
+        "first_row_seconds": best_and_median(first) if first else None,
         "bytes_per_point": turns[0].bytes_per_point,
-        "peak_mib": round(max(turn.peak_mib for turn in turns)),
+        "peak_mib": round(max(peaks)) if peaks else None,
     }
 
 
-def cases_of(options: argparse.Namespace) -> tuple[list[Case], list[Case]]:
-    """(cases that are repeated, cases that run once)."""
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine."""
     points, small, large = options.points, options.small, options.memory_points
     repeated = [Case("compacted-json", _JSON, points), Case("compacted-text", _TEXT, points)]
     once = [
@@ -277,42 +241,21 @@ def cases_of(options: argparse.Namespace) -> tuple[list[Case], list[Case]]:
     if options.workers:
         mode = ("--direct_running_mode", "multi_processing", "--direct_num_workers", str(options.workers))
         once.append(Case("workers", _JSON, large or points, mode))
-    return repeated, once
-
-
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine."""
-    repeated, once = cases_of(options)
-    turns: dict[str, list[Turn]] = {case.name: [] for case in repeated + once}
+    turns: dict[str, list[Turn]] = {case.name: [] for case in repeated}
     baselines: dict[str, list[Turn]] = {form: [] for form in FORMATS}
-
-    def take(case: Case, number: int, of: int) -> None:
-        turn = ingest(case, folder)
-        turns[case.name].append(turn)
-        log(f"{case.name} {number}/{of}: {turn.whole:.1f} s, {case.points / turn.whole:,.0f} points/s")
-
-    for number in range(1, options.repeats + 1):
+    for number in range(options.repeats):
+        log(f"turn {number + 1} of {options.repeats}")
         for case in repeated:
-            take(case, number, options.repeats)
-            turn = naive(case.form, options.naive, folder)
-            baselines[case.form].append(turn)
-            rate = options.naive / turn.whole
-            log(f"naive {case.form} {number}/{options.repeats}: {turn.whole:.1f} s, {rate:,.0f} points/s")
+            turns[case.name].append(ingest(case, folder))
+            baselines[case.form].append(naive(case.form, options.naive, folder))
     for case in once:
-        take(case, 1, 1)
+        turns[case.name] = [ingest(case, folder)]
     return {
         "machine": machine(),
         "series": Load.series,
-        "naive": {
-            form: {
-                "points": options.naive,
-                "whole": speed([turn.whole for turn in baseline], options.naive),
-                "run": speed([turn.run for turn in baseline], options.naive),
-            }
-            for form, baseline in baselines.items()
-        },
+        "naive": {form: speeds(baseline, options.naive) for form, baseline in baselines.items()},
         "ingest": {
-            case.name: figures_of(case, turns[case.name], baselines[case.form], options.naive)
+            case.name: figures(case, turns[case.name], baselines[case.form], options.naive)
             for case in repeated + once
         },
     }
@@ -339,9 +282,8 @@ def main() -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
     try:
-        with tempfile.TemporaryDirectory(prefix="timebeam-ingest-") as folder, Emulator() as emulator:
-            with emulator.environment():
-                print(json.dumps(measure(options, Path(folder)), indent=2))
+        with tempfile.TemporaryDirectory(prefix="timebeam-") as folder, Emulator() as own, own.environment():
+            print(json.dumps(measure(options, Path(folder)), indent=2))
     except (BenchmarkError, EmulatorError) as error:
         log(str(error))
         return 1

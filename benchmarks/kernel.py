@@ -9,7 +9,11 @@ packed into compacted rows. Prints one JSON document; times are wall times.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
+import platform
+import re
 import statistics
 import sys
 import tempfile
@@ -18,7 +22,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.generate import FORMATS, Load, write
-from benchmarks.ingest import machine
 from schema.layouts import Name, Packing, Piece, Row, SeriesKey
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import Message, message_format
@@ -26,6 +29,35 @@ from schema.points import PointBatch, Series
 from transforms.files import blocks, match, parts
 
 REPEATS = 5
+_PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on: cores, CPU model, versions."""
+    model = re.search(
+        r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": model[1] if model else "unknown",
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def best_and_median(values: Sequence[float]) -> dict[str, float]:
+    """Both statistics of the times of some turns."""
+    return {"best": min(values), "median": statistics.median(values)}
+
+
+def speed(seconds: Sequence[float], points: int) -> dict[str, object]:
+    """Seconds of every turn; points per second and ns per point of the best and of the median one."""
+    turns = best_and_median(seconds)
+    return {
+        "seconds": [round(turn, 3) for turn in seconds],
+        "points_per_second": {name: round(points / turn) for name, turn in turns.items()},
+        "ns_per_point": {name: round(turn / points * 1e9, 1) for name, turn in turns.items()},
+    }
 
 
 class Keys:
@@ -117,16 +149,7 @@ def measure(form: str, points: int) -> dict[str, object]:
         "blocks": len(messages),
         "rows": len(rows),
     }
-    return figures | {name: _speed(times, points) for name, times in seconds.items()}
-
-
-def _speed(seconds: Sequence[float], points: int) -> dict[str, dict[str, float]]:
-    """Points per second and nanoseconds per point, of the best turn and of the median one."""
-    turns = {"best": min(seconds), "median": statistics.median(seconds)}
-    return {
-        "points_per_second": {name: round(points / turn) for name, turn in turns.items()},
-        "ns_per_point": {name: round(turn / points * 1e9, 1) for name, turn in turns.items()},
-    }
+    return figures | {name: speed(times, points) for name, times in seconds.items()}
 
 
 def main() -> None:
@@ -135,6 +158,8 @@ def main() -> None:
     )
     parser.add_argument("--points", type=int, default=400_000, help="lines per format (default: %(default)s)")
     points = parser.parse_args().points
+    if points < 1:
+        parser.error("--points must be 1 at least")
     figures: dict[str, object] = {"machine": machine(), "points": points, "series": Load.series}
     figures |= {"turns": REPEATS, "formats": {form: measure(form, points) for form in FORMATS}}
     print(json.dumps(figures, indent=2))

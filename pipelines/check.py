@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
+from pipelines import cli
 from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, layout_of, parser_of, target_of
 from schema.layouts import Row, Severity
 from transforms.bigtable.reader import scan_table
@@ -53,4 +55,4 @@ def _key(key: bytes) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(cli.main(["check", *sys.argv[1:]]))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import time
 from collections.abc import Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines import cli
 from pipelines.parameters import (
     BIGTABLE,
     LAYOUT,
@@ -27,16 +29,18 @@ from pipelines.parameters import (
 )
 from pipelines.run import beam_options, run_with_progress
 from pipelines.summary import Summary
-from schema.layouts import Layout, Packing
+from schema.layouts import Layout, Packing, Row
 from schema.messages import FORMATS
-from transforms.assign import AssignFn, UidOptions, UidSnapshot
+from schema.points import PointBatch
+from transforms import coders
+from transforms.assign import AssignFn, KeyedBatch, UidOptions, UidSnapshot
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.files import ReadBlocks, match
 from transforms.pack import EncodeFn, PackFn, RowKey
 from transforms.parse import ParseFn
-from transforms.rejected import REJECTED
+from transforms.rejected import REJECTED, refusing
 from transforms.uids import UidPolicy
 from transforms.write import WriteRows, data_tables
 
@@ -114,21 +118,15 @@ def build(root: beam.Pipeline, job: Job, run_ms: int) -> None:
     Args:
       run_ms: time of the run in ms, for the dead letters.
     """
+    coders.register()
     snapshot = root | "UidSnapshot" >> UidSnapshot(job.target, job.layout, job.uids)
     read = root | "Read" >> ReadBlocks(job.patterns)
-    parsed = read.main | "Parse" >> beam.ParDo(ParseFn(job.format_name)).with_outputs(REJECTED, main="main")
+    parsed = read.main | "Parse" >> refusing(ParseFn(job.format_name), PointBatch)
     assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
-    keyed = parsed.main | "AssignUids" >> beam.ParDo(assign, beam.pvalue.AsIter(snapshot)).with_outputs(
-        REJECTED, main="main"
-    )
-    encoded = keyed.main | "Encode" >> beam.ParDo(EncodeFn(job.layout)).with_output_types(
-        tuple[RowKey, bytes]
-    ).with_outputs(REJECTED, main="main")
-    packed = (
-        encoded.main
-        | "GroupPerRow" >> beam.GroupByKey()
-        | "Pack" >> beam.ParDo(PackFn(job.layout, job.packing)).with_outputs(REJECTED, main="main")
-    )
+    keyed = parsed.main | "AssignUids" >> refusing(assign, KeyedBatch, beam.pvalue.AsIter(snapshot))
+    encoded = keyed.main | "Encode" >> refusing(EncodeFn(job.layout), tuple[RowKey, bytes])
+    grouped = encoded.main | "GroupPerRow" >> beam.GroupByKey()
+    packed = grouped | "Pack" >> refusing(PackFn(job.layout, job.packing), Row)
     steps = [read, parsed, keyed, encoded, packed]
     refused = [step[REJECTED] for step in steps]
     if not job.dry_run:
@@ -190,4 +188,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(cli.main(["ingest", *sys.argv[1:]]))

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+from pipelines import cli
 from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, layout_of, parser_of, target_of
 from pipelines.render import OUTPUTS, render
 from schema.query.answer import answer
@@ -92,4 +93,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(cli.main(["query", *sys.argv[1:]]))

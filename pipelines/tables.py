@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
+from pipelines import cli
 from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, boolean, layout_of, parser_of, target_of
 from transforms.bigtable.tables import create_tables
 
@@ -29,4 +31,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(cli.main(["tables", *sys.argv[1:]]))

@@ -16,8 +16,8 @@ import zstandard
 _CHUNK = 1 << 20
 
 _SLICE = 4096
-"""Compressed bytes decompressed at once: what is readable before damage is kept, save for what is in
-the same slice; and a file of zeros does not fill the memory."""
+"""Compressed bytes decompressed at once. A call that meets damage gives nothing, so only what stands in
+the same slice before the damage is lost; and little data that expand to much come in portions."""
 
 
 class TruncatedError(EOFError):

@@ -19,7 +19,7 @@ from schema.messages import Message
 from schema.points import Reason, Rejected, Stage
 from transforms import metrics
 from transforms.decompress import DamagedError, TruncatedError, decompressed, is_compressed
-from transforms.rejected import REJECTED, RejectedOutput, refuse
+from transforms.rejected import RejectedOutput, refuse, refusing
 
 BLOCK_BYTES = 4 << 20
 """Size of a block; its last line may reach beyond."""
@@ -265,5 +265,5 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
             | "FindFiles" >> beam.ParDo(_PartsFn()).with_output_types(FilePart)
             | "SpreadParts" >> beam.Reshuffle()
-            | "ReadBlocks" >> beam.ParDo(_BlocksFn()).with_outputs(REJECTED, main="main")
+            | "ReadBlocks" >> refusing(_BlocksFn(), Message)
         )

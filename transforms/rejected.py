@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
 from schema.points import Rejected
@@ -16,3 +17,9 @@ RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 def refuse(rejected: Rejected) -> RejectedOutput:
     """A refusal as an element of the output `REJECTED`."""
     return TaggedOutput(REJECTED, rejected)
+
+
+def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
+    """A ParDo with the outputs `main`, of the given type, and `REJECTED`."""
+    step = beam.ParDo(fn, *side_inputs).with_output_types(output_type)
+    return step.with_outputs(REJECTED, main="main")

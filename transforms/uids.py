@@ -78,11 +78,19 @@ class UidTable:
         self._warned: set[str] = set()
 
     def snapshot(self) -> Iterator[tuple[Name, bytes]]:
-        """Every name and its UID."""
+        """Every name and its UID.
+
+        Raises:
+          ValueError: a stored UID has another width than configured.
+        """
         for row in scan_table(self._target, self._spec.table):
             for cell in row.cells:
-                if cell.family == uid_table.ID_FAMILY and row.key != uid_table.COUNTER_ROW:
-                    yield Name(cell.qualifier.decode(), uid_table.name_text(row.key)), cell.value
+                kind = cell.qualifier.decode("iso-8859-1")
+                if cell.family != uid_table.ID_FAMILY or kind not in uid_table.KINDS:
+                    continue  # reverse mappings, meta data
+                if row.key != uid_table.COUNTER_ROW:
+                    name = Name(kind, uid_table.name_text(row.key))
+                    yield name, self._checked(name, cell.value)
 
     def look_up(self, names: Iterable[Name]) -> dict[Name, bytes]:
         """The UIDs of those names that have one.
@@ -90,15 +98,11 @@ class UidTable:
         Raises:
           ValueError: a stored UID has another width than configured.
         """
-        wanted = list(names)
-        rows = read_rows(
-            self._target,
-            self._spec.table,
-            sorted({uid_table.name_bytes(name.text) for name in wanted}),
-        )
+        keys = {name: key for name in names if (key := _row_key(name)) is not None}
+        rows = read_rows(self._target, self._spec.table, sorted(set(keys.values())))
         found = {}
-        for name in wanted:
-            row = rows.get(uid_table.name_bytes(name.text))
+        for name, key in keys.items():
+            row = rows.get(key)
             for cell in row.cells if row else ():
                 if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
                     found[name] = self._checked(name, cell.value)
@@ -231,6 +235,15 @@ class DryUidTable(UidTable):
             name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
             for name in names
         }
+
+
+def _row_key(name: Name) -> bytes | None:
+    """The row of a name; None for one that no table can hold: a query may ask for anything."""
+    try:
+        key = uid_table.name_bytes(name.text)
+    except UnicodeEncodeError:
+        return None
+    return None if key in (b"", uid_table.COUNTER_ROW) else key
 
 
 def _back_off(attempt: int, error: Exception) -> None:

@@ -26,8 +26,7 @@ def timebeam(*arguments: str | Path) -> Ran:
         try:
             code = cli.main([str(argument) for argument in arguments])
         except SystemExit as stop:  # how argparse ends a program
-            assert isinstance(stop.code, int)
-            code = stop.code
+            code = int(stop.code or 0)
     return Ran(code, out.getvalue(), err.getvalue())
 
 

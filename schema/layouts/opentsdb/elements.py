@@ -78,7 +78,8 @@ class Elements:
         bits = (self.raws.view(np.int64) << shift) >> shift
         short = is_float & (widths == 4)
         if short.any():
-            floats = self.raws[short].astype(np.uint32).view(np.float32).astype(np.float64)
+            with np.errstate(invalid="ignore"):  # a stored signalling NaN
+                floats = self.raws[short].astype(np.uint32).view(np.float32).astype(np.float64)
             bits[short] = floats.view(np.int64)
         kinds = np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
         good = np.where(is_float, (widths == 4) | (widths == 8), np.isin(widths, _INTEGER_WIDTHS))

@@ -86,21 +86,21 @@ def split_append(value: bytes) -> list[Element]:
     return found
 
 
-def read_row(cells: Iterable[tuple[int, bytes, bytes]]) -> dict[int, Element]:
-    """By offset, the winning element of sound columns given as (timestamp, qualifier, value).
+def read_row(cells: Iterable[tuple[int, bytes, bytes]]) -> dict[int, tuple[int, Element]]:
+    """By offset, cell timestamp and winner of sound columns given as (timestamp, qualifier, value).
 
     The newest column wins, of equal age the one with the greater qualifier; inside an append column
     the last element, inside a compacted one the first.
     """
-    row: dict[int, Element] = {}
-    for _, qualifier, value in sorted(cells):
-        column: dict[int, Element] = {}
+    row: dict[int, tuple[int, Element]] = {}
+    for timestamp, qualifier, value in sorted(cells):
+        column: dict[int, tuple[int, Element]] = {}
         if len(qualifier) == 3:
             for element in split_append(value):
-                column[element.offset_ms] = element
+                column[element.offset_ms] = timestamp, element
         else:
             for element in split_column(qualifier, value):
-                column.setdefault(element.offset_ms, element)
+                column.setdefault(element.offset_ms, (timestamp, element))
         row.update(column)
     return row
 

@@ -165,9 +165,9 @@ def put_points(case: Case) -> dict[tuple[Series, int], Number]:
         else:
             continue
         for metric, time, text, tags in puts:
-            value = float(text) if set(text) & set(".eE") else int(text)
+            found = float(text) if set(text) & set(".eE") else int(text)
             series = Series(metric, tuple(sorted(tags.items())))
-            points[series, time * 1000 if time < 1 << 32 else time] = number(value)
+            points[series, time * 1000 if time < 1 << 32 else time] = number(found)
     return points
 
 

@@ -254,7 +254,8 @@ def test_many_series_and_hours_in_one_batch() -> None:
 
 
 def test_the_tables_of_the_layout() -> None:
-    layout = LAYOUTS["opentsdb"](OpenTsdbOptions(table_prefix="x-", uid_width_metric=4))
+    assert LAYOUTS["opentsdb"] is OpenTsdb
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix="x-", uid_width_metric=4))
     assert [(table.name, dict(table.families), table.holds_points) for table in layout.tables()] == [
         ("x-tsdb", {"t": 1}, True),
         ("x-tsdb-uid", {"id": 1, "name": 1}, False),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schema.messages import Message, OpenTsdbJson, Parsed
+from schema.messages import Message, Parsed
+from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.points import Reason, Series
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schema.messages import FORMATS, Message, OpenTsdbText, Parsed, message_format
+from schema.messages import FORMATS, Message, Parsed, message_format
+from schema.messages.opentsdb_text import OpenTsdbText
 from schema.points import Reason, Series
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})

@@ -1,0 +1,45 @@
+"""Every reason that formats and layouts can give is given here by one input."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import schema
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.messages import FORMATS, Message
+from schema.points import Reason
+
+LINES = {
+    Reason.BAD_ENCODING: b"put m 1356998400 5 host=\xff",
+    Reason.BAD_SYNTAX: b"put",
+    Reason.BAD_METRIC: b"put  1356998400 5 host=a",
+    Reason.BAD_TAG: b"put m 1356998400 5 host",
+    Reason.DUPLICATE_TAG: b"put m 1356998400 5 host=a host=b",
+    Reason.NO_TAGS: b"put m 1356998400 5",
+    Reason.TOO_MANY_TAGS: b"put m 1356998400 5" + b"".join(b" k%d=v" % i for i in range(9)),
+    Reason.NAME_NOT_STORABLE: "put m 1356998400 5 host=東京".encode(),
+    Reason.BAD_TIMESTAMP: b"put m 0 5 host=a",
+    Reason.TIMESTAMP_OUT_OF_RANGE: b"put m 9999999999999 5 host=a",
+    Reason.EMPTY_VALUE: b"put m 1356998400  host=a",
+    Reason.BAD_NUMBER: b"put m 1356998400 NaN host=a",
+    Reason.NUMBER_OUT_OF_RANGE: b"put m 1356998400 1e400 host=a",
+}
+"""A line of `opentsdb-text` that is refused, by the format or the layout, for each reason."""
+
+
+@pytest.mark.parametrize("reason", LINES)
+def test_each_reason_is_given(reason: Reason) -> None:
+    parsed = FORMATS["opentsdb-text"]().parse(Message(LINES[reason], 1))
+    given = [rejected.reason for rejected in parsed.rejected]
+    given += [error.reason for series in parsed.batch.series if (error := OpenTsdb().refuse(series))]
+    assert given == [reason]
+
+
+def test_no_reason_is_left_out() -> None:
+    root = Path(schema.__file__).parent
+    sources = [*root.glob("messages/**/*.py"), *root.glob("layouts/**/*.py")]
+    named = {name for source in sources for name in re.findall(r"\bReason\.([A-Z_]+)", source.read_text())}
+    assert {Reason[name] for name in named} == LINES.keys()

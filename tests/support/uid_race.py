@@ -1,0 +1,57 @@
+"""Several processes that assign UIDs to the same names at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
+
+from schema.layouts import Name
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.points import RefusedError
+from transforms.bigtable.target import Target
+from transforms.uids import UidPolicy, UidTable
+
+_barrier: Barrier | None = None
+
+
+def race(
+    processes: int, batch: int, target: Target, layout: OpenTsdb, policy: UidPolicy, names: Sequence[Name]
+) -> list[tuple[dict[Name, bytes | RefusedError], int]]:
+    """(UIDs or refusals, number of UIDs assigned) of each of the processes.
+
+    Each process asks for all names, in an order of its own and `batch` at a time.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    with ProcessPoolExecutor(processes, context, _keep, (barrier,)) as pool:
+        runs = [
+            pool.submit(_assign, batch, target, layout, policy, list(names), seed)
+            for seed in range(processes)
+        ]
+        return [run.result() for run in runs]
+
+
+def _keep(barrier: Barrier) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _assign(
+    batch: int, target: Target, layout: OpenTsdb, policy: UidPolicy, names: list[Name], seed: int
+) -> tuple[dict[Name, bytes | RefusedError], int]:
+    """One process's part."""
+    random.Random(seed).shuffle(names)
+    table = UidTable(target, layout, policy)
+    table.look_up(names[:1])  # the connection is up before the race begins
+    assert _barrier is not None
+    _barrier.wait()
+    found: dict[Name, bytes | RefusedError] = {}
+    total = 0
+    for at in range(0, len(names), batch):
+        resolved, assigned = table.resolve(names[at : at + batch])
+        found.update(resolved)
+        total += assigned
+    return found, total

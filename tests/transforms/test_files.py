@@ -1,0 +1,360 @@
+"""Files into blocks of whole lines: each line once, with its offset, whatever the sizes and cuts."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import itertools
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import zstandard
+from apache_beam.io.filesystem import FileMetadata
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.messages import Message
+from schema.points import Reason, Rejected, Stage
+from tests.support.eager import eagerly
+from transforms import decompress, files
+from transforms.files import FilePart, ReadBlocks, match
+from transforms.rejected import REJECTED
+
+Lines = list[tuple[int, bytes]]
+"""(offset, line with its newline)."""
+
+
+@contextlib.contextmanager
+def sizes(block: int, line: int, parts_a_read: int = 1, slice_: int = 4096) -> Iterator[None]:
+    """Small blocks, lines, parts and slices of compressed bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK_BYTES", block)
+        patch.setattr(files, "LINE_BYTES", line)
+        patch.setattr(files, "_PARTS_A_READ", parts_a_read)
+        patch.setattr(decompress, "_SLICE", slice_)
+        yield
+
+
+def lines_of(content: bytes) -> Lines:
+    """The oracle: the lines of a content, by the newlines alone."""
+    lines = content.split(b"\n")
+    lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    offsets = itertools.accumulate(map(len, lines), initial=0)
+    return list(zip(offsets, lines, strict=False))
+
+
+def length(line: bytes) -> int:
+    """Bytes of a line without its newline."""
+    return len(line.removesuffix(b"\n"))
+
+
+def read(path: Path, seed: int = 0) -> tuple[list[Message], list[Rejected]]:
+    """All blocks and refusals of a file, its parts read in any order, as workers do."""
+    (file,) = match([str(path)])
+    parts = list(files.parts(file))
+    random.Random(seed).shuffle(parts)
+    found = [block for part in parts for block in files.blocks(part)]
+    messages = [block for block in found if isinstance(block, Message)]
+    return messages, [block for block in found if isinstance(block, Rejected)]
+
+
+def lines_in(messages: list[Message]) -> Lines:
+    """The lines of blocks, by their offset."""
+    return sorted((message.offset + at, line) for message in messages for at, line in lines_of(message.text))
+
+
+def rejected_lines(rejected: list[Rejected]) -> list[tuple[int, bytes]]:
+    """(offset, payload) of lines refused as too long; asserts that nothing else was refused."""
+    assert {(one.reason, one.stage) for one in rejected} <= {(Reason.LINE_TOO_LONG, Stage.READ)}
+    return sorted((one.offset, one.payload) for one in rejected)
+
+
+def check(path: Path, content: bytes, line_bytes: int, seed: int = 0) -> None:
+    """Asserts that a file gives each line of its content once; longer ones as refusals."""
+    messages, rejected = read(path, seed)
+    assert all(message.source == str(path) for message in messages)
+    assert all(one.source == str(path) for one in rejected)
+    lines = lines_of(content)
+    assert lines_in(messages) == [line for line in lines if length(line[1]) <= line_bytes]
+    long = [(offset, line[:line_bytes]) for offset, line in lines if length(line) > line_bytes]
+    assert rejected_lines(rejected) == long
+
+
+ENDS = st.sampled_from([b"\n", b"\n", b"\r\n"])
+LINE = st.one_of(
+    st.binary(max_size=8).map(lambda raw: raw.replace(b"\n", b"")),
+    st.integers(0, 60).map(lambda size: bytes(97 + i % 26 for i in range(size))),
+)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    """Lines of any length, also none, with or without the last newline."""
+    lines = draw(st.lists(st.tuples(LINE, ENDS), max_size=12))
+    content = b"".join(line + end for line, end in lines)
+    return content if draw(st.booleans()) else content.rstrip(b"\r\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+@given(contents(), st.integers(1, 40), st.integers(1, 3), st.integers(1, 64), st.integers())
+def test_parts_of_a_plain_file_hold_each_line_once(
+    folder: Path, content: bytes, block: int, parts_a_read: int, line_bytes: int, seed: int
+) -> None:
+    path = folder / "plain.txt"
+    path.write_bytes(content)
+    with sizes(block, line_bytes, parts_a_read):
+        check(path, content, line_bytes, seed)
+
+
+def test_a_line_at_the_limit_is_kept_and_one_byte_more_is_not(folder: Path) -> None:
+    path = folder / "limit.txt"
+    for last in (b"\n", b""):
+        content = b"a" * 10 + b"\n" + b"b" * 11 + b"\n" + b"c" * 10 + last
+        path.write_bytes(content)
+        for block in range(1, 36):
+            with sizes(block, 10):
+                messages, rejected = read(path)
+            assert lines_in(messages) == [(0, b"a" * 10 + b"\n"), (23, b"c" * 10 + last)]
+            assert rejected_lines(rejected) == [(11, b"b" * 10)]
+
+
+def test_a_line_over_many_parts_is_refused_once(folder: Path) -> None:
+    """Also with the sizes in use, at which the end of the long line is looked for 64 KiB at a time."""
+    path = folder / "long.txt"
+    before, after = b"put before 1 1 host=a\n", b"put after 1 1 host=a\n"
+    content = before + b"x" * 300_000 + b"\n" + after
+    path.write_bytes(content)
+    with sizes(10_000, 1000):
+        messages, (rejected,) = read(path)
+    assert lines_in(messages) == [(0, before), (len(content) - len(after), after)]
+    assert (rejected.offset, rejected.payload) == (len(before), b"x" * 1000)
+    path.write_bytes(before + b"y" * (2 << 20) + b"\n" + after)
+    messages, (rejected,) = read(path)
+    assert [line for _, line in lines_in(messages)] == [before, after]
+    assert (rejected.offset, rejected.payload) == (len(before), b"y" * (1 << 20))
+    assert "1048576" in rejected.message
+
+
+def test_blocks_stay_near_their_size(folder: Path) -> None:
+    content = b"".join(b"line %d\n" % number for number in range(2000))
+    for name, stored in (("size.txt", content), ("size.txt.gz", gzip.compress(content))):
+        path = folder / name
+        path.write_bytes(stored)
+        with sizes(1000, 100, slice_=64):
+            messages, _ = read(path)
+        assert lines_in(messages) == lines_of(content)
+        most = 1000 + 100 if path.suffix == ".txt" else 1000 + len(content) // 8
+        assert max(len(message.text) for message in messages) <= most
+
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": _gzip, ".bz2": bz2.compress, ".zst": _zstd}
+SUFFIXES = st.sampled_from(sorted(COMPRESS))
+PADDINGS = {".gz": (0, 1, 512, 5000), ".bz2": (0, 3), ".zst": (0, 3)}
+
+
+def members(content: bytes, cuts: list[int], suffix: str) -> list[bytes]:
+    """A content cut in pieces, each compressed by itself."""
+    bounds = [0, *sorted(cut % (len(content) + 1) for cut in cuts), len(content)]
+    return [COMPRESS[suffix](content[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
+@given(contents(), SUFFIXES, st.lists(st.integers(0, 500), max_size=3), st.data())
+def test_compressed_files_hold_the_same_lines(
+    folder: Path, content: bytes, suffix: str, cuts: list[int], data: st.DataObject
+) -> None:
+    """Any number of members, streams or frames; zero bytes behind; whatever comes at once."""
+    padding = bytes(data.draw(st.sampled_from(PADDINGS[suffix])))
+    path = folder / f"several{suffix}"
+    path.write_bytes(b"".join(members(content, cuts, suffix)) + padding)
+    line_bytes = data.draw(st.integers(1, 64))
+    with sizes(data.draw(st.integers(1, 50)), line_bytes, slice_=data.draw(st.integers(1, 40))):
+        check(path, content, line_bytes)
+
+
+def test_frames_to_be_skipped_are(folder: Path) -> None:
+    """pzstd writes such a frame before each of its own."""
+    path = folder / "skip.zst"
+    skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
+    path.write_bytes(skipped + _zstd(b"a\n") + skipped + _zstd(b"b\n"))
+    check(path, b"a\nb\n", 100)
+
+
+def readable(stored: bytes) -> bytes:
+    """What of a truncated gzip file can be decompressed."""
+    found = b""
+    while stored:
+        decompressor = zlib.decompressobj(wbits=31)
+        found += decompressor.decompress(stored)
+        stored = decompressor.unused_data
+    return found
+
+
+TEXT = b"".join(b"put sys.cpu %d %d host=web%02d\n" % (1356998400 + i, i * i, i % 7) for i in range(40))
+
+
+def check_kept(path: Path, content: bytes, at_least: int, reason: Reason) -> None:
+    """Asserts that the first lines of a content were kept, and how the rest was refused.
+
+    Args:
+      at_least: the whole lines of so many bytes must have been kept.
+    """
+    messages, rejected = read(path)
+    (one,) = rejected
+    assert (one.reason, one.stage, one.source) == (reason, Stage.READ, str(path))
+    kept = sum(len(message.text) for message in messages)
+    assert kept >= content.rfind(b"\n", 0, at_least) + 1
+    assert lines_in(messages) == lines_of(content[:kept])
+    assert content[:kept].endswith(b"\n") or not kept
+    assert one.offset == kept
+    assert one.payload == content[kept : kept + len(one.payload)]
+    assert b"\n" not in one.payload
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+@pytest.mark.parametrize("slice_", [7, 4096])
+def test_truncated_anywhere_the_readable_lines_are_kept(folder: Path, suffix: str, slice_: int) -> None:
+    """In the header, the data, the check sum; between members a missing one cannot be noticed."""
+    path = folder / f"truncated{suffix}"
+    pieces = members(TEXT, [333, 800], suffix)
+    whole = [0, *itertools.accumulate(map(len, pieces))]
+    decompressed = [0, 333, 800, len(TEXT)]
+    stored = b"".join(pieces)
+    for cut in range(1, len(stored)):
+        path.write_bytes(stored[:cut])
+        with sizes(200, 100, slice_=slice_):
+            if cut in whole:
+                check(path, TEXT[: decompressed[whole.index(cut)]], 100)
+                continue
+            at_least = decompressed[sum(end <= cut for end in whole) - 1]
+            if suffix == ".gz":
+                at_least = len(readable(stored[:cut]))
+            check_kept(path, TEXT, at_least, Reason.TRUNCATED_FILE)
+
+
+def test_lines_before_damage_are_kept(folder: Path) -> None:
+    """Damage that shows where it is: a block of deflate of a type that does not exist."""
+    path = folder / "damaged.gz"
+    content = b"".join(b"%032x\n" % random.Random(number).getrandbits(128) for number in range(3000))
+    compressor = zlib.compressobj(wbits=31)
+    stored = compressor.compress(content) + compressor.flush(zlib.Z_FULL_FLUSH)
+    path.write_bytes(stored + b"\xff" * 10_000)
+    assert len(stored) > 3 * decompress._SLICE
+    at_least = len(readable(stored[: len(stored) // decompress._SLICE * decompress._SLICE]))
+    check_kept(path, content, at_least, Reason.CORRUPT_FILE)
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+def test_members_before_a_damaged_one_are_kept(folder: Path, suffix: str) -> None:
+    path = folder / f"damaged{suffix}"
+    first, second, third = members(TEXT, [333, 800], suffix)
+    path.write_bytes(first + second + b"garbage" + third)
+    check_kept(path, TEXT, 800, Reason.CORRUPT_FILE)
+    check_sum = second[:-4] + bytes([second[-4] ^ 1]) + second[-3:]
+    path.write_bytes(first + check_sum + third)
+    check_kept(path, TEXT, 333, Reason.CORRUPT_FILE)
+
+
+@given(SUFFIXES, st.integers(0), st.integers(1, 255))
+def test_no_changed_byte_goes_unnoticed(folder: Path, suffix: str, position: int, change: int) -> None:
+    path = folder / f"changed{suffix}"
+    stored = bytearray(b"".join(members(TEXT, [800], suffix)))
+    stored[position % len(stored)] ^= change
+    path.write_bytes(stored)
+    messages, rejected = read(path)
+    if lines_in(messages) == lines_of(TEXT):
+        assert len(rejected) <= 1
+    else:
+        assert [one.reason for one in rejected if one.reason is not Reason.LINE_TOO_LONG] in (
+            [Reason.CORRUPT_FILE],
+            [Reason.TRUNCATED_FILE],
+        )
+
+
+def test_a_compressed_file_of_zeros_is_damaged(folder: Path) -> None:
+    """What a crash of the writer's machine leaves; only behind data are zeros padding."""
+    path = folder / "zeros.gz"
+    path.write_bytes(bytes(5000))
+    messages, (rejected,) = read(path)
+    assert (messages, rejected.reason) == ([], Reason.CORRUPT_FILE)
+
+
+def test_parts_cover_a_file_in_steps(folder: Path) -> None:
+    path = folder / "steps.txt"
+    path.write_bytes(b"x\n" * 25)
+    (file,) = match([str(path)])
+    modified_ms = int(file.last_updated_in_seconds * 1000)
+    with sizes(10, 100, parts_a_read=2):
+        assert list(files.parts(file)) == [
+            FilePart(str(path), 0, 20, modified_ms),
+            FilePart(str(path), 20, 40, modified_ms),
+            FilePart(str(path), 40, 50, modified_ms),
+        ]
+
+
+def test_a_file_without_modification_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="modification time"):
+        list(files.parts(FileMetadata("gs://bucket/file", 10)))
+
+
+def test_a_pattern_without_files_is_an_error(folder: Path) -> None:
+    (folder / "there.txt").write_bytes(b"x\n")
+    with pytest.raises(FileNotFoundError, match=r"nowhere\*"):
+        match([str(folder / "there.txt"), str(folder / "nowhere*")])
+
+
+def test_a_file_that_two_patterns_match_is_read_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.json"):
+        (tmp_path / name).write_bytes(b"x\n")
+    found = match([str(tmp_path / "*.txt"), str(tmp_path / "a*"), str(tmp_path / "a.txt")])
+    assert [file.path for file in found] == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+
+
+def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
+    contents_of = {
+        "a.txt": b"".join(b"a line %d\n" % number for number in range(500)),
+        "b.txt": b"",
+        "c.txt.gz": b"first\nsecond\n" + b"z" * 2000 + b"\nlast",
+        "d.txt.bz2": b"read once\n",
+    }
+    for name, content in contents_of.items():
+        (tmp_path / name).write_bytes(COMPRESS.get(Path(name).suffix, bytes)(content))
+    (tmp_path / "e.txt.gz").write_bytes(_gzip(TEXT)[:-9])
+
+    def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
+        outputs = root | ReadBlocks([str(tmp_path / "*"), str(tmp_path / "d*")])
+        return {"blocks": outputs.main, "refused": outputs[REJECTED]}
+
+    with sizes(1000, 1000, parts_a_read=2):
+        outputs = eagerly(build)
+    by_source: dict[str, list[Message]] = {}
+    for message in outputs["blocks"]:
+        by_source.setdefault(Path(message.source).name, []).append(message)
+        assert message.arrival_ms == int(Path(message.source).stat().st_mtime * 1000)
+    assert lines_in(by_source["a.txt"]) == lines_of(contents_of["a.txt"])
+    assert lines_in(by_source["c.txt.gz"]) == [(0, b"first\n"), (6, b"second\n"), (2014, b"last")]
+    assert lines_in(by_source["d.txt.bz2"]) == [(0, b"read once\n")]
+    kept = lines_in(by_source["e.txt.gz"])
+    assert len(kept) > 30
+    assert kept == lines_of(TEXT)[: len(kept)]
+    assert sorted((Path(one.source).name, one.reason) for one in outputs["refused"]) == [
+        ("c.txt.gz", Reason.LINE_TOO_LONG),
+        ("e.txt.gz", Reason.TRUNCATED_FILE),
+    ]
