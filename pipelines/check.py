@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pipelines import cli
-from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, layout_of, parser_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, create_command, layout_of, parser_of, target_of
 from schema.layouts import Row, Severity
 from transforms.bigtable.reader import scan_table
 from transforms.bigtable.tables import check_tables
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
     options = parser_of("check", "Reads all tables of a layout.", EXAMPLES, PARAMETERS).parse_args(argv)
     layout, target = layout_of(options), target_of(options)
-    check_tables(target, layout.tables(), f"timebeam tables create --layout {layout.name}")
+    check_tables(target, layout.tables(), create_command(options))
     rows: dict[str, int] = {}
     counts = dict.fromkeys(Severity, 0)
 

@@ -22,6 +22,7 @@ from pipelines.parameters import (
     Parameter,
     UsageError,
     boolean,
+    create_command,
     layout_of,
     names,
     parser_of,
@@ -175,10 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.time()
     job = job_of(options, int(started * 1000))
     match(job.patterns)
-    create = f"timebeam tables create --layout {job.layout.name}"
-    if options.table_prefix:
-        create += f" --table_prefix {options.table_prefix}"
-    check_tables(job.target, job.layout.tables(), create)
+    check_tables(job.target, job.layout.tables(), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     build(pipeline, job, int(started * 1000))
     result = run_with_progress(pipeline)

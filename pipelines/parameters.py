@@ -129,6 +129,12 @@ def target_of(options: argparse.Namespace) -> Target:
     return Target(project, instance, options.app_profile)
 
 
+def create_command(options: argparse.Namespace) -> str:
+    """What a user runs to create the tables that the options describe."""
+    command = f"timebeam tables create --layout {options.layout}"
+    return command + (f" --table_prefix {options.table_prefix}" if options.table_prefix else "")
+
+
 def parser_of(
     command: str, description: str, examples: str, parameters: Iterable[Parameter]
 ) -> argparse.ArgumentParser:

@@ -8,7 +8,16 @@ import time
 from collections.abc import Iterable, Sequence
 
 from pipelines import cli
-from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, layout_of, parser_of, target_of
+from pipelines.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    Parameter,
+    UsageError,
+    create_command,
+    layout_of,
+    parser_of,
+    target_of,
+)
 from pipelines.render import OUTPUTS, render
 from schema.query.answer import answer
 from schema.query.downsample import Downsampling
@@ -70,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         answer(options.metric, [], options.group_by, options.aggregator, downsampling, start_ms, end_ms)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    check_tables(target, layout.tables(), f"timebeam tables create --layout {layout.name}")
+    check_tables(target, layout.tables(), create_command(options))
     try:
         found, damage = find_series(
             target, layout, options.metric, tag_filters(options.tag), start_ms, end_ms

@@ -136,6 +136,9 @@ class _DirectFn(beam.DoFn):
 def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:
     """Writes rows in one request (repeated for those that may succeed later); the refused ones.
 
+    If the service refuses the request as a whole, the rows are sent in halves, so that one bad row
+    takes no others with it.
+
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
@@ -154,14 +157,18 @@ def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejecte
             entries, operation_timeout=_OPERATION_SECONDS, retryable_errors=_RETRYABLE
         )
     except MutationsExceptionGroup as group:
-        refused = []
+        failed: list[tuple[Row, Exception]] = []
         for failure in group.exceptions:
             cause = _last_cause(failure)
             if not isinstance(failure, FailedMutationEntryError) or not isinstance(cause, _FOR_GOOD):
                 raise cause from group
             assert failure.index is not None
-            refused.append(_refused(rows[failure.index], cause))
-        return refused
+            failed.append((rows[failure.index], cause))
+        whole = len(failed) > 1 and all(cause is failed[0][1] for _, cause in failed)
+        if not whole:
+            return [_refused(row, cause) for row, cause in failed]
+        suspects, half = [row for row, _ in failed], len(failed) // 2
+        return write_batch(target, table, suspects[:half]) + write_batch(target, table, suspects[half:])
     return []
 
 

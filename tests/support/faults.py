@@ -6,7 +6,6 @@ the real work unless the fault comes before it.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import threading
@@ -15,6 +14,8 @@ from typing import NamedTuple
 
 import grpc
 import pytest
+from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
+from google.rpc.status_pb2 import Status
 
 from pipelines.local.emulator import HOST_VARIABLE
 
@@ -36,11 +37,18 @@ class Call(NamedTuple):
     request: bytes
 
 
-Plan = Callable[[Call], Fault | None]
+class Rewrite(NamedTuple):
+    """Another request to be passed on, and what to make of the answers to it."""
+
+    request: bytes
+    answers: Callable[[list[bytes]], list[bytes]]
+
+
+Plan = Callable[[Call], Fault | Rewrite | None]
 
 
 class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Passes every call on, save for the faults of a plan; remembers the methods called and the faults."""
+    """Passes every call on, save for what a plan has for it; remembers the calls, counts the faults."""
 
     def __init__(self, upstream: str, plan: Plan) -> None:
         self._channel = grpc.insecure_channel(upstream)
@@ -48,8 +56,8 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(64), handlers=[self])
         self.host = f"localhost:{self._server.add_insecure_port('127.0.0.1:0')}"
-        self.calls: collections.Counter[str] = collections.Counter()
-        self.faults: list[tuple[Call, Fault]] = []
+        self.calls: list[Call] = []
+        self.faults = 0
         self._server.start()
 
     def stop(self) -> None:
@@ -63,30 +71,28 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
             request = next(requests)
-            fault = self._fault(details.method.rpartition("/")[2], request)
-            if fault and fault.when == BEFORE:
-                context.abort(fault.code, "injected before the call")
+            planned = self._planned(details.method.rpartition("/")[2], request)
+            if isinstance(planned, Fault) and planned.when == BEFORE:
+                context.abort(planned.code, "injected before the call")
+            if isinstance(planned, Rewrite):
+                request = planned.request
             try:
-                answers = forward(iter([request]), timeout=context.time_remaining())
-                if fault:
-                    collections.deque(answers, 0)
-                else:
-                    yield from answers
+                answers = list(forward(iter([request]), timeout=context.time_remaining()))
             except grpc.RpcError as error:
                 context.abort(error.code(), error.details())
-            if fault:
-                context.abort(fault.code, "injected after the call")
+            if isinstance(planned, Fault):
+                context.abort(planned.code, "injected after the call")
+            yield from planned.answers(answers) if isinstance(planned, Rewrite) else answers
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    def _fault(self, method: str, request: bytes) -> Fault | None:
+    def _planned(self, method: str, request: bytes) -> Fault | Rewrite | None:
         with self._lock:
-            self.calls[method] += 1
-            call = Call(method, self.calls[method], request)
-            fault = self._plan(call)
-            if fault:
-                self.faults.append((call, fault))
-            return fault
+            number = 1 + sum(call.method == method for call in self.calls)
+            self.calls.append(Call(method, number, request))
+            planned = self._plan(self.calls[-1])
+            self.faults += planned is not None
+            return planned
 
 
 @contextlib.contextmanager
@@ -104,3 +110,33 @@ def faulty(emulator: str, plan: Plan) -> Iterator[FaultProxy]:
 def nth(method: str, numbers: range | tuple[int, ...], fault: Fault) -> Plan:
     """The plan in which the calls of one method with these numbers fail."""
     return lambda call: fault if call.method == method and call.number in numbers else None
+
+
+def refusing(poison: bytes) -> Plan:
+    """The plan in which the service finds a row with this key invalid and writes the others.
+
+    The emulator itself calls such rows an internal error, which the service does not.
+    """
+
+    def plan(call: Call) -> Rewrite | None:
+        if call.method != "MutateRows":
+            return None
+        request = MutateRowsRequest.deserialize(call.request)
+        entries = list(request.entries)
+        bad = [i for i, entry in enumerate(entries) if entry.row_key == poison]
+        if not bad:
+            return None
+        good = [i for i in range(len(entries)) if i not in bad]
+        request.entries = [entries[i] for i in good]
+
+        def answers(given: list[bytes]) -> list[bytes]:
+            found = [entry for one in given for entry in MutateRowsResponse.deserialize(one).entries]
+            for entry in found:
+                entry.index = good[entry.index]
+            status = Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="injected: bad row")
+            found += [MutateRowsResponse.Entry(index=i, status=status) for i in bad]
+            return [MutateRowsResponse.serialize(MutateRowsResponse(entries=found))]
+
+        return Rewrite(MutateRowsRequest.serialize(request), answers)
+
+    return plan
