@@ -45,8 +45,8 @@ lock:
 	rm -rf $(VENV).lock
 
 bench: $(READY)
-	$(VENV)/bin/python benchmarks/kernel.py
-	$(VENV)/bin/python benchmarks/ingest.py
+	$(VENV)/bin/python -m benchmarks.kernel
+	$(VENV)/bin/python -m benchmarks.ingest
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -230,14 +230,14 @@ def figures(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], points:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine."""
     points, small, large = options.points, options.small, options.memory_points
-    repeated = [Case("compacted-json", _JSON, points), Case("compacted-text", _TEXT, points)]
-    once = [
+    repeated = [
+        Case("compacted-json", _JSON, points),
+        Case("compacted-text", _TEXT, points),
         Case("points", _JSON, small, ("--packing", "points")),
         Case("append", _JSON, small, ("--packing", "append")),
         Case("direct", _JSON, small, ("--bigtable_writer", "direct")),
     ]
-    if large:
-        once.append(Case("memory", _JSON, large))
+    once = [Case("memory", _JSON, large)] if large else []
     if options.workers:
         mode = ("--direct_running_mode", "multi_processing", "--direct_num_workers", str(options.workers))
         once.append(Case("workers", _JSON, large or points, mode))
@@ -245,9 +245,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     baselines: dict[str, list[Turn]] = {form: [] for form in FORMATS}
     for number in range(options.repeats):
         log(f"turn {number + 1} of {options.repeats}")
+        for form, baseline in baselines.items():
+            baseline.append(naive(form, options.naive, folder))
         for case in repeated:
             turns[case.name].append(ingest(case, folder))
-            baselines[case.form].append(naive(case.form, options.naive, folder))
     for case in once:
         turns[case.name] = [ingest(case, folder)]
     return {
@@ -270,7 +271,7 @@ def main() -> int:
         ("points", 4_000_000, "points of the main cases"),
         ("small", 400_000, "points of the other packings and of the direct writer"),
         ("naive", 200_000, "points of the baseline"),
-        ("repeats", 3, "turns of the main cases and of the baseline"),
+        ("repeats", 3, "turns of the baseline and of every case up to here"),
         ("memory_points", 0, "points of a case for peak memory; 0 leaves it out"),
         ("workers", 0, "worker processes of a case as large as that (else as --points); 0 leaves it out"),
     ):

@@ -47,7 +47,7 @@ def machine() -> dict[str, object]:
 
 def best_and_median(values: Sequence[float]) -> dict[str, float]:
     """Both statistics of the times of some turns."""
-    return {"best": min(values), "median": statistics.median(values)}
+    return {"best": round(min(values), 6), "median": round(statistics.median(values), 6)}
 
 
 def speed(seconds: Sequence[float], points: int) -> dict[str, object]:

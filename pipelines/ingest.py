@@ -163,7 +163,7 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Job:
         target_of(options),
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size),
-        f"{options.dead_letters}-{stamp}",
+        f"{options.dead_letters}-{stamp}{run_ms % 1000:03d}",
         options.dry_run,
     )
 

@@ -63,7 +63,7 @@ class Summary:
 
     @property
     def bytes_per_point(self) -> float:
-        """Bytes of keys, qualifiers and values for each stored point."""
+        """Bytes that Bigtable stores, before compression, for each stored point."""
         return self.bytes_written / self.points_stored if self.points_stored else 0.0
 
     def to_json(self) -> str:

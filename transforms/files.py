@@ -7,6 +7,7 @@ part, read from its start. Any file system that Beam knows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -45,14 +46,18 @@ class FilePart(NamedTuple):
 
 
 def match(patterns: Iterable[str]) -> list[FileMetadata]:
-    """The files that match any of the patterns, each once, by path.
+    """The files that match any of the patterns, each once, by path; folders are passed over.
 
     Raises:
-      FileNotFoundError: a pattern matches no file.
+      FileNotFoundError: a pattern matches no file, or is of a file system that is not at hand.
     """
     found: dict[str, FileMetadata] = {}
     for pattern in patterns:
-        files = FileSystems.match([pattern])[0].metadata_list
+        try:
+            matched = FileSystems.match([pattern])[0].metadata_list
+        except ValueError as error:  # no such file system, or its dependency is not installed
+            raise FileNotFoundError(f"{pattern}: {error}") from error
+        files = [file for file in matched if not os.path.isdir(file.path)]
         if not files:
             raise FileNotFoundError(f"no file matches {pattern}")
         found.update((file.path, file) for file in files)

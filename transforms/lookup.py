@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from schema.query.answer import FoundSeries
 from transforms.bigtable.reader import scan_rows
 from transforms.bigtable.target import Target
 from transforms.uids import UidTable
+
+Pairs = Sequence[tuple[str, bytes]]
+"""(kind, UID) of what a row key holds: the metric, then tag keys and values in turn."""
 
 
 class UnknownNameError(LookupError):
@@ -44,27 +47,35 @@ def find_series(
     for name in wanted:
         if name not in uids:
             raise UnknownNameError(f"No such name for '{name.kind}': '{name.text}'")
-    pattern = {
-        uids[Name("tagk", key)]: uids[Name("tagv", next(iter(values)))] if len(values) == 1 else None
+    allowed = {
+        uids[Name("tagk", key)]: {uids[Name("tagv", value)] for value in values}
         for key, values in tags.items()
     }
-    rows = list(scan_rows(target, layout.scan(uids[Name("metrics", metric)], pattern, start_ms, end_ms)))
-    names = table.names_of({pair for row in rows for pair in layout.row_names(row.key)})
+    pattern = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
     damage: list[str] = []
-    batches: dict[Series, list[PointBatch]] = {}
-    for row in rows:
-        series = _series(layout, row, names)
-        if any(values and dict(series.tags)[key] not in values for key, values in tags.items()):
+    found: list[tuple[Row, Pairs]] = []
+    for row in scan_rows(target, layout.scan(uids[Name("metrics", metric)], pattern, start_ms, end_ms)):
+        try:
+            pairs = layout.row_names(row.key)
+        except ValueError as error:
+            damage.append(str(error))
             continue
+        of_key = {key: value for (_, key), (_, value) in zip(pairs[1::2], pairs[2::2], strict=True)}
+        if all(not values or of_key[key] in values for key, values in allowed.items()):
+            found.append((row, pairs))
+    names = table.names_of({pair for _, pairs in found for pair in pairs})
+    batches: dict[Series, list[PointBatch]] = {}
+    for row, pairs in found:
+        series = _series(pairs, names)
         decoded = layout.decode(row, series)
         damage += [f"row {row.key.hex()}: {text}" for text in decoded.damage]
         batches.setdefault(series, []).append(decoded.batch)
     return [_joined(series, parts) for series, parts in batches.items()], damage
 
 
-def _series(layout: Layout, row: Row, names: Mapping[tuple[str, bytes], str]) -> Series:
-    """The series of a row; a UID without a name is shown in hex."""
-    texts = [names.get(pair, f"unknown-uid-{pair[1].hex()}") for pair in layout.row_names(row.key)]
+def _series(pairs: Pairs, names: Mapping[tuple[str, bytes], str]) -> Series:
+    """The series of a row's UIDs; one without a name is shown in hex."""
+    texts = [names.get(pair, f"unknown-uid-{pair[1].hex()}") for pair in pairs]
     return Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
 
 

@@ -6,7 +6,7 @@
 | points_duplicate | points left out since a later one of the same block has the same instant |
 | points_packed | points handed on to be grouped, packed and written |
 | rows_written, cells_written | row mutations and cells handed to the writer |
-| bytes_written | bytes of keys, qualifiers and values in them |
+| bytes_written | bytes of those cells as Bigtable stores them, before compression |
 | uid_hits, uid_misses, uids_assigned | names found in the worker's cache, looked up, newly given a UID |
 | blocks_read, bytes_read | blocks of files and their bytes, decompressed |
 | refused/REASON | records refused, by `schema.points.Reason` |

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from schema.layouts import Layout, Packing, Row
+from schema.layouts import Cell, Layout, Packing, Row
 from transforms import metrics
 from transforms.assign import KeyedBatch
 from transforms.bigtable.limits import over_limit, split_row
 from transforms.rejected import RejectedOutput, refuse
 
 RowKey = tuple[str, bytes]
+
+_TIMESTAMP_BYTES = 8
 
 
 class EncodeFn(beam.DoFn):
@@ -48,6 +50,10 @@ class PackFn(beam.DoFn):
             return
         metrics.count("rows_written")
         metrics.count("cells_written", len(row.cells))
-        size = len(key) + sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
-        metrics.count("bytes_written", size)
+        metrics.count("bytes_written", sum(_stored_bytes(key, cell) for cell in row.cells))
         yield from split_row(row)
+
+
+def _stored_bytes(key: bytes, cell: Cell) -> int:
+    """What Bigtable keeps for a cell, before compression: key, family, qualifier, timestamp, value."""
+    return len(key) + len(cell.family) + len(cell.qualifier) + _TIMESTAMP_BYTES + len(cell.value)

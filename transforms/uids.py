@@ -26,7 +26,7 @@ from schema.layouts import Layout, Name
 from schema.layouts.opentsdb import uid_table
 from schema.points import Reason, RefusedError
 from transforms.bigtable.reader import read_rows, scan_table
-from transforms.bigtable.target import Target, open_table
+from transforms.bigtable.target import BigtableError, Target, open_table
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ _TRANSIENT = (
     exceptions.InternalServerError,
     exceptions.ResourceExhausted,
 )
+
+
+class UidWidthError(BigtableError, ValueError):
+    """A stored UID has another width than configured: nothing fits together any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class UidTable:
         """Every name and its UID.
 
         Raises:
-          ValueError: a stored UID has another width than configured.
+          UidWidthError: a stored UID has another width than configured.
         """
         for row in scan_table(self._target, self._spec.table):
             for cell in row.cells:
@@ -96,7 +100,7 @@ class UidTable:
         """The UIDs of those names that have one.
 
         Raises:
-          ValueError: a stored UID has another width than configured.
+          UidWidthError: a stored UID has another width than configured.
         """
         keys = {name: key for name in names if (key := _row_key(name)) is not None}
         rows = read_rows(self._target, self._spec.table, sorted(set(keys.values())))
@@ -219,7 +223,7 @@ class UidTable:
     def _checked(self, name: Name, uid: bytes) -> bytes:
         width = self._spec.widths[name.kind]
         if len(uid) != width:
-            raise ValueError(
+            raise UidWidthError(
                 f"{name.kind} {name.text!r} has a UID of {len(uid)} bytes where {width} are configured: "
                 f"set --uid_width_{name.kind.removesuffix('s')} as in the TSDs of this table"
             )

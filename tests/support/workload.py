@@ -1,0 +1,135 @@
+"""Input for whole ingests: points of a seed, written as files, ingested, and compared with the model."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from google.cloud.bigtable.data import ReadRowsQuery
+
+from tests.support import model
+from tests.support.commands import Ran, timebeam
+from tests.support.model import Point, SeriesName, StoredCell
+from tests.support.stored import Store
+from transforms.bigtable.target import open_table
+
+HOUR_S = 3600
+START_S = 1_767_225_600  # 2026-01-01
+FIRST_MS, SECOND_MS = 1_790_000_000_000, 1_790_000_600_000
+"""Modification times of the first file and of the one with corrections."""
+
+PACKINGS = ("compacted", "points")
+WRITERS = ("beam", "direct")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Points, and the files that hold them as lines in a random order."""
+
+    points: Sequence[Point]
+    files: Sequence[Path]
+
+    @classmethod
+    def write(cls, folder: Path, seed: int, *, series: int, hours: int, a_row: int) -> Workload:
+        """About series * hours * a_row points; every twentieth is corrected by a second, newer file."""
+        rng = random.Random(seed)
+        first = list(_points(rng, series, hours, a_row))
+        second = [
+            point._replace(value=_value(rng), arrival_ms=SECOND_MS)
+            for point in rng.sample(first, len(first) // 20)
+        ]
+        files = []
+        for name, points in (("first.txt", first), ("second.txt", second)):
+            lines = [_line(point) for point in points]
+            rng.shuffle(lines)
+            files.append(folder / name)
+            files[-1].write_text("".join(lines))
+            os.utime(files[-1], (points[0].arrival_ms // 1000,) * 2)
+        return cls([*first, *second], files)
+
+
+def run(work: Workload, store: Store, *flags: str | Path) -> Ran:
+    """Ingests the files of a workload into the tables of a store."""
+    letters = work.files[0].parent / "letters" / "dead"
+    return timebeam(
+        *("ingest", *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json"),
+        *("--dead_letters", letters, *flags, "--input", *work.files),
+    )
+
+
+def letters(work: Workload) -> list[Path]:
+    """The files of dead letters that runs of a workload have left."""
+    folder = work.files[0].parent / "letters"
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def check_equal(store: Store, points: Iterable[Point], packing: str) -> None:
+    """Asserts that the data table holds these points, each cell once, and, for `points`, byte for byte."""
+    points = list(points)
+    cells = versions(store)
+    twice = [cell for cell, n in collections.Counter(cell[:3] for cell in cells).items() if n > 1]
+    assert not twice, f"{len(twice)} columns with several versions, the first {twice[0]}"
+    found = model.read_content(cells, store.names(), store.layout.options)
+    _check_same(model.content(points).items(), found.items())
+    if packing == "points":
+        _check_same(model.point_cells(points, store.uids(), store.layout.options), cells)
+
+
+def holds(store: Store, points: Iterable[Point], packing: str) -> bool:
+    """Whether `check_equal` passes."""
+    try:
+        check_equal(store, points, packing)
+    except (AssertionError, KeyError):
+        return False
+    return True
+
+
+def versions(store: Store) -> list[StoredCell]:
+    """Every version of every cell of the data table."""
+    return [
+        StoredCell(row.row_key, cell.family, cell.qualifier, cell.timestamp_micros // 1000, cell.value)
+        for row in open_table(store.target, store.layout.data_table).read_rows(ReadRowsQuery())
+        for cell in row.cells
+    ]
+
+
+def _check_same(expected: Iterable[object], found: Iterable[object]) -> None:
+    """Asserts that two collections are the same set, with a message of some lines if not."""
+    expected, found = set(expected), set(found)
+    missing, surplus = expected - found, found - expected
+    assert not missing and not surplus, (
+        f"{len(missing)} of {len(expected)} missing, {len(surplus)} too many; "
+        f"missing {list(missing)[:3]}, too many {list(surplus)[:3]}"
+    )
+
+
+def _points(rng: random.Random, series: int, hours: int, a_row: int) -> Iterable[Point]:
+    """Points at distinct times; every third series in milliseconds."""
+    for number in range(series):
+        name: SeriesName = (
+            f"sys.m{number % 5}",
+            (("dc", f"dc{number % 3}"), ("host", f"web-{number // 5:03}")),
+        )
+        for hour in range(hours):
+            start = START_S + hour * HOUR_S
+            for offset in rng.sample(range(HOUR_S), a_row):
+                time = (start + offset) * 1000 + rng.randrange(1000) if number % 3 == 0 else start + offset
+                yield Point(name, time, _value(rng), FIRST_MS)
+
+
+def _value(rng: random.Random) -> int | float:
+    """An integer of 1 to 8 bytes, a decimal that fits four bytes, or one that needs eight."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return rng.choice((-1, 1)) * rng.getrandbits(rng.choice((4, 7, 12, 30, 62)))
+    return rng.randrange(-8000, 8000) / 8 if kind == 1 else rng.uniform(-1e6, 1e6)
+
+
+def _line(point: Point) -> str:
+    metric, tags = point.series
+    words = " ".join(f"{key}={value}" for key, value in tags)
+    return f"put {metric} {point.time} {point.value!r} {words}\n"
