@@ -15,25 +15,19 @@ from schema.layouts.opentsdb.elements import NONE, Elements, concatenate
 from schema.points import Int64s
 
 
-def last_wins(elements: Elements) -> Elements:
-    """One element per instant, ascending: of several the last one, as inside an append column."""
+def one_per_instant(elements: Elements, *, last: bool) -> Elements:
+    """One element per instant, ascending.
+
+    Args:
+      last: of several the last one is kept, as inside an append column; else the first one, as
+        inside a compacted column.
+    """
     offsets = elements.offsets_ms
     if len(offsets) < 2 or (offsets[1:] > offsets[:-1]).all():
         return elements
     order = np.argsort(offsets, kind="stable")
     ascending = offsets[order]
-    keep = np.append(ascending[1:] != ascending[:-1], True)
-    return elements.take(order[keep])
-
-
-def first_wins(elements: Elements) -> Elements:
-    """One element per instant, ascending: of several the first one, as inside a compacted column."""
-    offsets = elements.offsets_ms
-    if len(offsets) < 2 or (offsets[1:] > offsets[:-1]).all():
-        return elements
-    order = np.argsort(offsets, kind="stable")
-    ascending = offsets[order]
-    keep = np.insert(ascending[1:] != ascending[:-1], 0, True)
+    keep = np.insert(ascending[1:] != ascending[:-1], len(order) - 1 if last else 0, True)
     return elements.take(order[keep])
 
 

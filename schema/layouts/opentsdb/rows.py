@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from schema.layouts.base import Cell
 from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import first_wins, last_wins, merge
+from schema.layouts.opentsdb.merge import merge, one_per_instant
 from schema.points import Int64s
 
 ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
@@ -72,7 +72,7 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
     """
     if len(qualifier) % 2:
         if qualifier[0] == APPEND and len(qualifier) == 3:
-            return last_wins(el.split_append(value))
+            return one_per_instant(el.split_append(value), last=True)
         if qualifier[0] in (ANNOTATION, HISTOGRAM) and len(qualifier) in (3, 5):
             return None
         raise el.CorruptError(f"no kind of column has a qualifier of {len(qualifier)} bytes that starts so")
@@ -82,7 +82,7 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
         return el.split_columns(*repaired(qualifier, value))
     if len(qualifier) == 4 and qualifier[0] >= 0xF0 and len(value) != (qualifier[3] & 0x7) + 1:
         raise el.CorruptError(f"{len(value)} bytes where the qualifier says {(qualifier[3] & 0x7) + 1}")
-    return first_wins(el.split_columns(qualifier, value))
+    return one_per_instant(el.split_columns(qualifier, value), last=False)
 
 
 def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:
