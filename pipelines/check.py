@@ -6,7 +6,16 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pipelines import cli
-from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, create_command, layout_of, parser_of, target_of
+from pipelines.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    Parameter,
+    create_command,
+    layout_of,
+    parser_of,
+    positive,
+    target_of,
+)
 from schema.layouts import Row, Severity
 from transforms.bigtable.reader import scan_table
 from transforms.bigtable.tables import check_tables
@@ -14,7 +23,7 @@ from transforms.bigtable.tables import check_tables
 PARAMETERS = (
     *LAYOUT,
     *BIGTABLE,
-    Parameter("most", "findings to list; the rest are counted", "Run", int, 100),
+    Parameter("most", "findings to list; the rest are counted", "Run", positive, 100),
 )
 
 EXAMPLES = """\

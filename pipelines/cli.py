@@ -71,7 +71,7 @@ def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
     from pipelines.parameters import UsageError
     from transforms.bigtable.target import BigtableError
 
-    return (BigtableError, EmulatorError, FileNotFoundError, GoogleAPICallError), UsageError
+    return (BigtableError, EmulatorError, GoogleAPICallError, OSError), UsageError
 
 
 def _help() -> str:

@@ -26,6 +26,7 @@ from pipelines.parameters import (
     layout_of,
     names,
     parser_of,
+    positive,
     target_of,
 )
 from pipelines.run import beam_options, run_with_progress
@@ -74,7 +75,9 @@ PARAMETERS = (
     Parameter("auto_create_tagks", "give unknown tag keys a UID", "UIDs", boolean, True),
     Parameter("auto_create_tagvs", "give unknown tag values a UID", "UIDs", boolean, True),
     Parameter("random_metrics", "give new metrics random UIDs, which spreads writes", "UIDs", boolean, False),
-    Parameter("uid_cache_size", "names and series remembered by a worker process", "UIDs", int, 1_000_000),
+    Parameter(
+        "uid_cache_size", "names and series that a worker process remembers", "UIDs", positive, 1_000_000
+    ),
     Parameter("uid_snapshot_size", "names read ahead from the UID table", "UIDs", int, 1_000_000),
     *BIGTABLE,
     Parameter(

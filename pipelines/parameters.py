@@ -48,6 +48,13 @@ def boolean(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
 def names(members: type[enum.Enum]) -> tuple[str, ...]:
     """The values of an enum, as choices."""
     return tuple(str(member.value) for member in members)

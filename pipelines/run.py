@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
+from google.cloud.bigtable.batcher import MutationsBatchError
 
 from transforms import metrics
+from transforms.bigtable.errors import service_error
+from transforms.bigtable.target import BigtableError
 
 LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 """What runs a pipeline if no runner is asked for: the engine of the DirectRunner for bounded input,
@@ -39,8 +42,14 @@ def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[s
 
 
 def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
-    """Runs a pipeline to its end, with a line of progress every few seconds on standard error."""
+    """Runs a pipeline to its end, with a line of progress every few seconds on standard error.
+
+    Raises:
+      BigtableError: Beam's own writer could not store all rows; it names the first reason.
+    """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    # Beam logs the stack of the error that ends the run, and then raises it.
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     metrics.totals.clear()
     done = threading.Event()
     reporter = threading.Thread(target=_report, args=(done,), daemon=True)
@@ -48,10 +57,22 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     try:
         result = pipeline.run()
         result.wait_until_finish()
+    except RuntimeError as error:
+        if isinstance(error.__context__, MutationsBatchError):
+            raise _writer_error(error.__context__) from error
+        raise
     finally:
         done.set()
         reporter.join()
     return result
+
+
+def _writer_error(error: MutationsBatchError) -> BigtableError:
+    """The failure of Beam's writer in one line; its own message has no reason in it."""
+    return BigtableError(
+        f"Beam's writer could not store all rows: {service_error(error.exc[0])}. Run it again to complete "
+        "the work; --bigtable_writer direct retries more errors and makes dead letters of refused rows"
+    )
 
 
 def _report(done: threading.Event) -> None:

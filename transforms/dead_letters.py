@@ -27,7 +27,8 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
         letter["payload"] = rejected.payload.decode()
     except UnicodeDecodeError:
         letter["payload_base64"] = base64.b64encode(rejected.payload).decode()
-    return json.dumps(letter, ensure_ascii=False)
+    # Half surrogates, which JSON's escapes can make, are no text that a file can hold.
+    return json.dumps(letter, ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
 def payload(letter: dict[str, str]) -> bytes:

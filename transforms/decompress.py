@@ -86,7 +86,7 @@ def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
             if decompressor.eof:
                 data = decompressor.unused_data
                 decompressor, ended = None, True
-    if decompressor is not None:
+    if decompressor is not None or not ended:
         raise TruncatedError("the compressed data end before their end mark")
 
 

@@ -25,6 +25,7 @@ from google.cloud.bigtable.data.read_modify_write_rules import IncrementRule
 from schema.layouts import Layout, Name
 from schema.layouts.opentsdb import uid_table
 from schema.points import Reason, RefusedError
+from transforms.bigtable.limits import KEY_BYTES
 from transforms.bigtable.reader import read_rows, scan_table
 from transforms.bigtable.target import BigtableError, Target, open_table
 
@@ -127,7 +128,10 @@ class UidTable:
     def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
         """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
         wanted = sorted(set(names))
-        result: dict[Name, bytes | RefusedError] = dict(self.look_up(wanted))
+        result: dict[Name, bytes | RefusedError] = {
+            name: _not_storable(name) for name in wanted if _row_key(name) is None
+        }
+        result.update(self.look_up(wanted))
         assigned = 0
         for kind in uid_table.KINDS:
             missing = [name for name in wanted if name.kind == kind and name not in result]
@@ -157,7 +161,9 @@ class UidTable:
                 pending = [name for name, _ in tried if name not in done]
                 if not pending:
                     return result
-        raise RuntimeError(f"no free UID found for {pending[:3]} in {_ATTEMPTS} attempts")
+        # Random ids that all were taken: the kind is full, or nearly so.
+        result.update({name: _exhausted(name) for name in pending})
+        return result
 
     def _new_uids(self, kind: str, n: int) -> list[bytes]:
         """Up to n unused UIDs; fewer if the kind is exhausted."""
@@ -247,7 +253,7 @@ def _row_key(name: Name) -> bytes | None:
         key = uid_table.name_bytes(name.text)
     except UnicodeEncodeError:
         return None
-    return None if key in (b"", uid_table.COUNTER_ROW) else key
+    return None if key in (b"", uid_table.COUNTER_ROW) or len(key) > KEY_BYTES else key
 
 
 def _back_off(attempt: int, error: Exception) -> None:
@@ -255,6 +261,14 @@ def _back_off(attempt: int, error: Exception) -> None:
     if attempt == _ATTEMPTS - 1:
         raise error
     time.sleep(min(2.0, 0.02 * 2**attempt) * random.uniform(0.5, 1.5))
+
+
+def _not_storable(name: Name) -> RefusedError:
+    return RefusedError(
+        Reason.NAME_NOT_STORABLE,
+        f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to {KEY_BYTES} "
+        "characters of ISO-8859-1",
+    )
 
 
 def _unknown(name: Name, option: str) -> RefusedError:

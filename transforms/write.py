@@ -2,8 +2,8 @@
 
 | writer | refused rows | retries | app profile |
 |---|---|---|---|
-| `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED | default only |
-| `direct` | go to the dead letters | also INTERNAL and RESOURCE_EXHAUSTED | any |
+| `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED | default only |
+| `direct` | go to the dead letters | also ABORTED, INTERNAL, RESOURCE_EXHAUSTED | any |
 | appends | go to the dead letters | as direct; an answer lost may append twice, which is harmless | any |
 """
 
@@ -20,16 +20,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from google.api_core import exceptions
 from google.api_core.retry import Retry, if_exception_type
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
-from google.cloud.bigtable.data.exceptions import (
-    FailedMutationEntryError,
-    MutationsExceptionGroup,
-    RetryExceptionGroup,
-)
+from google.cloud.bigtable.data.exceptions import FailedMutationEntryError, MutationsExceptionGroup
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 from google.cloud.bigtable.row import DirectRow
 
 from schema.layouts import Layout, Packing, Row
 from schema.points import Reason, Rejected, Stage
+from transforms.bigtable.errors import service_error
 from transforms.bigtable.limits import MUTATIONS, refused_row
 from transforms.bigtable.target import Target, open_table
 
@@ -159,7 +156,7 @@ def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejecte
     except MutationsExceptionGroup as group:
         failed: list[tuple[Row, Exception]] = []
         for failure in group.exceptions:
-            cause = _last_cause(failure)
+            cause = service_error(failure)
             if not isinstance(failure, FailedMutationEntryError) or not isinstance(cause, _FOR_GOOD):
                 raise cause from group
             assert failure.index is not None
@@ -190,14 +187,8 @@ class _AppendFn(beam.DoFn):
             append(row.key, rules)
         except _FOR_GOOD as error:
             yield _refused(row, error)
-
-
-def _last_cause(failure: BaseException) -> BaseException:
-    """The error that the service gave, out of the client's wrappings."""
-    cause = failure.__cause__ or failure
-    while isinstance(cause, RetryExceptionGroup) and cause.exceptions:
-        cause = cause.exceptions[-1]
-    return cause
+        except exceptions.RetryError as error:  # which hides in its text what the service said
+            raise error.cause from error
 
 
 def _refused(row: Row, error: BaseException) -> Rejected:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schema.messages.base import Message, MessageFormat, Parsed, Point
+from schema.messages.avro import Avro
+from schema.messages.base import Framing, Message, MessageFormat, Parsed, Point
+from schema.messages.influx import Influx
 from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.messages.opentsdb_text import OpenTsdbText
 
-FORMATS: dict[str, type[MessageFormat]] = {cls.name: cls for cls in (OpenTsdbJson, OpenTsdbText)}
+FORMATS: dict[str, type[MessageFormat]] = {
+    cls.name: cls for cls in (OpenTsdbJson, OpenTsdbText, Influx, Avro)
+}
 
 
 def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:
@@ -23,4 +27,4 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     return FORMATS[name].from_options(options or {})
 
 
-__all__ = ["FORMATS", "Message", "MessageFormat", "Parsed", "Point", "message_format"]
+__all__ = ["FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]

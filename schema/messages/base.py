@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from schema.points import PointBatch, Rejected, Series
+
+E = TypeVar("E", bound=enum.Enum)
 
 
 class Point(NamedTuple):
@@ -28,7 +31,7 @@ class Message:
     """Bytes to parse, and what is known of them.
 
     Attributes:
-      text: whole lines of a block of a file, or the payload of one message.
+      text: a block of whole records of a file, or the payload of one message.
       arrival_ms: publish time of the message or modification time of the file, in ms.
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source.
@@ -48,11 +51,20 @@ class Parsed:
     rejected: Sequence[Rejected]
 
 
+class Framing(enum.Enum):
+    """How a file of a format can be cut into messages of whole records."""
+
+    LINES = "lines"
+    AVRO = "blocks of an Avro object container"
+    NONE = "not at all: the format is one of messages"
+
+
 class MessageFormat(abc.ABC):
     """One wire format. Instances keep bounded caches and belong to one thread."""
 
     name: str
-    example: str
+    example: bytes
+    framing: Framing = Framing.LINES
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
@@ -66,3 +78,16 @@ class MessageFormat(abc.ABC):
     @abc.abstractmethod
     def parse(self, message: Message) -> Parsed:
         """Reads every record of a message; never raises for bad input, it is in `rejected`."""
+
+
+def member(choices: type[E], option: str, value: str) -> E:
+    """The member of an enum that the value of an option names.
+
+    Raises:
+      ValueError: there is none.
+    """
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(str(choice.value) for choice in choices)
+        raise ValueError(f"{option} must be one of {known}, not {value!r}") from None

@@ -10,27 +10,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from schema.lru import LruCache
 from schema.messages import columns
-from schema.messages.base import Message, MessageFormat, Parsed, Point
+from schema.messages.linewise import Columns, LinewiseFormat, Record
 from schema.messages.opentsdb_rules import FIRST_MILLISECOND, LAST_MILLISECOND
-from schema.points import (
-    Bools,
-    Bytes,
-    Int64s,
-    Origins,
-    PointBatch,
-    RefusedError,
-    Rejected,
-    Series,
-    Stage,
-    concatenate,
-)
+from schema.points import Bools, Bytes, Int64s, RefusedError, Series
+
+__all__ = ["LineFormat", "Places", "Record"]
 
 Skeleton = tuple[bytes, bytes, bytes]
 
@@ -48,15 +38,6 @@ class Places:
     found: Bools
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
-    """One record as the slow path sees it: a point or the reason why not, and its span in the text."""
-
-    start: int
-    end: int
-    outcome: Point | RefusedError
-
-
 class _Odd:
     """Stands for a skeleton whose lines must take the slow path."""
 
@@ -64,28 +45,12 @@ class _Odd:
 _ODD = _Odd()
 
 
-class LineFormat(MessageFormat):
+class LineFormat(LinewiseFormat):
     """A format read by the columnar reader; a subclass locates the numbers and parses one line."""
 
     def __init__(self, skeletons: int = 200_000) -> None:
         self._skeletons: LruCache[Skeleton, Series | _Odd] = LruCache(skeletons)
         self._series: LruCache[Series, Series] = LruCache(skeletons)
-
-    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
-        view = columns.byte_view(text)
-        ends = np.flatnonzero(view == 10)
-        if text and not text.endswith(b"\n"):
-            ends = np.append(ends, len(text))
-        starts = np.empty_like(ends)
-        if len(starts):
-            starts[0] = 0
-            starts[1:] = ends[:-1] + 1
-        doubtful = np.flatnonzero(view[starts] <= 32)
-        blank = [i for i in doubtful.tolist() if not text[starts[i] : ends[i]].strip()]
-        if blank:
-            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
-        return starts, ends
 
     @abc.abstractmethod
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
@@ -97,31 +62,8 @@ class LineFormat(MessageFormat):
           starts, ends: int64[n], the lines without their newline.
         """
 
-    @abc.abstractmethod
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
-        """The records of one line (or other span), one by one: the slow path and the reference."""
-
-    def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`. Blank lines are passed over."""
-        text = message.text
-        starts, ends = self.spans(text)
-        if len(starts) == 0:
-            return Parsed(PointBatch.of([], message.arrival_ms), [])
-        fast, slow = self._columnar(text, starts, ends)
-        points: list[Point] = []
-        spans: list[tuple[int, int]] = []
-        rejected: list[Rejected] = []
-        for line in slow:
-            for record in self.records(text, int(starts[line]), int(ends[line])):
-                if isinstance(record.outcome, RefusedError):
-                    rejected.append(_refused(message, record, record.outcome))
-                else:
-                    points.append(record.outcome)
-                    spans.append((record.start, record.end))
-        return Parsed(_batch(message, fast, points, spans), rejected)
-
-    def _columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[_Columns, Int64s]:
-        """The lines that the fast path takes, and the numbers of those left to the slow path."""
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
+        """See `LinewiseFormat.columnar`; one point per line."""
         room = columns.padded(text)
         view = columns.byte_view(room)
         places = self.locate(room, view, starts, ends)
@@ -136,7 +78,7 @@ class LineFormat(MessageFormat):
         good &= time_first == mostly  # the rarer order of keys goes line by line
         lines = np.flatnonzero(good)
         if len(lines) == 0:
-            return _Columns.empty(), np.arange(len(starts))
+            return Columns.empty(), np.arange(len(starts))
         cuts = [places.times, places.times + time_lengths, places.values, places.values + lengths]
         if not mostly:
             cuts = cuts[2:] + cuts[:2]
@@ -149,7 +91,7 @@ class LineFormat(MessageFormat):
         good[lines] = fit
         return (taken if fit.all() else taken.take(np.flatnonzero(fit))), np.flatnonzero(~good)
 
-    def _read(self, text: bytes, room: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> _Columns:
+    def _read(self, text: bytes, room: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> Columns:
         """Numbers and series of located lines; series -1 where the line is not to be trusted.
 
         Args:
@@ -174,7 +116,7 @@ class LineFormat(MessageFormat):
         names, series = self._resolve(keys, time_first)
         series[~good] = -1
         times_ms = np.where(in_ms, times, times * 1000)
-        return _Columns(names, series, times_ms, in_ms, kinds, bits, cuts[:, 0], cuts[:, 5])
+        return Columns(names, series, times_ms, in_ms, kinds, bits, cuts[:, 0], cuts[:, 5])
 
     def _resolve(
         self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool
@@ -231,68 +173,3 @@ class LineFormat(MessageFormat):
         series, time_ms, in_ms, value = found[0]
         proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)
         return series if proven and isinstance(value, int) else None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns of the lines that took the fast path."""
-
-    names: list[Series]
-    series: Int64s
-    times_ms: Int64s
-    in_ms: Bools
-    kinds: Bytes
-    bits: Int64s
-    starts: Int64s
-    ends: Int64s
-
-    @classmethod
-    def empty(cls) -> _Columns:
-        none = np.empty(0, np.int64)
-        return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
-
-    def take(self, lines: Int64s) -> _Columns:
-        """A selection of lines, with their series only."""
-        used = np.flatnonzero(np.bincount(self.series[lines], minlength=1))
-        rank = np.zeros(len(self.names), np.int64)
-        rank[used] = np.arange(len(used))
-        return _Columns(
-            [self.names[number] for number in used.tolist()],
-            rank[self.series[lines]],
-            self.times_ms[lines],
-            self.in_ms[lines],
-            self.kinds[lines],
-            self.bits[lines],
-            self.starts[lines],
-            self.ends[lines],
-        )
-
-
-def _refused(message: Message, record: Record, why: RefusedError) -> Rejected:
-    payload = message.text[record.start : record.end]
-    return Rejected(
-        payload, why.reason, why.message, Stage.PARSE, message.source, message.offset + record.start
-    )
-
-
-def _batch(message: Message, fast: _Columns, points: list[Point], spans: list[tuple[int, int]]) -> PointBatch:
-    """One batch of the points of both paths, in the order of the input."""
-    origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
-    arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
-    batch = PointBatch(
-        tuple(fast.names),
-        fast.series.astype(np.int32),
-        fast.times_ms,
-        fast.in_ms,
-        fast.kinds,
-        fast.bits,
-        arrivals,
-        origins,
-    )
-    if not points:
-        return batch
-    where = np.array(spans, np.int64).reshape(-1, 2)
-    origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
-    both = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
-    assert both.origins is not None
-    return both.take(np.argsort(both.origins.starts, kind="stable"))

@@ -1,7 +1,7 @@
 """Message format `opentsdb-json`: the bodies of OpenTSDB's HTTP /api/put.
 
-One object, an array of objects, or one of either per line. Source: core/IncomingDataPoint and
-tsd/PutDataPointRpc of OpenTSDB 2.4.1 (format notes, section 9.2). Stricter than a TSD where a TSD
+One object, an array of objects, or one of either per line; also an array over several lines.
+Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (format notes, section 9.2). Stricter than a TSD where a TSD
 bends silently: decimal timestamps, the same key twice and metrics that are no text are refused.
 """
 
@@ -48,11 +48,11 @@ class OpenTsdbJson(LineFormat):
     """`{"metric": "sys.cpu", "timestamp": 1356998400, "value": 42.5, "tags": {"host": "web01"}}`."""
 
     name = "opentsdb-json"
-    example = '{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'
+    example = b'{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """See `LineFormat.spans`; text spread over several lines is one document."""
-        if _is_document(text):
+        if _may_be_document(text) and _is_json(text):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
 
@@ -75,14 +75,14 @@ class OpenTsdbJson(LineFormat):
         wide = len(line) != len(raw)
         passed, at = 0, start  # characters so far, and where in the text they end
         for first, last, outcome in _objects(line):
-            begin = at + (len(line[passed:first].encode()) if wide else first - passed)
+            begin = at + (first - passed)  # blanks and marks only
             at = begin + (len(line[first:last].encode()) if wide else last - first)
             passed = last
             yield Record(begin, at, outcome)
 
 
-def _is_document(text: bytes) -> bool:
-    """Whether a text is one array or object over several lines, rather than one per line."""
+def _may_be_document(text: bytes) -> bool:
+    """Whether a text's first line looks as if one array or object went over several lines."""
     text = text.lstrip()
     first = text[: max(text.find(b"\n"), 0)].strip()
     if not first:
@@ -90,9 +90,24 @@ def _is_document(text: bytes) -> bool:
     return first in (b"[", b"{") or (first[:1] in (b"[", b"{") and first[-1:] in (b",", b"{", b"[", b":"))
 
 
+def _is_json(text: bytes) -> bool:
+    """Whether a whole text is one JSON value."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _objects(line: str) -> Iterator[tuple[int, int, Point | RefusedError]]:
-    """(start, end, point or refusal) of each element of a line, in characters."""
+    """(start, end, point or refusal) of each element of a line, in characters.
+
+    An array that has each object on a line of its own may be of any length: a comma behind an
+    object, and a line with one bracket, belong to it.
+    """
     at = _skip_blanks(line, 0)
+    if line.strip(_BLANKS) in ("[", "]"):
+        return
     is_array = line[at : at + 1] == "["
     if is_array:
         at = _skip_blanks(line, at + 1)
@@ -108,11 +123,15 @@ def _objects(line: str) -> Iterator[tuple[int, int, Point | RefusedError]]:
         try:
             yield at, end, _point(value)
         except RefusedError as error:
+            if not is_array:
+                yield at, len(line.rstrip(_BLANKS)), error  # with what stands behind it
+                return
             yield at, end, error
         at = _skip_blanks(line, end)
-        if not is_array:
-            break
         mark = line[at : at + 1]
+        if not is_array:
+            at += mark == ","
+            break
         if mark not in (",", "]"):
             yield at, len(line), RefusedError(Reason.BAD_SYNTAX, "not JSON: expected , or ] in the array")
             return
@@ -149,6 +168,7 @@ def _point(value: object) -> Point:
         raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
     if not isinstance(metric, str) or isinstance(metric, NumberText):
         raise RefusedError(Reason.BAD_METRIC, "the metric must be a text")
+    _check_text(metric)
     time = members.get("timestamp")
     if not isinstance(time, str):
         raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
@@ -169,12 +189,22 @@ def _tags(value: object) -> dict[str, str]:
         raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of texts")
     tags: dict[str, str] = {}
     for key, text in value:
+        _check_text(key)
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
             raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a text")
+        _check_text(text)
         add_tag(tags, key, str(text))
     return tags
+
+
+def _check_text(text: str) -> None:
+    """Refuses what JSON's escapes can say and no encoding can: one half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {text[:80]!a}") from error
 
 
 def _number_start(view: Bytes, behind_colon: Int64s, found: Bools) -> Int64s:

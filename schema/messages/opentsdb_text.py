@@ -25,7 +25,7 @@ class OpenTsdbText(LineFormat):
     """`put sys.cpu 1356998400 42.5 host=web01`, or the same without `put`."""
 
     name = "opentsdb-text"
-    example = "put sys.cpu 1356998400 42.5 host=web01"
+    example = b"put sys.cpu 1356998400 42.5 host=web01"
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """The word after the first blank (after the second behind `put`), and the word after that."""

@@ -73,8 +73,8 @@ def test_take_selects_points_and_their_origins() -> None:
     assert list(taken.points()) == [(A, 3, 3), (B, 2, 2.5)]
     assert taken.series == batch.series
     assert taken.origins is not None
-    refused = taken.origins.refuse(1, Reason.BAD_TAG, "why", Stage.ASSIGN)
-    assert refused == Rejected(b"second", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1006)
+    refused = taken.origins.refuse(0, Reason.BAD_TAG, "why", Stage.ASSIGN)
+    assert refused == Rejected(b"third", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1013)
     assert PointBatch.of([(A, 1, True, 1)], 9).take(np.array([0])).origins is None
 
 

@@ -183,6 +183,10 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._channel.close()
         self._port.close()
 
+    def await_upstream(self) -> None:
+        """Waits until the server behind answers (again)."""
+        grpc.channel_ready_future(self._channel).result(20)
+
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         """Any method, unary or streaming: on the wire they are the same."""
         return grpc.stream_stream_rpc_method_handler(

@@ -1,52 +1,42 @@
-"""Points as a test sends them, and what OpenTSDB makes of them: written down as plain Python.
-
-Nothing here calls the code under test: values and qualifiers follow sections 1.5 and 1.6 of the
-format notes.
-"""
+"""Random points as a test sends them, and what a store holds in the same terms as `model.content`."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import os
 import random
-import struct
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from schema.layouts import Name
-from schema.points import Series
+from tests.schema.layouts.plain_opentsdb import number
+from tests.support.model import Content, Point, SeriesName
+from tests.support.stored import CellBytes, Store
 
 BASE_S = 1_356_998_400
-SPAN_S = 3600
+FIRST_MS, LATER_MS = 1_700_000_000_000, 1_700_000_600_000
+"""Modification times of files, and so arrivals of their points, in ms."""
+
+SERIES: Sequence[SeriesName] = [
+    *[("sys.cpu", (("host", host), ("mode", mode))) for host in "abc" for mode in ("user", "sys")],
+    ("sys.größe", (("host", "a"),)),
+    ("sys.größe", (("host", "d"),)),
+]
+"""Some series of two metrics, with one or two tags."""
 
 
-class Sent(NamedTuple):
-    """One point; its time in ms, given in ms or (a whole second) in seconds."""
-
-    series: Series
-    time_ms: int
-    in_ms: bool
-    value: int | float
-
-    @property
-    def time(self) -> int:
-        """The timestamp as it is sent."""
-        return self.time_ms if self.in_ms else self.time_ms // 1000
-
-    def put(self) -> bytes:
-        """The line of telnet `put`."""
-        tags = " ".join(f"{key}={value}" for key, value in self.series.tags)
-        return f"put {self.series.metric} {self.time} {self.value!r} {tags}\n".encode()
-
-    def json(self) -> bytes:
-        """The line of JSON."""
-        point = {"metric": self.series.metric, "timestamp": self.time, "value": self.value}
-        return json.dumps(point | {"tags": dict(self.series.tags)}).encode() + b"\n"
-
-
-def series_list() -> list[Series]:
-    """Some series of two metrics, with one or two tags."""
-    found = [Series.of("sys.cpu", {"host": host, "mode": mode}) for host in "abc" for mode in ("user", "sys")]
-    return [*found, Series.of("sys.größe", {"host": "a"}), Series.of("sys.größe", {"host": "d"})]
+def random_points(count: int, seed: int = 0, hours: int = 3) -> list[Point]:
+    """Points of all series at distinct instants, in seconds and in ms."""
+    chance = random.Random(seed)
+    points: dict[tuple[SeriesName, int], Point] = {}
+    while len(points) < count:
+        time = BASE_S + chance.randrange(hours * 3600)
+        if chance.random() < 0.3:
+            time = time * 1000 + chance.randrange(1, 1000)
+        point = Point(chance.choice(SERIES), time, random_value(chance), FIRST_MS)
+        points[point.series, point.time_ms] = point
+    return list(points.values())
 
 
 def random_value(chance: random.Random) -> int | float:
@@ -56,84 +46,52 @@ def random_value(chance: random.Random) -> int | float:
     return chance.choice((integer, chance.randrange(-400, 400) / 8, chance.gauss(0, 1e6), 0, -0.0))
 
 
-def random_points(count: int, seed: int = 0, hours: int = 3) -> list[Sent]:
-    """Points of all series at distinct instants, in seconds and in ms."""
+def corrections_of(points: Iterable[Point], seed: int = 1) -> list[Point]:
+    """Other values of the same instants, that arrive later."""
     chance = random.Random(seed)
-    all_series = series_list()
-    instants: set[tuple[Series, int]] = set()
-    points = []
-    while len(points) < count:
-        series, in_ms = chance.choice(all_series), chance.random() < 0.3
-        time_ms = BASE_S * 1000 + chance.randrange(hours * SPAN_S * (1000 if in_ms else 1)) * (
-            1 if in_ms else 1000
-        )
-        if (series, time_ms) not in instants:
-            instants.add((series, time_ms))
-            points.append(Sent(series, time_ms, in_ms, random_value(chance)))
-    return points
+    return [point._replace(value=random_value(chance), arrival_ms=LATER_MS) for point in points]
 
 
-def number(value: int | float) -> tuple[str, int | bytes]:
-    """A number in a form that tells 1 from 1.0 and 0.0 from -0.0."""
-    return ("float", struct.pack(">d", value)) if isinstance(value, float) else ("int", value)
+def put(point: Point) -> bytes:
+    """The line of telnet `put`."""
+    metric, tags = point.series
+    words = " ".join(f"{key}={value}" for key, value in tags)
+    return f"put {metric} {point.time} {point.value!r} {words}\n".encode()
 
 
-Numbers = dict[Series, dict[int, tuple[str, int | bytes]]]
-"""By series, by time in ms: what `number` makes of the value."""
+def json_line(point: Point) -> bytes:
+    """The line of JSON."""
+    metric, tags = point.series
+    body = {"metric": metric, "timestamp": point.time, "value": point.value, "tags": dict(tags)}
+    return json.dumps(body, ensure_ascii=False).encode() + b"\n"
 
 
-def numbers(points: Iterable[tuple[Series, int, int | float]]) -> Numbers:
-    """The value of each instant: that of the last point given for it."""
-    found: Numbers = {}
-    for series, time_ms, value in points:
-        found.setdefault(series, {})[time_ms] = number(value)
-    return found
+def write_file(path: Path, lines: Iterable[bytes], modified_ms: int = FIRST_MS) -> Path:
+    """A file of these lines, compressed as its name says, of that age."""
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(compress(b"".join(lines)))
+    os.utime(path, (modified_ms / 1000, modified_ms / 1000))
+    return path
 
 
-def sent_numbers(points: Iterable[Sent]) -> Numbers:
-    """`numbers` of points as they are sent, the later ones winning."""
-    return numbers((point.series, point.time_ms, point.value) for point in points)
+def put_file(path: Path, points: Iterable[Point], modified_ms: int = FIRST_MS) -> Path:
+    """A file of `put` lines."""
+    return write_file(path, map(put, points), modified_ms)
 
 
-def plain_value(value: int | float) -> tuple[int, bytes]:
-    """(flags, bytes) of a value: the fewest bytes that hold it; decimals on 4 or 8."""
-    if isinstance(value, float):
-        try:
-            short = struct.pack(">f", value)
-        except OverflowError:
-            return 0xF, struct.pack(">d", value)
-        exact = struct.unpack(">f", short)[0] == value
-        return (0xB, short) if exact else (0xF, struct.pack(">d", value))
-    width = next(width for width in (1, 2, 4, 8) if -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1)
-    return width - 1, value.to_bytes(width, "big", signed=True)
+def stored(store: Store) -> Content:
+    """What the tables hold, decoded."""
+    return {
+        ((series.metric, series.tags), time_ms): number(value)
+        for series, points in store.points().items()
+        for time_ms, value in points.items()
+    }
 
 
-def plain_cell(point: Sent) -> tuple[bytes, bytes]:
-    """(qualifier, value) of a point in a cell of its own."""
-    flags, value = plain_value(point.value)
-    offset_ms = point.time_ms % (SPAN_S * 1000)
-    if point.in_ms:
-        return (0xF0000000 | offset_ms << 6 | flags).to_bytes(4, "big"), value
-    return (offset_ms // 1000 << 4 | flags).to_bytes(2, "big"), value
-
-
-def plain_key(point: Sent, uids: Mapping[Name, bytes]) -> bytes:
-    """The row key of a point, without salt."""
-    tags = sorted(uids[Name("tagk", key)] + uids[Name("tagv", value)] for key, value in point.series.tags)
-    base_s = point.time_ms // 1000 // SPAN_S * SPAN_S
-    return uids[Name("metrics", point.series.metric)] + base_s.to_bytes(4, "big") + b"".join(tags)
-
-
-def plain_cells(
-    arrived: Iterable[tuple[int, Sent]], uids: Mapping[Name, bytes]
-) -> set[tuple[bytes, bytes, int, bytes]]:
-    """(key, qualifier, timestamp in ms, value) of points in cells of their own.
-
-    Args:
-      arrived: points with their arrival in ms; of two for one cell the later one stays.
-    """
-    cells = {}
-    for arrival_ms, point in sorted(arrived, key=lambda pair: pair[0]):
-        qualifier, value = plain_cell(point)
-        cells[plain_key(point, uids), qualifier] = arrival_ms, value
-    return {(key, qualifier, arrival_ms, value) for (key, qualifier), (arrival_ms, value) in cells.items()}
+def cells_of(cells: Iterable[tuple[bytes, str, bytes, int, bytes]]) -> set[CellBytes]:
+    """The cells of the model as `Store.cells` gives them."""
+    return {
+        (key, qualifier, timestamp_ms, value)
+        for key, family, qualifier, timestamp_ms, value in cells
+        if family == "t"
+    }

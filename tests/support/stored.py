@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from google.cloud.bigtable.data import SetCell
+from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from schema.layouts import Name, Row
 from schema.layouts.opentsdb.layout import OpenTsdb
@@ -113,9 +113,24 @@ class Store:
                 found[series][time_ms] = value
         return found
 
+    def copy(self, other: Store) -> None:
+        """Writes all cells of the tables of another store, of the same options, into these."""
+        for mine, theirs in zip(self.layout.tables(), other.layout.tables(), strict=True):
+            entries = [
+                RowMutationEntry(
+                    row.key, [SetCell(*cell[:2], cell.value, cell.timestamp_ms * 1000) for cell in row.cells]
+                )
+                for row in scan_table(other.target, theirs.name)
+            ]
+            open_table(self.target, mine.name).bulk_mutate_rows(entries)
+
     def set_cell(self, table: str, key: bytes, family: str, qualifier: bytes, value: bytes) -> None:
         """Writes one cell by hand, at one second after 1970."""
         open_table(self.target, table).mutate_row(key, SetCell(family, qualifier, value, 1_000_000))
+
+    def remove_row(self, table: str, key: bytes) -> None:
+        """Removes one row by hand."""
+        open_table(self.target, table).mutate_row(key, DeleteAllFromRow())
 
     def set_uid(self, kind: str, family: str, key: bytes, value: bytes) -> None:
         """Writes one cell of the UID table by hand."""

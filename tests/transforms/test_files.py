@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import bz2
-import contextlib
 import gzip
-import itertools
-import random
-import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-import zstandard
 from apache_beam.io.filesystem import FileMetadata
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,51 +15,20 @@ from hypothesis import strategies as st
 from schema.messages import Message
 from schema.points import Reason, Rejected, Stage
 from tests.support.eager import eagerly
-from transforms import decompress, files
+from tests.support.file_lines import (
+    COMPRESS,
+    gzip_bytes,
+    length,
+    lines_in,
+    lines_of,
+    members,
+    read,
+    sizes,
+    zstd_bytes,
+)
+from transforms import files
 from transforms.files import FilePart, ReadBlocks, match
 from transforms.rejected import REJECTED
-
-Lines = list[tuple[int, bytes]]
-"""(offset, line with its newline)."""
-
-
-@contextlib.contextmanager
-def sizes(block: int, line: int, parts_a_read: int = 1, slice_: int = 4096) -> Iterator[None]:
-    """Small blocks, lines, parts and slices of compressed bytes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK_BYTES", block)
-        patch.setattr(files, "LINE_BYTES", line)
-        patch.setattr(files, "_PARTS_A_READ", parts_a_read)
-        patch.setattr(decompress, "_SLICE", slice_)
-        yield
-
-
-def lines_of(content: bytes) -> Lines:
-    """The oracle: the lines of a content, by the newlines alone."""
-    lines = content.split(b"\n")
-    lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    offsets = itertools.accumulate(map(len, lines), initial=0)
-    return list(zip(offsets, lines, strict=False))
-
-
-def length(line: bytes) -> int:
-    """Bytes of a line without its newline."""
-    return len(line.removesuffix(b"\n"))
-
-
-def read(path: Path, seed: int = 0) -> tuple[list[Message], list[Rejected]]:
-    """All blocks and refusals of a file, its parts read in any order, as workers do."""
-    (file,) = match([str(path)])
-    parts = list(files.parts(file))
-    random.Random(seed).shuffle(parts)
-    found = [block for part in parts for block in files.blocks(part)]
-    messages = [block for block in found if isinstance(block, Message)]
-    return messages, [block for block in found if isinstance(block, Rejected)]
-
-
-def lines_in(messages: list[Message]) -> Lines:
-    """The lines of blocks, by their offset."""
-    return sorted((message.offset + at, line) for message in messages for at, line in lines_of(message.text))
 
 
 def rejected_lines(rejected: list[Rejected]) -> list[tuple[int, bytes]]:
@@ -86,6 +48,9 @@ def check(path: Path, content: bytes, line_bytes: int, seed: int = 0) -> None:
     assert rejected_lines(rejected) == long
 
 
+SUFFIXES = st.sampled_from(sorted(COMPRESS))
+PADDINGS = {".gz": (0, 1, 512, 5000), ".bz2": (0, 3), ".zst": (0, 3)}
+LINES = b"".join(b"line %d\n" % number for number in range(40))
 ENDS = st.sampled_from([b"\n", b"\n", b"\r\n"])
 LINE = st.one_of(
     st.binary(max_size=8).map(lambda raw: raw.replace(b"\n", b"")),
@@ -157,25 +122,6 @@ def test_blocks_stay_near_their_size(folder: Path) -> None:
         assert max(len(message.text) for message in messages) <= most
 
 
-def _gzip(data: bytes) -> bytes:
-    return gzip.compress(data, mtime=0)
-
-
-def _zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": _gzip, ".bz2": bz2.compress, ".zst": _zstd}
-SUFFIXES = st.sampled_from(sorted(COMPRESS))
-PADDINGS = {".gz": (0, 1, 512, 5000), ".bz2": (0, 3), ".zst": (0, 3)}
-
-
-def members(content: bytes, cuts: list[int], suffix: str) -> list[bytes]:
-    """A content cut in pieces, each compressed by itself."""
-    bounds = [0, *sorted(cut % (len(content) + 1) for cut in cuts), len(content)]
-    return [COMPRESS[suffix](content[start:end]) for start, end in itertools.pairwise(bounds)]
-
-
 @given(contents(), SUFFIXES, st.lists(st.integers(0, 500), max_size=3), st.data())
 def test_compressed_files_hold_the_same_lines(
     folder: Path, content: bytes, suffix: str, cuts: list[int], data: st.DataObject
@@ -193,107 +139,8 @@ def test_frames_to_be_skipped_are(folder: Path) -> None:
     """pzstd writes such a frame before each of its own."""
     path = folder / "skip.zst"
     skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
-    path.write_bytes(skipped + _zstd(b"a\n") + skipped + _zstd(b"b\n"))
+    path.write_bytes(skipped + zstd_bytes(b"a\n") + skipped + zstd_bytes(b"b\n"))
     check(path, b"a\nb\n", 100)
-
-
-def readable(stored: bytes) -> bytes:
-    """What of a truncated gzip file can be decompressed."""
-    found = b""
-    while stored:
-        decompressor = zlib.decompressobj(wbits=31)
-        found += decompressor.decompress(stored)
-        stored = decompressor.unused_data
-    return found
-
-
-TEXT = b"".join(b"put sys.cpu %d %d host=web%02d\n" % (1356998400 + i, i * i, i % 7) for i in range(40))
-
-
-def check_kept(path: Path, content: bytes, at_least: int, reason: Reason) -> None:
-    """Asserts that the first lines of a content were kept, and how the rest was refused.
-
-    Args:
-      at_least: the whole lines of so many bytes must have been kept.
-    """
-    messages, rejected = read(path)
-    (one,) = rejected
-    assert (one.reason, one.stage, one.source) == (reason, Stage.READ, str(path))
-    kept = sum(len(message.text) for message in messages)
-    assert kept >= content.rfind(b"\n", 0, at_least) + 1
-    assert lines_in(messages) == lines_of(content[:kept])
-    assert content[:kept].endswith(b"\n") or not kept
-    assert one.offset == kept
-    assert one.payload == content[kept : kept + len(one.payload)]
-    assert b"\n" not in one.payload
-
-
-@pytest.mark.parametrize("suffix", sorted(COMPRESS))
-@pytest.mark.parametrize("slice_", [7, 4096])
-def test_truncated_anywhere_the_readable_lines_are_kept(folder: Path, suffix: str, slice_: int) -> None:
-    """In the header, the data, the check sum; between members a missing one cannot be noticed."""
-    path = folder / f"truncated{suffix}"
-    pieces = members(TEXT, [333, 800], suffix)
-    whole = [0, *itertools.accumulate(map(len, pieces))]
-    decompressed = [0, 333, 800, len(TEXT)]
-    stored = b"".join(pieces)
-    for cut in range(1, len(stored)):
-        path.write_bytes(stored[:cut])
-        with sizes(200, 100, slice_=slice_):
-            if cut in whole:
-                check(path, TEXT[: decompressed[whole.index(cut)]], 100)
-                continue
-            at_least = decompressed[sum(end <= cut for end in whole) - 1]
-            if suffix == ".gz":
-                at_least = len(readable(stored[:cut]))
-            check_kept(path, TEXT, at_least, Reason.TRUNCATED_FILE)
-
-
-def test_lines_before_damage_are_kept(folder: Path) -> None:
-    """Damage that shows where it is: a block of deflate of a type that does not exist."""
-    path = folder / "damaged.gz"
-    content = b"".join(b"%032x\n" % random.Random(number).getrandbits(128) for number in range(3000))
-    compressor = zlib.compressobj(wbits=31)
-    stored = compressor.compress(content) + compressor.flush(zlib.Z_FULL_FLUSH)
-    path.write_bytes(stored + b"\xff" * 10_000)
-    assert len(stored) > 3 * decompress._SLICE
-    at_least = len(readable(stored[: len(stored) // decompress._SLICE * decompress._SLICE]))
-    check_kept(path, content, at_least, Reason.CORRUPT_FILE)
-
-
-@pytest.mark.parametrize("suffix", sorted(COMPRESS))
-def test_members_before_a_damaged_one_are_kept(folder: Path, suffix: str) -> None:
-    path = folder / f"damaged{suffix}"
-    first, second, third = members(TEXT, [333, 800], suffix)
-    path.write_bytes(first + second + b"garbage" + third)
-    check_kept(path, TEXT, 800, Reason.CORRUPT_FILE)
-    check_sum = second[:-4] + bytes([second[-4] ^ 1]) + second[-3:]
-    path.write_bytes(first + check_sum + third)
-    check_kept(path, TEXT, 333, Reason.CORRUPT_FILE)
-
-
-@given(SUFFIXES, st.integers(0), st.integers(1, 255))
-def test_no_changed_byte_goes_unnoticed(folder: Path, suffix: str, position: int, change: int) -> None:
-    path = folder / f"changed{suffix}"
-    stored = bytearray(b"".join(members(TEXT, [800], suffix)))
-    stored[position % len(stored)] ^= change
-    path.write_bytes(stored)
-    messages, rejected = read(path)
-    if lines_in(messages) == lines_of(TEXT):
-        assert len(rejected) <= 1
-    else:
-        assert [one.reason for one in rejected if one.reason is not Reason.LINE_TOO_LONG] in (
-            [Reason.CORRUPT_FILE],
-            [Reason.TRUNCATED_FILE],
-        )
-
-
-def test_a_compressed_file_of_zeros_is_damaged(folder: Path) -> None:
-    """What a crash of the writer's machine leaves; only behind data are zeros padding."""
-    path = folder / "zeros.gz"
-    path.write_bytes(bytes(5000))
-    messages, (rejected,) = read(path)
-    assert (messages, rejected.reason) == ([], Reason.CORRUPT_FILE)
 
 
 def test_parts_cover_a_file_in_steps(folder: Path) -> None:
@@ -336,7 +183,7 @@ def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
     }
     for name, content in contents_of.items():
         (tmp_path / name).write_bytes(COMPRESS.get(Path(name).suffix, bytes)(content))
-    (tmp_path / "e.txt.gz").write_bytes(_gzip(TEXT)[:-9])
+    (tmp_path / "e.txt.gz").write_bytes(gzip_bytes(LINES)[:-9])
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         outputs = root | ReadBlocks([str(tmp_path / "*"), str(tmp_path / "d*")])
@@ -353,7 +200,7 @@ def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
     assert lines_in(by_source["d.txt.bz2"]) == [(0, b"read once\n")]
     kept = lines_in(by_source["e.txt.gz"])
     assert len(kept) > 30
-    assert kept == lines_of(TEXT)[: len(kept)]
+    assert kept == lines_of(LINES)[: len(kept)]
     assert sorted((Path(one.source).name, one.reason) for one in outputs["refused"]) == [
         ("c.txt.gz", Reason.LINE_TOO_LONG),
         ("e.txt.gz", Reason.TRUNCATED_FILE),

@@ -1,9 +1,7 @@
-"""Rows into Bigtable: its limits, both writers, appends, and what they do with errors of each kind."""
+"""Rows into Bigtable: both writers, appends, and what they do with errors of each kind."""
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -13,22 +11,26 @@ import grpc
 import pytest
 from google.api_core.exceptions import PermissionDenied
 
-from schema.layouts import Cell, Packing, Row, SeriesKey
-from schema.points import PointBatch, Reason, Rejected, Series, Stage
+from schema.layouts import Cell, Packing, Row
+from schema.points import Reason, Rejected, Stage
 from tests.support.eager import eagerly
-from tests.support.faults import AFTER, BEFORE, Call, Fault, Plan, faulty, nth, refusing
+from tests.support.fault_proxy import (
+    AFTER,
+    BEFORE,
+    INCREMENT,
+    MUTATE_ROWS,
+    BadEntries,
+    Call,
+    Fault,
+    Plan,
+    faulty,
+    no_faults,
+    nth,
+)
+from tests.support.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.stored import Store
-from transforms.bigtable import limits
-from transforms.bigtable.limits import over_limit, split_row
 from transforms.bigtable.target import Target
-from transforms.pack import PackFn
-from transforms.rejected import REJECTED
 from transforms.write import WriteRows, data_tables
-
-START_MS = 1_356_998_400_000
-SERIES = Series.of("sys.cpu", {"host": "web01"})
-KEY = SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")
-ROW_KEY = KEY.head + (START_MS // 1000).to_bytes(4, "big") + KEY.tail
 
 
 @pytest.fixture
@@ -75,97 +77,6 @@ def cells_of(rows: Sequence[Row]) -> set[tuple[bytes, bytes, int, bytes]]:
     return {(row.key, cell.qualifier, cell.timestamp_ms, cell.value) for row in rows for cell in row.cells}
 
 
-def row_of(rejected: Rejected) -> Row:
-    """The row in the payload of its refusal."""
-    row = json.loads(rejected.payload)
-    assert rejected.source == f"row of table {row['table']}"
-    cells = [
-        Cell(
-            cell["family"],
-            base64.b64decode(cell["qualifier"]),
-            cell["timestamp_ms"],
-            base64.b64decode(cell["value"]),
-        )
-        for cell in row["cells"]
-    ]
-    return Row(row["table"], base64.b64decode(row["key"]), cells)
-
-
-def row(key: bytes = b"k", qualifier: bytes = b"q", timestamp_ms: int = 1, value: bytes = b"v") -> Row:
-    return Row("tsdb", key, [Cell("t", b"a", 1, b"v"), Cell("t", qualifier, timestamp_ms, value)])
-
-
-@pytest.mark.parametrize(
-    "good", [row(key=b"k" * 4096), row(qualifier=b"q" * 16384), row(value=b"v" * 1000), row(timestamp_ms=0)]
-)
-def test_rows_at_the_limits_are_taken(good: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CELL_BYTES", 1000)
-    assert over_limit(good) is None
-
-
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        (row(key=b"k" * 4097), "row key of 4097 bytes"),
-        (row(key=b""), "row key of 0 bytes"),
-        (row(qualifier=b"q" * 16385), "qualifier of 16385 bytes"),
-        (row(value=b"v" * 1001), "cell of 1001 bytes"),
-        (row(timestamp_ms=-1), "cell timestamp of -1 ms"),
-    ],
-)
-def test_rows_over_a_limit_are_refused_as_they_are(
-    bad: Row, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "CELL_BYTES", 1000)
-    rejected = over_limit(bad)
-    assert rejected is not None
-    assert (rejected.reason, rejected.stage) == (Reason.OVER_BIGTABLE_LIMIT, Stage.VALIDATE)
-    assert rejected.message.startswith(why)
-    assert row_of(rejected) == bad
-
-
-def test_the_limit_of_cells_is_bigtables() -> None:
-    assert limits.CELL_BYTES == 100_000_000
-    assert limits.MUTATIONS == 100_000
-
-
-@pytest.mark.parametrize(("cells", "sizes"), [(100_000, [100_000]), (250_001, [100_000, 100_000, 50_001])])
-def test_rows_of_many_cells_are_split(cells: int, sizes: list[int]) -> None:
-    whole = Row("tsdb", b"k", [Cell("t", number.to_bytes(4, "big"), 1, b"v") for number in range(cells)])
-    parts = list(split_row(whole))
-    assert [len(part.cells) for part in parts] == sizes
-    assert [cell for part in parts for cell in part.cells] == whole.cells
-    assert {(part.table, part.key) for part in parts} == {("tsdb", b"k")}
-
-
-def piece(store: Store, times_ms: Sequence[int]) -> bytes:
-    """The piece of points at these times, all in the row ROW_KEY; their values are their offsets."""
-    points = [(SERIES, time_ms, bool(time_ms % 1000), time_ms - START_MS) for time_ms in times_ms]
-    (found,) = store.layout.encode(PointBatch.of(points, 1), [KEY]).pieces
-    assert found.key == ROW_KEY
-    return found.packed
-
-
-def test_pack_refuses_what_is_over_a_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CELL_BYTES", 100)
-    table, packed = store.layout.data_table, piece(store, range(START_MS, START_MS + 200, 2))
-
-    def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
-        groups = [((table, b"large"), [packed]), ((table, b"k" * 4097), [piece(store, [START_MS])])]
-        groups.append(((table, ROW_KEY), [piece(store, [START_MS])]))
-        outputs = (
-            root
-            | beam.Create(groups)
-            | beam.ParDo(PackFn(store.layout, Packing.COMPACTED)).with_outputs(REJECTED, main="main")
-        )
-        return {"rows": outputs.main, "refused": outputs[REJECTED]}
-
-    outputs = eagerly(build)
-    assert outputs["rows"] == [Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")])]
-    assert {row_of(one).key for one in outputs["refused"]} == {b"large", b"k" * 4097}
-    assert {one.reason for one in outputs["refused"]} == {Reason.OVER_BIGTABLE_LIMIT}
-
-
 @pytest.mark.parametrize("writer", ["beam", "direct"])
 def test_a_writer_writes_every_cell_as_it_is(store: Store, writer: str) -> None:
     rows = rows_of(store, 60)
@@ -180,11 +91,10 @@ def test_the_direct_writer_sends_what_fits_a_request(
 ) -> None:
     monkeypatch.setattr("transforms.write.MUTATIONS", 10)
     rows = [one._replace(cells=one.cells[:1] * 4) for one in rows_of(store, 9)]
-    with faulty(emulator, lambda call: None) as proxy:
+    with faulty(emulator, no_faults) as proxy:
         assert write(store, rows, "direct", profile="with-single-cluster-routing") == []
-    requests = [call.request for call in proxy.calls if call.method == "MutateRows"]
-    assert len(requests) == 5
-    assert all(b"with-single-cluster-routing" in request for request in requests)
+    assert len(proxy.seen) == 5
+    assert all(b"with-single-cluster-routing" in call.request for call in proxy.seen)
     assert store.cells() == cells_of(rows)
 
 
@@ -193,16 +103,24 @@ def test_the_direct_writer_holds_no_more_than_its_buffer(
 ) -> None:
     monkeypatch.setattr("transforms.write.BUFFER_BYTES", 1)
     rows = rows_of(store, 5)
-    with faulty(emulator, lambda call: None) as proxy:
+    with faulty(emulator, no_faults) as proxy:
         assert write(store, rows, "direct") == []
-    assert [call.method for call in proxy.calls] == ["MutateRows"] * 5
+    assert len(proxy.seen) == 5
     assert store.cells() == cells_of(rows)
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+def refusing(poison: bytes) -> Plan:
+    """The plan in which the service finds one row invalid and writes the others."""
+    return nth(MUTATE_ROWS, range(1, 99), BadEntries(INVALID, poison.__eq__))
 
 
 def wholly_refusing(poison: bytes) -> Plan:
     """The plan in which the service refuses a request as a whole for the sake of one row."""
-    fault = Fault(grpc.StatusCode.INVALID_ARGUMENT)
-    return lambda call: fault if call.method == "MutateRows" and poison in call.request else None
+    fault = Fault(INVALID)
+    return lambda call: fault if call.method == MUTATE_ROWS and poison in call.request else None
 
 
 @pytest.mark.parametrize("plan", [refusing, wholly_refusing])
@@ -239,21 +157,21 @@ def test_errors_that_pass_are_waited_for(
     store: Store, emulator: str, code: grpc.StatusCode, when: str
 ) -> None:
     rows = rows_of(store, 10)
-    with faulty(emulator, nth("MutateRows", (1, 2), Fault(code, when))) as proxy:
+    with faulty(emulator, nth(MUTATE_ROWS, (1, 2), Fault(code, when))) as proxy:
         assert write(store, rows, "direct") == []
-    assert proxy.faults == 2
+    assert len(proxy.faults) == 2
     assert store.cells() == cells_of(rows)
 
 
 def test_an_error_that_no_row_is_to_blame_for_is_raised(store: Store, emulator: str) -> None:
-    plan = nth("MutateRows", range(1, 99), Fault(grpc.StatusCode.PERMISSION_DENIED))
+    plan = nth(MUTATE_ROWS, range(1, 99), Fault(grpc.StatusCode.PERMISSION_DENIED))
     with faulty(emulator, plan), pytest.raises(PermissionDenied, match="injected"):
         write(store, rows_of(store, 3), "direct")
     assert store.cells() == set()
 
 
 def append(store: Store, times_ms: Sequence[int]) -> list[Rejected]:
-    row = store.layout.pack(store.layout.data_table, ROW_KEY, [piece(store, times_ms)], Packing.APPEND)
+    row = store.layout.pack(store.layout.data_table, ROW_KEY, [piece(store.layout, times_ms)], Packing.APPEND)
     return write(store, [row], "direct", Packing.APPEND)
 
 
@@ -282,15 +200,15 @@ def test_appending_twice_grows_the_cell_and_changes_no_point(store: Store) -> No
 @pytest.mark.parametrize("code", RETRYABLE, ids=lambda code: code.name)
 def test_appends_are_repeated(store: Store, emulator: str, code: grpc.StatusCode, when: str) -> None:
     """Also where the answer got lost: the points then stand there twice, and are read once."""
-    with faulty(emulator, nth("ReadModifyWriteRow", (1,), Fault(code, when))) as proxy:
+    with faulty(emulator, nth(INCREMENT, (1,), Fault(code, when))) as proxy:
         assert append(store, [START_MS, START_MS + 1000]) == []
-    assert proxy.faults == 1
+    assert len(proxy.faults) == 1
     assert decoded(store) == {START_MS: 0, START_MS + 1000: 1000}
 
 
 def test_appends_refused_for_good_are_dead_letters(store: Store, emulator: str) -> None:
     def plan(call: Call) -> Fault | None:
-        return Fault(grpc.StatusCode.INVALID_ARGUMENT) if b"bad-row" in call.request else None
+        return Fault(INVALID) if b"bad-row" in call.request else None
 
     table, cells = store.layout.data_table, [Cell("t", b"\x05\0\0", 5, b"\0\0\1")]
     bad, good = Row(table, b"bad-row", cells), Row(table, b"good-row", cells)

@@ -62,7 +62,8 @@ class UidMaps:
         used = int.from_bytes(value, "big", signed=True)
         last = uid_table.last_id(options.uid_width(kind))
         if used >= last:
-            yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: all {last} UIDs are assigned")
+            text = f"{kind}: all {last} UIDs are assigned; new names are refused"
+            yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
         elif used > _NEARLY_EXHAUSTED * last:
             text = f"{kind}: {used} of {last} UIDs are assigned"
             yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)

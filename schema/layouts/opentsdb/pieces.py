@@ -110,24 +110,46 @@ def packed_rows(
 def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     """The cells of one row from its pieces: the same whatever their order.
 
-    The cell timestamp is the newest arrival in the cell, in ms.
+    The cell timestamp is the arrival of the cell's points, in ms. So a compacted column holds points
+    of one arrival only: an old point in a newer column would beat corrections that came in between.
     """
     pieces = [RowPiece.of(piece) for piece in packed]
-    if packing is Packing.POINTS:
-        return _point_cells(pieces)
-    newest = max(piece.arrival_ms for piece in pieces)
-    joined = _joined(pieces)
     if packing is Packing.APPEND:
-        return [Cell(FAMILY, APPEND_QUALIFIER, newest, el.append_bytes(joined.elements()))]
-    return [_column(part, newest) for part in _in_columns(joined)]
+        newest = max(piece.arrival_ms for piece in pieces)
+        return [Cell(FAMILY, APPEND_QUALIFIER, newest, el.append_bytes(_joined(pieces).elements()))]
+    by_arrival = _by_arrival(pieces)
+    if packing is Packing.POINTS:
+        return _point_cells(by_arrival)
+    return [_column(part) for piece in _without_superseded(by_arrival) for part in _in_columns(piece)]
 
 
-def _column(piece: RowPiece, timestamp_ms: int) -> Cell:
+def _by_arrival(pieces: Sequence[RowPiece]) -> list[RowPiece]:
+    """One piece for each arrival, ascending."""
+    together: dict[int, list[RowPiece]] = {}
+    for piece in pieces:
+        together.setdefault(piece.arrival_ms, []).append(piece)
+    return [_joined(together[arrival_ms]) for arrival_ms in sorted(together)]
+
+
+def _without_superseded(pieces: Sequence[RowPiece]) -> Sequence[RowPiece]:
+    """The pieces, in the order of their arrival, less the points that a later one has too."""
+    if len(pieces) == 1 or _follow_each_other(sorted(pieces, key=_first_ms)):
+        return pieces
+    merged, column = merge([piece.elements() for piece in pieces])
+    left = []
+    for number, piece in enumerate(pieces):
+        own = merged.take(np.flatnonzero(column == number))
+        if len(own):
+            left += _packed(own, np.array([0, len(own)]), piece.arrival_ms)
+    return left
+
+
+def _column(piece: RowPiece) -> Cell:
     """One compacted column, or a plain point: a TSD misreads a compacted column of one point."""
     if piece.is_single:
-        return Cell(FAMILY, piece.qualifiers, timestamp_ms, piece.values)
+        return Cell(FAMILY, piece.qualifiers, piece.arrival_ms, piece.values)
     trailer = b"\x01" if piece.forms == _MIXED else b"\x00"
-    return Cell(FAMILY, piece.qualifiers, timestamp_ms, piece.values + trailer)
+    return Cell(FAMILY, piece.qualifiers, piece.arrival_ms, piece.values + trailer)
 
 
 def _in_columns(piece: RowPiece) -> list[RowPiece]:
@@ -136,16 +158,30 @@ def _in_columns(piece: RowPiece) -> list[RowPiece]:
         return [piece]
     found = piece.elements()
     bounds = np.append(np.arange(0, len(found), _QUALIFIER_BYTES // 4), len(found))
-    arrivals = np.full(len(bounds) - 1, piece.arrival_ms)
+    return _packed(found, bounds, piece.arrival_ms)
+
+
+def _packed(found: el.Elements, bounds: Int64s, arrival_ms: int) -> list[RowPiece]:
+    """Slices of elements as pieces of one arrival."""
+    arrivals = np.full(len(bounds) - 1, arrival_ms)
     return [RowPiece.of(packed) for packed in packed_rows(found, bounds, arrivals, 0, 0)]
+
+
+def _first_ms(piece: RowPiece) -> int:
+    return piece.first_ms
+
+
+def _follow_each_other(by_time: Sequence[RowPiece]) -> bool:
+    """Whether each piece ends before the next one starts."""
+    return all(a.last_ms < b.first_ms for a, b in itertools.pairwise(by_time))
 
 
 def _joined(pieces: Sequence[RowPiece]) -> RowPiece:
     """One piece with the elements of all: joined if they follow each other in time, else merged."""
     if len(pieces) == 1:
         return pieces[0]
-    by_time = sorted(pieces, key=lambda piece: piece.first_ms)
-    if all(a.last_ms < b.first_ms for a, b in itertools.pairwise(by_time)):
+    by_time = sorted(pieces, key=_first_ms)
+    if _follow_each_other(by_time):
         forms = 0
         for piece in by_time:
             forms |= piece.forms
@@ -157,27 +193,22 @@ def _joined(pieces: Sequence[RowPiece]) -> RowPiece:
         )
     by_arrival = sorted(pieces, key=lambda piece: piece.order)
     merged, _ = merge([piece.elements() for piece in by_arrival])
-    bounds = np.array([0, len(merged)], np.int64)
-    return RowPiece.of(packed_rows(merged, bounds, np.zeros(1, np.int64), 0, 0)[0])
+    return _packed(merged, np.array([0, len(merged)]), by_arrival[0].arrival_ms)[0]
 
 
-def _point_cells(pieces: Sequence[RowPiece]) -> list[Cell]:
-    """A cell for each point with its own arrival; of one instant the last piece's of equal arrival.
+def _point_cells(by_arrival: Sequence[RowPiece]) -> list[Cell]:
+    """A cell for each point, with its own arrival as timestamp.
 
     Two values of one instant that arrived at different times and differ in their qualifier (an
     integer corrected to a decimal) both stay, as a TSD leaves them: the newer cell wins on reading.
     """
-    by_arrival: dict[int, list[RowPiece]] = {}
-    for piece in sorted(pieces, key=lambda piece: piece.order):
-        by_arrival.setdefault(piece.arrival_ms, []).append(piece)
     newest: dict[bytes, Cell] = {}
-    for arrival_ms, together in by_arrival.items():
-        joined = _joined(together)
-        found = joined.elements()
+    for piece in by_arrival:
+        found = piece.elements()
         qualifiers, qualifier_starts = el.qualifier_bytes(found.codes)
         values, value_starts = el.value_bytes(found)
         q, v = qualifier_starts.tolist(), value_starts.tolist()
         for i in range(len(found)):
             qualifier = qualifiers[q[i] : q[i + 1]]
-            newest[qualifier] = Cell(FAMILY, qualifier, arrival_ms, values[v[i] : v[i + 1]])
+            newest[qualifier] = Cell(FAMILY, qualifier, piece.arrival_ms, values[v[i] : v[i + 1]])
     return [newest[qualifier] for qualifier in sorted(newest)]

@@ -62,12 +62,16 @@ def all_of(*groups: str) -> list[Any]:
     return [pytest.param(case, id=title(case)) for group in groups for case in cases(group)]
 
 
-def encoded(case: Case) -> tuple[list[list[Piece]], list[Reason]]:
-    """The pieces of each step of a case that puts points, and why points were refused."""
+def encoded(case: Case, *, together: bool = False) -> tuple[list[list[Piece]], list[Reason]]:
+    """The pieces of each step of a case that puts points, and why points were refused.
+
+    Args:
+      together: the steps arrive at the same time, as a TSD's compaction takes them; else in turn.
+    """
     steps, refused = [], []
-    for arrival_ms, (name, text) in enumerate(case.messages()):
+    for step, (name, text) in enumerate(case.messages()):
         layout = case.layout(name)
-        parsed = message_format(name).parse(Message(text, arrival_ms))
+        parsed = message_format(name).parse(Message(text, 0 if together else step, offset=1000 * step))
         refused += [rejected.reason for rejected in parsed.rejected]
         keys: list[SeriesKey | None] = []
         for series in parsed.batch.series:
@@ -120,7 +124,7 @@ def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
 
 @pytest.mark.parametrize("case", all_of("compaction"))
 def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case)
+    steps, refused = encoded(case, together=True)
     pieces = [piece for step in steps for piece in step]
     assert packed(case, pieces, Packing.COMPACTED) == data_cells(case)
     assert packed(case, pieces[::-1], Packing.COMPACTED) == data_cells(case)

@@ -99,7 +99,7 @@ def test_ranges_hold_the_rows_of_the_metric_and_time_and_no_others(
     assert ranges == sorted(ranges)
     assert len(ranges) == (3 if salt_width else 1)
     hours = {start, end, max(0, start - 3600), min(end + 3600, (1 << 32) - 1)}
-    rows = [(metric, {b"\0\0\1": b"\xff\xff\xff"}, second) for second in hours]
+    rows = [(metric, {b"\xff\xff\xff": b"\xff\xff\xff"}, second) for second in hours]
     for owner, tags, second in rows + others:
         base = second - second % 3600
         key = keys.row_key(keys.series_key(options, owner, list(tags.items())), base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.layouts import LAYOUTS, Name, Packing, Row, SeriesKey
+from schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 from schema.points import Origins, PointBatch, Reason, Series, Stage
-from tests.schema.layouts.plain_opentsdb import Number, number
+from tests.schema.layouts.plain_opentsdb import Number, number, split_append, split_column
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),
@@ -42,6 +43,7 @@ class Sent(NamedTuple):
     puts: Sequence[Put]
     arrivals: Sequence[int]
     offset: int
+    source: str = "f"
 
 
 def narrowed(value: float, decimals: Decimals) -> float:
@@ -55,11 +57,11 @@ def narrowed(value: float, decimals: Decimals) -> float:
 
 
 def model(batches: Sequence[Sent], decimals: Decimals) -> dict[tuple[int, int], tuple[int, Number]]:
-    """(arrival, value) by (series, instant): newest arrival, then greatest offset, then last in the batch."""
-    best: dict[tuple[int, int], tuple[tuple[int, int, int], Number]] = {}
+    """(arrival, value) by (series, instant): newest arrival, then source, offset and place in the batch."""
+    best: dict[tuple[int, int], tuple[tuple[int, ...], Number]] = {}
     for sent in batches:
         for place, (put, arrival) in enumerate(zip(sent.puts, sent.arrivals, strict=True)):
-            rank = (arrival, sent.offset, place)
+            rank = (arrival, zlib.crc32(sent.source.encode()), sent.offset, place)
             at = put.series, put.time_ms
             if at not in best or rank > best[at][0]:
                 best[at] = rank, number(narrowed(put.value, decimals))
@@ -83,7 +85,7 @@ def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[byt
     rows = defaultdict(list)
     for sent in batches:
         n = len(sent.puts)
-        origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), "f", sent.offset)
+        origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), sent.source, sent.offset)
         puts = [(SERIES[put.series], put.time_ms, put.in_ms, put.value) for put in sent.puts]
         batch = PointBatch.of(puts, 0, origins)
         batch.arrivals_ms[:] = sent.arrivals
@@ -116,6 +118,23 @@ def read(layout: OpenTsdb, rows: dict[bytes, Row]) -> dict[tuple[int, int], tupl
     return found
 
 
+def check_columns(row: Row, packing: Packing) -> None:
+    """Asserts that columns are ascending, and that compacted ones end in the byte that a TSD expects."""
+    for cell in row.cells:
+        if packing is Packing.APPEND:
+            assert cell.qualifier == b"\5\0\0"
+            assert [element.offset_ms for element in split_append(cell.value)] == sorted(
+                {element.offset_ms for element in split_append(cell.value)}
+            )
+            continue
+        points = split_column(cell.qualifier, cell.value)
+        assert [point.offset_ms for point in points] == sorted({point.offset_ms for point in points})
+        trailer = cell.value[sum(len(point.value) for point in points) :]
+        mixed = len({point.in_ms for point in points}) == 2
+        assert trailer == (b"" if len(points) == 1 else b"\1" if mixed else b"\0")
+        assert packing is Packing.COMPACTED or len(points) == 1
+
+
 SECONDS = st.integers(0, 4_294_967_295) | st.integers(1_356_998_398, 1_356_998_403)
 TIMES = SECONDS.map(lambda s: (s * 1000, False)) | (
     (st.integers(0, LAST_MS) | st.integers(1_356_998_399_990, 1_356_998_401_010)).map(lambda ms: (ms, True))
@@ -133,14 +152,14 @@ PUTS = st.builds(lambda series, time, value: Put(series, *time, value), st.integ
 
 @st.composite
 def sent_batches(draw: st.DrawFn) -> list[Sent]:
-    """Batches of one source, each at its own offset; arrivals may be equal, also within a batch."""
+    """Batches of two sources, each at its own offset; arrivals may be equal, also within a batch."""
     found = []
     for offset in draw(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=4, unique=True)):
         puts = draw(st.lists(PUTS, min_size=1, max_size=12))
         arrival = draw(st.integers(1, 3))
         spread = draw(st.booleans())
         arrivals = [draw(st.integers(1, 3)) if spread else arrival for _ in puts]
-        found.append(Sent(puts, arrivals, offset))
+        found.append(Sent(puts, arrivals, offset, draw(st.sampled_from("fg"))))
     return found
 
 
@@ -167,8 +186,17 @@ def test_what_is_read_is_what_was_sent(
     assert {at: value for at, (_, value) in found.items()} == {
         at: value for at, (_, value) in expected.items()
     }
-    if packing is Packing.POINTS:  # other packings give the whole column its newest arrival
-        assert found == expected
+    newest: dict[tuple[int, int], int] = defaultdict(int)
+    for put, arrival in (
+        (put, at) for sent in batches for put, at in zip(sent.puts, sent.arrivals, strict=True)
+    ):
+        hour = put.series, put.time_ms // 3_600_000
+        newest[hour] = max(newest[hour], arrival)
+    for at, (arrival, _) in found.items():  # an append column is as new as the newest of its points
+        own = newest[at[0], at[1] // 3_600_000] if packing is Packing.APPEND else expected[at][0]
+        assert arrival == own
+    for row in packed.values():
+        check_columns(row, packing)
     for key, parts in rows.items():
         random.Random(seed).shuffle(parts)
         assert layout.pack("tsdb", key, parts, packing) == packed[key]
@@ -196,6 +224,23 @@ def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
         ("005b", 2, "3fc00000"),
     ]
     assert list(layout.decode(row, SERIES[0]).batch.points()) == [(SERIES[0], 1_356_998_405_000, 1.5)]
+
+
+def test_a_correction_wins_over_a_point_that_is_packed_beside_a_newer_one() -> None:
+    layout = OpenTsdb()
+    base = 1_356_998_400_000
+    old = Sent([Put(0, base, False, 300), Put(0, base + 1000, False, 5)], [1, 1], 0, "a")
+    correction = Sent([Put(0, base, False, 1)], [2], 0, "b")
+    newer = Sent([Put(0, base + 2000, False, 7)], [3], 0, "c")
+    for runs in ([[old, newer], [correction]], [[correction], [old, newer]], [[old, newer, correction]]):
+        cells: dict[bytes, Cell] = {}
+        for run in runs:
+            ((key, parts),) = pieces_of(layout, run).items()
+            for cell in layout.pack("tsdb", key, parts, Packing.COMPACTED).cells:
+                if cell.qualifier not in cells or cells[cell.qualifier].timestamp_ms <= cell.timestamp_ms:
+                    cells[cell.qualifier] = cell
+        decoded = layout.decode(Row("tsdb", key, list(cells.values())), SERIES[0])
+        assert [value for _, _, value in decoded.batch.points()] == [1, 5, 7]
 
 
 def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns() -> None:

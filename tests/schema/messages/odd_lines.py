@@ -145,6 +145,7 @@ _EXTRAS = (
     '"x":"\udcff"',
     '"x":1e999',
     '"x":NaN',
+    '"x":"\\ud800"',
 )
 _TAGS = (
     '{"host":"web01"}',
@@ -195,7 +196,7 @@ def json_shape(r: random.Random) -> Shape:
     metric = (
         '"sys.cpu"'
         if r.random() < 0.8
-        else r.choice(('""', "null", "5", '"m\\u0065"', '"größe"', '"\udcff"'))
+        else r.choice(('""', "null", "5", '"m\\u0065"', '"m\\ud800"', '"größe"', '"\udcff"'))
     )
     tags = r.choice(_TAGS[:3]) if r.random() < 0.6 else r.choice(_TAGS)
     members = [

@@ -5,6 +5,7 @@ The reference splits a block into lines itself and hands each to the format's `r
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schema.messages import Message, Parsed
-from schema.messages.lines import LineFormat, Record
+from schema.messages.lines import LineFormat
+from schema.messages.linewise import Record
 from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.messages.opentsdb_text import OpenTsdbText
 from schema.points import PointBatch, RefusedError, Rejected, Stage
@@ -113,6 +115,11 @@ def test_documents_over_several_lines(seed: int) -> None:
     form = OpenTsdbJson()
     for _ in range(200):
         text = document(r)
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            check(form, text)  # no document, so lines
+            continue
         parsed = parse(form, text)
         assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, iter([(0, len(text))]))
         check_origins(form, parsed)
@@ -183,6 +190,12 @@ def test_numbers_in_a_nested_object_are_not_the_points(inner: bytes) -> None:
     line = b'{"x":{"timestamp":%d,"value":%d},"metric":"m",' + inner + b',"tags":{"h":"a"}}'
     parsed = check(OpenTsdbJson(), b"\n".join(line % (1_356_998_400 + i, i) for i in range(5)))
     assert {time for _, time, _ in parsed.batch.points()} == {1_987_654_321_000}
+
+
+def test_a_value_in_a_nested_object_is_not_the_points() -> None:
+    line = b'{"x":{"value":%d},"metric":"m","timestamp":1356998400,"value":481516234.2e1,"tags":{"h":"a"}}'
+    parsed = check(OpenTsdbJson(), b"\n".join(line % i for i in range(5)))
+    assert {value for _, _, value in parsed.batch.points()} == {4815162342.0}
 
 
 def test_both_orders_of_the_keys_in_one_block() -> None:

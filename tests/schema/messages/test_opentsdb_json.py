@@ -79,6 +79,7 @@ def test_values(text: str, value: float) -> None:
         ('{"a":"1","a":"1"}', {"a": "1"}),
         ('{"gr\\u00f6\\u00dfe":"z\u00fcrich"}', {"größe": "zürich"}),
         ('{"a":""}', {"a": ""}),
+        ('{"a":"\\ud83d\\ude00"}', {"a": "\U0001f600"}),
     ],
 )
 def test_tags(tags: str, expected: dict[str, str]) -> None:
@@ -123,10 +124,14 @@ REFUSED = [
     (b"hello", Reason.BAD_SYNTAX, "not JSON"),
     (b'{"metric":"a"', Reason.BAD_SYNTAX, "not JSON"),
     (b'{"metric":"a","metric":"b"}', Reason.BAD_SYNTAX, "'metric' stands twice"),
+    (line()[:-1] + b',"tags":{"a":"b"}}', Reason.BAD_SYNTAX, "'tags' stands twice"),
     (b'{"metric":"a","\\u006detric":"a"}', Reason.BAD_SYNTAX, "'metric' stands twice"),
     (b'{"a":' + b"[" * 100_000, Reason.BAD_SYNTAX, "not JSON"),
     (b'{"metric":"\xff"}', Reason.BAD_ENCODING, "byte 11"),
     (b'{"metric":"\xed\xa0\x80"}', Reason.BAD_ENCODING, "byte 11"),
+    (line(metric='"\\ud800"'), Reason.BAD_ENCODING, "'\\ud800'"),
+    (line(tags='{"\\udfff":null}'), Reason.BAD_ENCODING, "'\\udfff'"),
+    (line(tags='{"host":"a\\ud83d"}'), Reason.BAD_ENCODING, "'a\\ud83d'"),
 ]
 
 
@@ -165,7 +170,7 @@ def test_the_bad_elements_of_an_array_are_refused_one_by_one() -> None:
     [
         (line() + b" x", 1, b"x"),
         (line() + line(), 1, line()),
-        (line() + b",", 1, b","),
+        (line() + b",,", 1, b","),
         (b"[" + line() + b"] ]", 1, b"]"),
         (b"[]5", 0, b"5"),
         (b"[" + line(), 1, b""),
@@ -211,11 +216,13 @@ def test_one_object_over_several_lines() -> None:
 
 
 def test_a_newline_inside_a_text_is_no_json() -> None:
-    text = line(metric='"sys\n.cpu"').replace(b",", b",\n ", 1)
-    assert spans(parse(b"[\n" + text + b"]"), b"[\n" + text + b"]") == [(Reason.BAD_SYNTAX, text + b"]")]
+    text = b"[\n" + line(metric='"sys\n.cpu"').replace(b",", b",\n ", 1) + b"]"
+    parsed = parse(text)
+    assert len(parsed.batch) == 0
+    assert [refused.payload for refused in parsed.rejected] == [one.strip() for one in text.splitlines()[1:]]
 
 
-def test_an_array_line_with_wide_characters_costs_linear_time() -> None:
+def test_offsets_behind_wide_characters_count_bytes() -> None:
     one = line(time="0", metric='"größe"')
     text = b"[" + b",".join([one] * 3_000) + b"]"
     parsed = parse(text)
@@ -223,3 +230,23 @@ def test_an_array_line_with_wide_characters_costs_linear_time() -> None:
     assert [refused.offset - 101 for refused in parsed.rejected] == list(
         range(0, len(text) - 1, len(one) + 1)
     )
+
+
+def test_an_array_with_an_object_on_each_line_may_be_cut_anywhere():
+    lines = [b"[\n", *(line(value=str(i)) + b",\n" for i in range(4)), line(value="4") + b"\n", b"]\n"]
+    for cut in range(len(lines) + 1):
+        values = []
+        for part in (lines[:cut], lines[cut:]):
+            parsed = OpenTsdbJson().parse(Message(b"".join(part), 1))
+            assert not parsed.rejected
+            values += [value for _, _, value in parsed.batch.points()]
+        assert values == [0, 1, 2, 3, 4]
+
+
+def test_a_cut_line_at_the_head_of_a_block_loses_nothing_but_itself():
+    text = b'{"metric":"a","timestamp":1,\n' + line(value="1") + b"\n" + line(value="2") + b"\n"
+    parsed = OpenTsdbJson().parse(Message(text, 1))
+    assert [value for _, _, value in parsed.batch.points()] == [1, 2]
+    assert [(r.reason, r.payload) for r in parsed.rejected] == [
+        (Reason.BAD_SYNTAX, b'{"metric":"a","timestamp":1,')
+    ]

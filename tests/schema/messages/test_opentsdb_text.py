@@ -105,5 +105,5 @@ def test_formats_by_name() -> None:
     assert {name: cls.name for name, cls in FORMATS.items()} == {name: name for name in FORMATS}
     for name in FORMATS:
         assert len(message_format(name).parse(Message(FORMATS[name].example.encode(), 1)).batch) == 1
-    with pytest.raises(ValueError, match="unknown message format 'csv': choose one of opentsdb-json"):
+    with pytest.raises(ValueError, match=r"unknown message format 'csv': choose one of .*opentsdb-json"):
         message_format("csv")

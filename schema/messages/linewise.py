@@ -1,0 +1,154 @@
+"""Formats whose records are lines, read on two paths: most lines in columns, the odd ones one by one.
+
+A format tells which lines of a block it can read in columns; all others go to its slow path, which
+reads any line and is the reference that the tests hold the columns against.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from schema.messages import columns
+from schema.messages.base import Message, MessageFormat, Parsed, Point
+from schema.points import (
+    Bools,
+    Bytes,
+    Int64s,
+    Origins,
+    PointBatch,
+    RefusedError,
+    Rejected,
+    Series,
+    Stage,
+    concatenate,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One record as the slow path sees it: a point or the reason why not, and its span in the text."""
+
+    start: int
+    end: int
+    outcome: Point | RefusedError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """The points that were read in columns; `starts` and `ends` are the spans of their lines."""
+
+    names: list[Series]
+    series: Int64s
+    times_ms: Int64s
+    in_ms: Bools
+    kinds: Bytes
+    bits: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def empty(cls) -> Columns:
+        """No points."""
+        none = np.empty(0, np.int64)
+        return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
+
+    def take(self, points: Int64s) -> Columns:
+        """A selection of points, with their series only."""
+        used = np.flatnonzero(np.bincount(self.series[points], minlength=1))
+        rank = np.zeros(len(self.names), np.int64)
+        rank[used] = np.arange(len(used))
+        return Columns(
+            [self.names[number] for number in used.tolist()],
+            rank[self.series[points]],
+            self.times_ms[points],
+            self.in_ms[points],
+            self.kinds[points],
+            self.bits[points],
+            self.starts[points],
+            self.ends[points],
+        )
+
+
+class LinewiseFormat(MessageFormat):
+    """A format of lines; a subclass reads many of them in columns, and any single one."""
+
+    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
+        """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
+        view = columns.byte_view(text)
+        ends = np.flatnonzero(view == 10)
+        if text and not text.endswith(b"\n"):
+            ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        if len(starts):
+            starts[0] = 0
+            starts[1:] = ends[:-1] + 1
+        doubtful = np.flatnonzero(view[starts] <= 32)
+        blank = [i for i in doubtful.tolist() if not text[starts[i] : ends[i]].strip()]
+        if blank:
+            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+        return starts, ends
+
+    @abc.abstractmethod
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
+        """The points of the lines that can be read in columns, and the numbers of the other lines.
+
+        Args:
+          starts, ends: int64[n], the lines as `spans` gives them; one at least.
+        """
+
+    @abc.abstractmethod
+    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+        """The records of one line (or other span), one by one: the slow path and the reference."""
+
+    def parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`. Blank lines are passed over."""
+        text = message.text
+        starts, ends = self.spans(text)
+        if len(starts) == 0:
+            return Parsed(PointBatch.of([], message.arrival_ms), [])
+        fast, slow = self.columnar(text, starts, ends)
+        points: list[Point] = []
+        spans: list[tuple[int, int]] = []
+        rejected: list[Rejected] = []
+        for line in slow:
+            for record in self.records(text, int(starts[line]), int(ends[line])):
+                if isinstance(record.outcome, RefusedError):
+                    rejected.append(_refused(message, record, record.outcome))
+                else:
+                    points.append(record.outcome)
+                    spans.append((record.start, record.end))
+        return Parsed(_batch(message, fast, points, spans), rejected)
+
+
+def _refused(message: Message, record: Record, why: RefusedError) -> Rejected:
+    payload = message.text[record.start : record.end]
+    return Rejected(
+        payload, why.reason, why.message, Stage.PARSE, message.source, message.offset + record.start
+    )
+
+
+def _batch(message: Message, fast: Columns, points: list[Point], spans: list[tuple[int, int]]) -> PointBatch:
+    """One batch of the points of both paths, in the order of the input."""
+    origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
+    arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
+    batch = PointBatch(
+        tuple(fast.names),
+        fast.series.astype(np.int32),
+        fast.times_ms,
+        fast.in_ms,
+        fast.kinds,
+        fast.bits,
+        arrivals,
+        origins,
+    )
+    if not points:
+        return batch
+    where = np.array(spans, np.int64).reshape(-1, 2)
+    origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
+    both = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
+    assert both.origins is not None
+    return both.take(np.argsort(both.origins.starts, kind="stable"))

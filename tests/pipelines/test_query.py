@@ -1,0 +1,185 @@
+"""`timebeam query` against the same query computed in plain Python from the points that were sent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Ran, ingest, timebeam
+from tests.support.model import Point
+from tests.support.plain_query import END_MS, SENT, START_MS, Query, expected
+from tests.support.points import BASE_S, FIRST_MS, put_file
+from tests.support.stored import Store
+
+
+@pytest.fixture(scope="module", params=[{}, {"salt_width": 1}], ids=["unsalted", "salted"])
+def store(
+    request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Store:
+    """Tables with all points in them."""
+    store = Store.create(bigtable, f"query{request.param_index}_", **request.param)
+    folder = tmp_path_factory.mktemp("query")
+    file = put_file(folder / "a.txt", SENT)
+    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
+    return store
+
+
+def ask(
+    store: Store, *flags: str, metric: str = "sys.cpu", start: str = str(START_MS), end: str = str(END_MS)
+) -> Ran:
+    return timebeam("query", metric, *store.flags, f"--start={start}", f"--end={end}", *flags)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(aggregator="none"),
+        Query(),
+        Query(aggregator="avg"),
+        Query(group_by=["host"], aggregator="max"),
+        Query(group_by=["host", "core"], aggregator="min"),
+        Query({"host": {"a"}}),
+        Query({"host": {"a", "c"}}, aggregator="none"),
+        Query({"core": set()}, aggregator="none"),
+        Query({"core": set(), "host": {"b"}}, group_by=["core"], aggregator="avg"),
+        Query({"core": {"0", "1"}, "host": {"a", "b"}}, group_by=["host"]),
+        Query({"host": {"z"}}, aggregator="none"),
+        Query(aggregator="none", downsample=(600_000, "avg")),
+        Query(group_by=["core"], aggregator="sum", downsample=(600_000, "max")),
+        Query(group_by=["host"], aggregator="avg", downsample=(3_600_000, "sum")),
+        Query({"host": {"a", "b"}}, aggregator="max", downsample=(60_000, "count")),
+        Query(aggregator="sum", downsample=(47_000, "min")),
+    ],
+    ids=lambda query: " ".join(query.flags()),
+)
+def test_answers_are_those_of_a_plain_computation(store: Store, query: Query) -> None:
+    ran = ask(store, *query.flags(), "--output=json-ms")
+    assert (ran.code, ran.err) == (0, "")
+    results = json.loads(ran.out)
+    assert {result["metric"] for result in results} <= {"sys.cpu"}
+    found = [(result["tags"], result["aggregateTags"], result["dps"]) for result in results]
+    wanted = expected(query)
+    assert [result[:2] for result in found] == [result[:2] for result in wanted]
+    for (_, _, dps), (_, _, wanted_dps) in zip(found, wanted, strict=True):
+        assert dps == pytest.approx(wanted_dps, rel=1e-12, abs=1e-9)
+    assert wanted or query.filters == {"host": {"z"}}
+
+
+def test_json_is_in_seconds(store: Store) -> None:
+    """Of the points of one second the last one shows, as with most readers of OpenTSDB's answers."""
+    ran = ask(store, "--aggregator=none", "--tag", "host=a", "core=0", "--output=json")
+    ((_, _, wanted),) = expected(Query({"host": {"a"}, "core": {"0"}}, aggregator="none"))
+    assert json.loads(ran.out)[0]["dps"] == {time[:-3]: value for time, value in wanted.items()}
+
+
+def test_csv_holds_every_point(store: Store) -> None:
+    ran = ask(store, "--aggregator=none", "--output=csv")
+    header, *rows = csv.reader(ran.out.splitlines())
+    assert header
+    assert len(rows) == sum(len(dps) for _, _, dps in expected(Query(aggregator="none")))
+
+
+def test_a_table_is_what_is_shown_if_nothing_else_is_asked_for(store: Store) -> None:
+    ran = ask(store, "--group_by", "host")
+    assert ran.code == 0
+    assert [f"host={host}" in ran.out for host in "abcz"] == [True, True, True, False]
+
+
+def test_a_chart_is_written(store: Store, tmp_path: Path) -> None:
+    ran = ask(store, "--group_by", "host", "--output", str(tmp_path / "chart.html"))
+    assert (ran.code, ran.out) == (0, f"wrote {tmp_path / 'chart.html'}\n")
+    assert "host=a" in (tmp_path / "chart.html").read_text()
+
+
+def test_a_range_without_points_is_an_empty_answer(store: Store) -> None:
+    ran = ask(store, "--output=json", start="2000-01-01", end="2000-01-02")
+    assert (ran.code, json.loads(ran.out)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("metric", "flags", "name"),
+    [
+        ("sys.cpus", [], "'metrics': 'sys.cpus'"),
+        ("東京", [], "'metrics': '東京'"),
+        ("", [], "'metrics': ''"),
+        ("sys.cpu", ["--tag", "hosts=*"], "'tagk': 'hosts'"),
+        ("sys.cpu", ["--tag", "host=a|y"], "'tagv': 'y'"),
+    ],
+)
+def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -> None:
+    ran = ask(store, *flags, metric=metric)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"timebeam query: No such name for {name}\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--aggregator=most"], "no aggregator 'most'"),
+        (["--downsample=1x-avg"], "1x"),
+        (["--downsample=1m-most"], "no function 'most'"),
+        (["--tag", "host"], "--tag host: give each key once"),
+        (["--tag", "host=a", "host=b"], "--tag host=b: give each key once"),
+        (["--output=chart.gif"], "unknown output"),
+        (["--start=yesterday"], "'yesterday' is not a time"),
+        (["--end=2000-01-01"], "before it starts"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
+    ran = ask(store, *flags)
+    assert (ran.code, ran.out) == (2, "")
+    assert text in ran.err
+
+
+def test_missing_tables_are_named(bigtable: tuple[str, str]) -> None:
+    project, instance = bigtable
+    place = [f"--project={project}", f"--instance={instance}"]
+    ran = timebeam("query", "m", "--layout=opentsdb", "--table_prefix=none-", *place, "--start=1h-ago")
+    assert (ran.code, ran.out) == (1, "")
+    assert re.fullmatch(
+        r"timebeam query: .*table none-tsdb.*timebeam tables create --layout opentsdb --table_prefix none-\n",
+        ran.err,
+    )
+
+
+def test_what_cannot_be_read_is_skipped_and_said(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """A column cut short, a key of no length, a tag whose name is lost: the rest is answered."""
+    store = Store.create(bigtable, prefix)
+    series = ("m", (("host", "a"),))
+    file = put_file(tmp_path / "a.txt", [Point(series, BASE_S + at, at, FIRST_MS) for at in range(3)])
+    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
+    ((key, *_),) = store.cells()
+    store.set_cell(store.layout.data_table, key, "t", b"\x00\x70\x00\x83", b"\1\2")
+    store.set_cell(store.layout.data_table, key + b"\1", "t", b"\0\0", b"\1")
+    store.set_cell(store.layout.data_table, key[:-3] + b"\0\0\x99", "t", b"\0\0", b"\5")
+    lost = {"host": "unknown-uid-000099"}
+    for flags, tags in (([], [{"host": "a"}, lost]), (["--tag", "host=*"], [{"host": "a"}, lost])):
+        ran = ask(store, *flags, "--aggregator=none", "--output=json", metric="m", start=str(BASE_S))
+        assert ran.code == 0
+        results = json.loads(ran.out)
+        assert [result["tags"] for result in results] == tags
+        assert results[0]["dps"] == {str(BASE_S + at): at for at in range(3)}
+        assert f"skipped: row {key.hex()}: column 00700083" in ran.err
+        # The pattern for tags leaves the key out that is no key.
+        assert ("14 bytes" in ran.err) == (not flags)
+
+
+def test_a_tag_key_whose_name_is_lost_still_filters(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = Store.create(bigtable, prefix)
+    points = [Point(("m", (("host", host),)), BASE_S, 1, FIRST_MS) for host in "abc"]
+    file = put_file(tmp_path / "a.txt", points)
+    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
+    store.remove_row(store.layout.uid_table, b"\0\0\1")  # of all three kinds
+    ran = ask(
+        store, "--tag", "host=b|c", "--aggregator=count", "--output=json", metric="m", start=str(BASE_S)
+    )
+    assert (ran.code, [result["dps"] for result in json.loads(ran.out)]) == (0, [{str(BASE_S): 2}])
