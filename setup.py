@@ -26,6 +26,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.14",
     packages=find_namespace_packages(include=["pipelines*", "transforms*", "schema*"]),
+    package_data={"schema.messages": ["*.avsc"]},
     install_requires=REQUIRES,
     extras_require={"test": TEST},
     entry_points={"console_scripts": ["timebeam = pipelines.cli:main"]},

@@ -10,7 +10,8 @@ import argparse
 import dataclasses
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -18,11 +19,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import cli
 from pipelines.parameters import (
     BIGTABLE,
+    FORMAT,
     LAYOUT,
     Parameter,
     UsageError,
     boolean,
     create_command,
+    format_of,
     layout_of,
     names,
     parser_of,
@@ -32,7 +35,7 @@ from pipelines.parameters import (
 from pipelines.run import beam_options, run_with_progress
 from pipelines.summary import Summary
 from schema.layouts import Layout, Packing, Row
-from schema.messages import FORMATS
+from schema.messages import FORMATS, Framing
 from schema.points import PointBatch
 from transforms import coders
 from transforms.assign import AssignFn, KeyedBatch, UidOptions, UidSnapshot
@@ -62,6 +65,7 @@ PARAMETERS = (
         "Input",
         default="dead-letters",
     ),
+    *FORMAT,
     *LAYOUT,
     Parameter(
         "packing",
@@ -96,6 +100,7 @@ EXAMPLES = """\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
       --auto_create_metrics --project my-project --instance my-instance
   timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
+  timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
 every option of Beam and of its runners can be given too"""
@@ -107,6 +112,8 @@ class Job:
 
     patterns: Sequence[str]
     format_name: str
+    format_options: Mapping[str, Any]
+    framing: Framing
     layout: Layout
     packing: Packing
     target: Target
@@ -124,8 +131,8 @@ def build(root: beam.Pipeline, job: Job, run_ms: int) -> None:
     """
     coders.register()
     snapshot = root | "UidSnapshot" >> UidSnapshot(job.target, job.layout, job.uids)
-    read = root | "Read" >> ReadBlocks(job.patterns)
-    parsed = read.main | "Parse" >> refusing(ParseFn(job.format_name), PointBatch)
+    read = root | "Read" >> ReadBlocks(job.patterns, job.framing)
+    parsed = read.main | "Parse" >> refusing(ParseFn(job.format_name, job.format_options), PointBatch)
     assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
     keyed = parsed.main | "AssignUids" >> refusing(assign, KeyedBatch, beam.pvalue.AsIter(snapshot))
     encoded = keyed.main | "Encode" >> refusing(EncodeFn(job.layout), tuple[RowKey, bytes])
@@ -161,6 +168,7 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Job:
     return Job(
         options.input,
         options.format,
+        *format_of(options),
         layout_of(options),
         packing,
         target_of(options),

@@ -9,8 +9,15 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
+
 from schema.layouts import LAYOUTS, Layout
 from schema.layouts.opentsdb.options import Decimals
+from schema.messages import Framing, message_format
+from schema.messages.avro import Encoding
+from schema.messages.avro_schema import OWN_SCHEMAS
+from schema.messages.influx import METRIC
+from schema.messages.influx_line import Booleans, Precision
 from transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 
@@ -60,6 +67,56 @@ def names(members: type[enum.Enum]) -> tuple[str, ...]:
     return tuple(str(member.value) for member in members)
 
 
+def schema_text(text: str) -> str:
+    """The name of one of our own Avro schemas as it is, else the content of the file of that name."""
+    if text in OWN_SCHEMAS:
+        return text
+    try:
+        with FileSystems.open(text) as file:
+            return str(file.read(), "utf-8")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {error}") from None
+
+
+FORMAT = (
+    Parameter("influx_metric", "influx: the metric of a field; must hold {field}", "Format", default=METRIC),
+    Parameter(
+        "influx_precision",
+        "influx: unit of the timestamps; what is finer than ms is cut to ms",
+        "Format",
+        default=Precision.NANOSECONDS.value,
+        choices=names(Precision),
+    ),
+    Parameter(
+        "influx_booleans",
+        "influx: refuse boolean fields, or take true and false as the numbers 1 and 0",
+        "Format",
+        default=Booleans.REFUSE.value,
+        choices=names(Booleans),
+    ),
+    Parameter(
+        "avro_encoding",
+        "avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, "
+        "which is for messages and not for files",
+        "Format",
+        default=Encoding.CONTAINER.value,
+        choices=names(Encoding),
+    ),
+    Parameter(
+        "avro_schema",
+        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
+        "Format",
+        schema_text,
+    ),
+    Parameter(
+        "avro_fields",
+        "avro: which field holds what, for schemas of your own: "
+        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
+        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
+        "Format",
+    ),
+)
+
 LAYOUT = (
     Parameter("layout", "how points are stored", "Layout", choices=tuple(LAYOUTS), required=True),
     Parameter("table_prefix", "put before the names of all tables", "Layout", default=""),
@@ -106,6 +163,22 @@ def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Paramet
             if parameter.many:
                 options["nargs"] = "+"
         groups[parameter.group].add_argument(f"--{parameter.name}", **options)
+
+
+def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
+    """The options of the message format by name, and how its files are cut.
+
+    Raises:
+      UsageError: an option makes no sense, or the format is none of files.
+    """
+    own = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
+    try:
+        framing = message_format(options.format, own).framing
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if framing is Framing.NONE:
+        raise UsageError("binary records are for messages: give files as --avro_encoding container or json")
+    return own, framing
 
 
 def layout_of(options: argparse.Namespace) -> Layout:

@@ -59,6 +59,31 @@ def is_compressed(path: str) -> bool:
     return any(path.endswith(suffix) for suffix in _BY_SUFFIX)
 
 
+def content(path: str, file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The content of a file, decompressed if need be, in portions of about `size` bytes.
+
+    Raises:
+      TruncatedError, DamagedError: after everything readable before has been yielded.
+    """
+    if not is_compressed(path):
+        while data := file.read(size):
+            yield data
+        return
+    held: list[bytes] = []
+    held_bytes = 0
+    try:
+        for chunk in decompressed(path, file):
+            held.append(chunk)
+            held_bytes += len(chunk)
+            if held_bytes >= size:
+                yield b"".join(held)
+                held, held_bytes = [], 0
+    except (TruncatedError, DamagedError):
+        yield b"".join(held)
+        raise
+    yield b"".join(held)
+
+
 def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
     """The content of a compressed file in chunks; several members one behind the other are one.
 

@@ -1,25 +1,26 @@
-"""Blocks of whole lines out of files: the bounded source of every pipeline.
+"""Blocks of whole records out of files: the bounded source of every pipeline.
 
-A plain file is cut every `BLOCK_BYTES`; a block holds the lines that begin in its part, so that each
-line is in exactly one block, however the parts are spread over workers. A compressed file is one
-part, read from its start. Any file system that Beam knows.
+A plain file of lines is cut every `BLOCK_BYTES`; a block holds the lines that begin in its part, so
+that each line is in exactly one block, however the parts are spread over workers. A compressed file, or
+one of another framing, is one part, read from its start. Any file system that Beam knows.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from schema.messages import Message
+from schema.messages import Framing, Message
 from schema.points import Reason, Rejected, Stage
 from transforms import metrics
-from transforms.decompress import DamagedError, TruncatedError, decompressed, is_compressed
+from transforms.avro_cutter import AvroCutter
+from transforms.decompress import DamagedError, TruncatedError, content, is_compressed
 from transforms.rejected import RejectedOutput, refuse, refusing
 
 BLOCK_BYTES = 4 << 20
@@ -32,10 +33,10 @@ _PARTS_A_READ = 16  # blocks read one after the other by one worker, so that a f
 
 
 class FilePart(NamedTuple):
-    """The lines of a file that begin from byte `start` on and before byte `end`.
+    """The records of a file that begin from byte `start` on and before byte `end`.
 
     Attributes:
-      end: for a compressed file -1: all of it.
+      end: -1 for a file that is read from its start to its end.
       modified_ms: modification time of the file, which becomes the arrival of its points.
     """
 
@@ -64,7 +65,21 @@ def match(patterns: Iterable[str]) -> list[FileMetadata]:
     return [found[path] for path in sorted(found)]
 
 
-def parts(file: FileMetadata) -> Iterator[FilePart]:
+class _Cutter(Protocol):
+    """Cuts a stream of bytes into blocks of whole records; `rest`, from `offset` on, is not handed on."""
+
+    @property
+    def rest(self) -> bytes: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    def add(self, data: bytes) -> Iterator[Message | Rejected]: ...
+
+    def finish(self) -> Iterator[Message | Rejected]: ...
+
+
+def parts(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[FilePart]:
     """The parts of a file that may be read apart from each other.
 
     Raises:
@@ -74,7 +89,7 @@ def parts(file: FileMetadata) -> Iterator[FilePart]:
     modified_ms = int(file.last_updated_in_seconds * 1000)
     if modified_ms <= 0:
         raise ValueError(f"{file.path}: its file system gives no modification time")
-    if is_compressed(file.path):
+    if is_compressed(file.path) or framing is not Framing.LINES:
         yield FilePart(file.path, 0, -1, modified_ms)
         return
     step = BLOCK_BYTES * _PARTS_A_READ
@@ -82,13 +97,15 @@ def parts(file: FileMetadata) -> Iterator[FilePart]:
         yield FilePart(file.path, start, min(start + step, file.size_in_bytes), modified_ms)
 
 
-def blocks(part: FilePart) -> Iterator[Message | Rejected]:
+def blocks(part: FilePart, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
     """The blocks of a part, and the refusal of what of it cannot be read."""
+    is_avro = framing is Framing.AVRO
     with FileSystems.open(part.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        if part.end < 0:
-            yield from _compressed_blocks(part, file)
-        else:
+        if part.end >= 0:
             yield from _plain_blocks(part, file)
+            return
+        cutter = AvroCutter(part.path, part.modified_ms, BLOCK_BYTES) if is_avro else _LineCutter(part)
+        yield from _whole_file_blocks(part, file, cutter)
 
 
 def _plain_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rejected]:
@@ -117,27 +134,17 @@ def _plain_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rejected
     yield from cutter.finish()
 
 
-def _compressed_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rejected]:
-    """Blocks of a compressed file; what is readable of a truncated or damaged one is kept."""
-    cutter = _LineCutter(part)
-    held: list[bytes] = []
-    size = 0
+def _whole_file_blocks(part: FilePart, file: BinaryIO, cutter: _Cutter) -> Iterator[Message | Rejected]:
+    """Blocks of a file read from its start; what is readable of a truncated or damaged one is kept."""
     try:
-        for chunk in decompressed(part.path, file):
-            held.append(chunk)
-            size += len(chunk)
-            if size >= BLOCK_BYTES:
-                yield from cutter.add(b"".join(held))
-                held, size = [], 0
+        for data in content(part.path, file, BLOCK_BYTES):
+            yield from cutter.add(data)
+        yield from cutter.finish()
     except (TruncatedError, DamagedError) as error:
-        yield from cutter.add(b"".join(held))
         truncated = isinstance(error, TruncatedError)
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
-        message = f"{error}: whole lines before byte {cutter.offset} are stored; this rest is not"
-        yield Rejected(cutter.rest, reason, message, Stage.READ, part.path, cutter.offset)
-        return
-    yield from cutter.add(b"".join(held))
-    yield from cutter.finish()
+        message = f"{error}: what ends before byte {cutter.offset} is stored; the rest is not"
+        yield Rejected(cutter.rest[:LINE_BYTES], reason, message, Stage.READ, part.path, cutter.offset)
 
 
 def _skip_line(file: BinaryIO, limit: int) -> int | None:
@@ -233,16 +240,22 @@ def _long_lines(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 class _PartsFn(beam.DoFn):
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+
     def process(self, patterns: list[str]) -> Iterable[FilePart]:
         """The parts of all files of some patterns."""
         for file in match(patterns):
-            yield from parts(file)
+            yield from parts(file, self._framing)
 
 
 class _BlocksFn(beam.DoFn):
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+
     def process(self, part: FilePart) -> Iterable[Message | RejectedOutput]:
         """The blocks of a part."""
-        for block in blocks(part):
+        for block in blocks(part, self._framing):
             if isinstance(block, Rejected):
                 metrics.count("points_read")
                 yield refuse(block)
@@ -253,22 +266,24 @@ class _BlocksFn(beam.DoFn):
 
 
 class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
-    """Reads files as `Message` blocks of whole lines; outputs `main` and `REJECTED`.
+    """Reads files as `Message` blocks of whole records; outputs `main` and `REJECTED`.
 
     Args:
       patterns: file patterns; a file that several of them match is read once.
+      framing: that of the format of the files; not `Framing.NONE`.
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], framing: Framing = Framing.LINES) -> None:
         super().__init__()
         self.patterns = list(patterns)
+        self.framing = framing
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
         """See the class."""
         return (
             root
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
-            | "FindFiles" >> beam.ParDo(_PartsFn()).with_output_types(FilePart)
+            | "FindFiles" >> beam.ParDo(_PartsFn(self.framing)).with_output_types(FilePart)
             | "SpreadParts" >> beam.Reshuffle()
-            | "ReadBlocks" >> refusing(_BlocksFn(), Message)
+            | "ReadBlocks" >> refusing(_BlocksFn(self.framing), Message)
         )

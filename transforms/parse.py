@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import apache_beam as beam
 
@@ -15,13 +16,14 @@ from transforms.rejected import RejectedOutput, refuse
 class ParseFn(beam.DoFn):
     """`Message` in; `PointBatch` out, refused records to the output `REJECTED`."""
 
-    def __init__(self, format_name: str) -> None:
-        self._format_name = format_name
+    def __init__(self, format_name: str, options: Mapping[str, Any]) -> None:
+        """See `message_format` for the arguments."""
+        self._format_name, self._options = format_name, options
         self._format: MessageFormat | None = None
 
     def setup(self) -> None:
         """Makes the format, whose caches live as long as the worker."""
-        self._format = message_format(self._format_name)
+        self._format = message_format(self._format_name, self._options)
 
     def process(self, message: Message) -> Iterable[PointBatch | RejectedOutput]:
         """See the class."""

@@ -187,7 +187,9 @@ def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s)
             pending = pending[1:]
             continue
         guess = np.clip(near[pending] + (at - near[line]), 0, len(text) - WINDOW)
-        hit = (words(text, guess) == head) & (words(text, guess + (size - 8)) == tail)
+        hit = words(text, guess) == head
+        if size > 8:
+            hit &= words(text, guess + (size - 8)) == tail
         hit &= (guess >= starts[pending]) & (guess + size <= ends[pending])
         found[pending[hit]] = guess[hit] + size
         pending = pending[~hit]

@@ -209,7 +209,9 @@ def _check_text(text: str) -> None:
 
 def _number_start(view: Bytes, behind_colon: Int64s, found: Bools) -> Int64s:
     """Where the number starts: after one blank, and after a quote; 0 where there is none."""
-    at = np.where(found, behind_colon, 0)
-    at += view[at] == 32
-    at += view[at] == 34
+    at = behind_colon if found.all() else np.where(found, behind_colon, 0)
+    before = view[at]
+    if ((before == 32) | (before == 34)).any():  # seldom, in the lines of most programs
+        at = at + (before == 32)
+        at += view[at] == 34
     return at

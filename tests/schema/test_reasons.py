@@ -30,9 +30,14 @@ LINES = {
 """A line of `opentsdb-text` that is refused, by the format or the layout, for each reason."""
 
 
-@pytest.mark.parametrize("reason", LINES)
+CONTAINERS = {Reason.TRUNCATED_FILE: b"Obj\x01", Reason.CORRUPT_FILE: b"put"}
+"""The same of `avro`."""
+
+
+@pytest.mark.parametrize("reason", [*LINES, *CONTAINERS])
 def test_each_reason_is_given(reason: Reason) -> None:
-    parsed = FORMATS["opentsdb-text"]().parse(Message(LINES[reason], 1))
+    form, text = ("avro", CONTAINERS[reason]) if reason in CONTAINERS else ("opentsdb-text", LINES[reason])
+    parsed = FORMATS[form]().parse(Message(text, 1))
     given = [rejected.reason for rejected in parsed.rejected]
     given += [error.reason for series in parsed.batch.series if (error := OpenTsdb().refuse(series))]
     assert given == [reason]
@@ -42,4 +47,4 @@ def test_no_reason_is_left_out() -> None:
     root = Path(schema.__file__).parent
     sources = [*root.glob("messages/**/*.py"), *root.glob("layouts/**/*.py")]
     named = {name for source in sources for name in re.findall(r"\bReason\.([A-Z_]+)", source.read_text())}
-    assert {Reason[name] for name in named} == LINES.keys()
+    assert {Reason[name] for name in named} == LINES.keys() | CONTAINERS.keys()

@@ -11,7 +11,7 @@ only `BadEntries` looks into them. A plan is a function from a call to a fault, 
 | `BadEntries` | some entries of MutateRows have this status; the others are carried out |
 | `Break` | the answer stops with an error after some messages |
 | `Do` | a function runs before or after the call is carried out: `delay`, kill something, wait |
-| `Drop` | all connections are cut; after some seconds the same port answers again |
+| `Drop` | a function cuts the connection (`tcp_cable`); the call is lost, or its answer |
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import random
-import socket
 import threading
 import time
 import zlib
@@ -40,7 +39,6 @@ MUTATE_ROWS, READ_ROWS = "MutateRows", "ReadRows"
 INCREMENT, COMPARE_AND_SET = "ReadModifyWriteRow", "CheckAndMutateRow"
 
 _OPTIONS = [
-    ("grpc.so_reuseport", 1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -80,9 +78,9 @@ class Do(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """All connections are cut and nothing listens for so many seconds; the call is lost on its way."""
+    """The connection is cut by `cut`: the call is not passed on, or it is, and the answer is lost."""
 
-    seconds: float
+    cut: Callable[[], object]
     when: str = BEFORE
 
 
@@ -142,11 +140,11 @@ def some_keys(probability: float, seed: int) -> Callable[[bytes], bool]:
     return lambda key: zlib.crc32(key, seed) < probability * 2**32
 
 
-class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
+class FaultProxy(grpc.GenericRpcHandler):
     """Passes every call on to `upstream`, save for the faults of a plan.
 
     Attributes:
-      host: localhost:PORT, the same until the end.
+      host: localhost:PORT.
       calls: calls by method.
       seen: all calls of MutateRows, in their order.
       faults: each call that had a fault, with it.
@@ -156,17 +154,12 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._channel = grpc.insecure_channel(upstream, _OPTIONS)
         self._plan = plan
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._drops: list[threading.Thread] = []
-        # Bound and never listening: the port stays ours while the server is down.
-        self._port = socket.socket()
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._port.bind(("127.0.0.1", 0))
-        self.host = f"localhost:{self._port.getsockname()[1]}"
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(64), [self], options=_OPTIONS)
+        self.host = f"localhost:{self._server.add_insecure_port('127.0.0.1:0')}"
         self.calls: collections.Counter[str] = collections.Counter()
         self.seen: list[Call] = []
         self.faults: list[tuple[Call, AnyFault]] = []
-        self._server = self._serve()
+        self._server.start()
 
     def __enter__(self) -> FaultProxy:
         return self
@@ -176,12 +169,8 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Ends the server and its channel."""
-        self._stopped.set()
-        for drop in self._drops:
-            drop.join()
         self._server.stop(None).wait()
         self._channel.close()
-        self._port.close()
 
     def await_upstream(self) -> None:
         """Waits until the server behind answers (again)."""
@@ -228,10 +217,11 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
         elif isinstance(fault, Do):
             fault.action()
         else:
-            cut = threading.Event()
-            if context.add_callback(cut.set):
-                self._drop(fault.seconds)
-                cut.wait()
+            gone = threading.Event()
+            if context.add_callback(gone.set):
+                fault.cut()
+                gone.wait()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was cut")
 
     def _forward(
         self, details: grpc.HandlerCallDetails, request: bytes, context: grpc.ServicerContext
@@ -255,24 +245,6 @@ class FaultProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
             if fault:
                 self.faults.append((call, fault))
             return fault
-
-    def _serve(self) -> grpc.Server:
-        server = grpc.server(concurrent.futures.ThreadPoolExecutor(64), handlers=[self], options=_OPTIONS)
-        server.add_insecure_port(self.host.replace("localhost", "127.0.0.1"))
-        server.start()
-        return server
-
-    def _drop(self, seconds: float) -> None:
-        """Cuts all connections, in a thread of its own, for a handler cannot wait for its own end."""
-
-        def drop() -> None:
-            self._server.stop(None).wait()
-            if not self._stopped.wait(seconds):
-                self._server = self._serve()
-
-        with self._lock:
-            self._drops.append(threading.Thread(target=drop))
-            self._drops[-1].start()
 
 
 def _with_bad_entries(

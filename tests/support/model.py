@@ -71,14 +71,13 @@ def point_cells(
         kept[point.arrival_ms, point.series, point.time_ms] = point
     newest: dict[tuple[bytes, bytes], StoredCell] = {}
     for point in sorted(kept.values(), key=lambda point: point.arrival_ms):
-        base = point.time_ms // 3_600_000 * 3600
         flags, value = _value_bytes(point.value)
-        offset_ms = point.time_ms - base * 1000
+        offset_ms = point.time_ms % 3_600_000
         if point.in_ms:
             qualifier = struct.pack(">I", 0xF << 28 | offset_ms << 6 | flags)
         else:
             qualifier = struct.pack(">H", offset_ms // 1000 << 4 | flags)
-        key = _row_key(point.series, base, uids, options)
+        key = row_key(point, uids, options)
         newest[key, qualifier] = StoredCell(key, "t", qualifier, point.arrival_ms, value)
     return set(newest.values())
 
@@ -100,6 +99,17 @@ def read_content(
     return found
 
 
+def row_key(point: Point, uids: Mapping[Name, bytes], options: OpenTsdbOptions) -> bytes:
+    """The key of the row that holds a point."""
+    metric, tags = point.series
+    head = uids[Name("metrics", metric)]
+    tail = b"".join(sorted(uids[Name("tagk", key)] + uids[Name("tagv", value)] for key, value in tags))
+    salt = b""
+    if options.salt_width:
+        salt = java_bucket(head + tail, options.salt_buckets).to_bytes(options.salt_width, "big")
+    return salt + head + struct.pack(">I", point.time_ms // 3_600_000 * 3600) + tail
+
+
 def _value_bytes(value: float) -> tuple[int, bytes]:
     """(flags, bytes) of a value, the shortest that hold it, as telnet `put` stores it."""
     if isinstance(value, float):
@@ -110,16 +120,6 @@ def _value_bytes(value: float) -> tuple[int, bytes]:
         if -(1 << (8 * width - 1)) <= value < 1 << (8 * width - 1):
             return width - 1, struct.pack(form, value)
     raise ValueError(f"{value} does not fit 64 bits")
-
-
-def _row_key(series: SeriesName, base: int, uids: Mapping[Name, bytes], options: OpenTsdbOptions) -> bytes:
-    metric, tags = series
-    head = uids[Name("metrics", metric)]
-    tail = b"".join(sorted(uids[Name("tagk", key)] + uids[Name("tagv", value)] for key, value in tags))
-    salt = b""
-    if options.salt_width:
-        salt = java_bucket(head + tail, options.salt_buckets).to_bytes(options.salt_width, "big")
-    return salt + head + struct.pack(">I", base) + tail
 
 
 def _read_key(

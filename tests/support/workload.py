@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import os
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
+from schema.points import Reason
 from tests.support import model
 from tests.support.commands import Ran, timebeam
 from tests.support.model import Point, SeriesName, StoredCell
 from tests.support.stored import Store
 from transforms.bigtable.target import open_table
+from transforms.dead_letters import payload
 
 HOUR_S = 3600
 START_S = 1_767_225_600  # 2026-01-01
@@ -27,15 +31,34 @@ PACKINGS = ("compacted", "points")
 WRITERS = ("beam", "direct")
 
 
+class Letter(NamedTuple):
+    """A dead letter, as it was read back."""
+
+    payload: bytes
+    reason: Reason
+    source: str
+    offset: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """Points, and the files that hold them as lines in a random order."""
 
     points: Sequence[Point]
     files: Sequence[Path]
+    format_name: str
 
     @classmethod
-    def write(cls, folder: Path, seed: int, *, series: int, hours: int, a_row: int) -> Workload:
+    def write(
+        cls,
+        folder: Path,
+        seed: int,
+        *,
+        series: int,
+        hours: int,
+        a_row: int,
+        format_name: str = "opentsdb-text",
+    ) -> Workload:
         """About series * hours * a_row points; every twentieth is corrected by a second, newer file."""
         rng = random.Random(seed)
         first = list(_points(rng, series, hours, a_row))
@@ -45,19 +68,28 @@ class Workload:
         ]
         files = []
         for name, points in (("first.txt", first), ("second.txt", second)):
-            lines = [_line(point) for point in points]
+            lines = [_LINES[format_name](point) for point in points]
             rng.shuffle(lines)
             files.append(folder / name)
             files[-1].write_text("".join(lines))
             os.utime(files[-1], (points[0].arrival_ms // 1000,) * 2)
-        return cls([*first, *second], files)
+        return cls([*first, *second], files, format_name)
+
+    def mix_in(self, lines: Iterable[bytes], rng: random.Random) -> None:
+        """Puts more lines at random places of the first file, which keeps its age."""
+        found = self.files[0].read_bytes().splitlines()
+        for line in lines:
+            found.insert(rng.randrange(len(found) + 1), line)
+        age = self.files[0].stat()
+        self.files[0].write_bytes(b"\n".join(found) + b"\n")
+        os.utime(self.files[0], ns=(age.st_atime_ns, age.st_mtime_ns))
 
 
 def run(work: Workload, store: Store, *flags: str | Path) -> Ran:
     """Ingests the files of a workload into the tables of a store."""
     letters = work.files[0].parent / "letters" / "dead"
     return timebeam(
-        *("ingest", *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json"),
+        *("ingest", *store.flags, f"--format={work.format_name}", "--auto_create_metrics", "--summary=json"),
         *("--dead_letters", letters, *flags, "--input", *work.files),
     )
 
@@ -66,6 +98,15 @@ def letters(work: Workload) -> list[Path]:
     """The files of dead letters that runs of a workload have left."""
     folder = work.files[0].parent / "letters"
     return sorted(path for path in folder.glob("*") if path.is_file())
+
+
+def read_letters(work: Workload) -> list[Letter]:
+    """The dead letters that runs of a workload have left."""
+    found = [json.loads(line) for path in letters(work) for line in path.read_text("utf-8").splitlines()]
+    return [
+        Letter(payload(letter), Reason(letter["reason"]), letter["source"], letter["offset"])
+        for letter in found
+    ]
 
 
 def check_equal(store: Store, points: Iterable[Point], packing: str) -> None:
@@ -132,7 +173,16 @@ def _value(rng: random.Random) -> int | float:
     return rng.randrange(-8000, 8000) / 8 if kind == 1 else rng.uniform(-1e6, 1e6)
 
 
-def _line(point: Point) -> str:
+def _text(point: Point) -> str:
     metric, tags = point.series
     words = " ".join(f"{key}={value}" for key, value in tags)
     return f"put {metric} {point.time} {point.value!r} {words}\n"
+
+
+def _json(point: Point) -> str:
+    metric, tags = point.series
+    record = {"metric": metric, "timestamp": point.time, "value": point.value, "tags": dict(tags)}
+    return json.dumps(record) + "\n"
+
+
+_LINES = {"opentsdb-text": _text, "opentsdb-json": _json}

@@ -23,7 +23,7 @@ def line(
 
 
 def test_the_example() -> None:
-    (point,) = parse(OpenTsdbJson.example.encode()).batch.points()
+    (point,) = parse(OpenTsdbJson.example).batch.points()
     assert point == (SERIES, 1_356_998_400_000, 42.5)
 
 

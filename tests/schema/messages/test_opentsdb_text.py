@@ -16,7 +16,7 @@ def parse(text: bytes) -> Parsed:
 
 
 def test_the_example() -> None:
-    assert list(parse(OpenTsdbText.example.encode()).batch.points()) == [(SERIES, 1_356_998_400_000, 42.5)]
+    assert list(parse(OpenTsdbText.example).batch.points()) == [(SERIES, 1_356_998_400_000, 42.5)]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_formats_by_name() -> None:
     assert isinstance(message_format("opentsdb-text"), OpenTsdbText)
     assert {name: cls.name for name, cls in FORMATS.items()} == {name: name for name in FORMATS}
     for name in FORMATS:
-        assert len(message_format(name).parse(Message(FORMATS[name].example.encode(), 1)).batch) == 1
+        assert len(message_format(name).parse(Message(FORMATS[name].example, 1)).batch) == 1
     with pytest.raises(ValueError, match=r"unknown message format 'csv': choose one of .*opentsdb-json"):
         message_format("csv")

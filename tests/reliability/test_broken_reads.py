@@ -1,0 +1,74 @@
+"""Reads that break off in the middle of an answer (test 14)."""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+
+from tests.support.commands import timebeam
+from tests.support.fault_proxy import READ_ROWS, Break, FaultProxy, Plan, faulty, no_faults
+from tests.support.stored import Store
+from tests.support.workload import HOUR_S, START_S, Workload, run
+
+BUCKETS, HOURS = 4, 4
+METRIC = "sys.m0"
+
+
+def query(store: Store, emulator: str, plan: Plan) -> tuple[str, FaultProxy]:
+    """What `timebeam query` prints of all series of the metric, and the proxy that it read through."""
+    with faulty(emulator, plan) as proxy:
+        ran = timebeam(
+            *("query", METRIC, *store.flags, "--aggregator=none", "--output=json-ms"),
+            *(f"--start={START_S}", f"--end={START_S + HOURS * HOUR_S}"),
+        )
+    assert ran.code == 0
+    assert not ran.err
+    return ran.out, proxy
+
+
+def expected(work: Workload) -> dict[tuple[frozenset[tuple[str, str]], int], float]:
+    """The values of the metric by tags and time in ms, as decimals."""
+    by_age = sorted(work.points, key=lambda point: point.arrival_ms)
+    return {
+        (frozenset(point.series[1]), point.time_ms): float(point.value)
+        for point in by_age
+        if point.series[0] == METRIC
+    }
+
+
+def test_reads_that_break_at_every_message(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path, seed: int
+) -> None:
+    """Test 14. A query over salted rows, in which every read breaks off once, after k messages, for
+    every k up to the longest answer: equal to the unbroken one, which is equal to the model."""
+    store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=BUCKETS)
+    work = Workload.write(tmp_path, seed, series=60, hours=HOURS, a_row=10)
+    assert run(work, store).code == 0
+    whole, proxy = query(store, emulator, no_faults)
+    reads = proxy.calls[READ_ROWS]
+    assert reads > BUCKETS
+    found = {
+        (frozenset(series["tags"].items()), int(time_ms)): value
+        for series in json.loads(whole)
+        for time_ms, value in series["dps"].items()
+    }
+    assert found == expected(work)
+    rows = collections.Counter(row.key[0] for row in store.rows() if row.key[1:4] == uid(store))
+    assert len(rows) == BUCKETS
+    for messages in range(max(rows.values()) + 1):
+        cut = Break(messages)
+        # The call with an odd number is the first try of a read, the next one goes on behind it.
+        broken, proxy = query(
+            store,
+            emulator,
+            lambda call, cut=cut: cut if call.method == READ_ROWS and call.number % 2 else None,
+        )
+        assert len(proxy.faults) == reads
+        assert proxy.calls[READ_ROWS] == 2 * reads
+        assert broken == whole
+
+
+def uid(store: Store) -> bytes:
+    """The UID of the metric."""
+    return next(uid for name, uid in store.uids().items() if (name.kind, name.text) == ("metrics", METRIC))
