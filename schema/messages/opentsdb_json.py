@@ -1,8 +1,9 @@
 """Message format `opentsdb-json`: the bodies of OpenTSDB's HTTP /api/put.
 
 One object, an array of objects, or one of either per line; also an array over several lines.
-Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (format notes, section 9.2). Stricter than a TSD where a TSD
-bends silently: decimal timestamps, the same key twice and metrics that are no text are refused.
+Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (format notes, section 9.2).
+Stricter than a TSD where a TSD bends silently: decimal timestamps, the same key twice and metrics
+that are no text are refused.
 """
 
 from __future__ import annotations
