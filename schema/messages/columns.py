@@ -98,9 +98,18 @@ def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) 
     return good
 
 
-def pieces(text: bytes, cuts: Int64s) -> pa.StringArray:
-    """The text cut at `cuts` (int64[m + 1], ascending) into m pieces, not copied and not decoded."""
-    offsets = cuts.astype(np.int32)
+def pieces(text: bytes, *cuts: Int64s) -> pa.StringArray:
+    """The text cut at each line's cuts, not copied and not decoded.
+
+    Args:
+      cuts: k arrays int64[n]; all first ones, second ones ... of n lines, ascending within a line and
+        from line to line. Piece i * k + j begins at cut j of line i and ends at the next cut.
+    """
+    offsets = np.empty(len(cuts[0]) * len(cuts) + 1, np.int32)
+    lines = offsets[:-1].reshape(-1, len(cuts))
+    for column, cut in enumerate(cuts):
+        lines[:, column] = cut
+    offsets[-1] = len(text)
     return pa.Array.from_buffers(
         pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )
@@ -131,19 +140,14 @@ def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, li
     return (np.zeros(len(starts), np.int64), [text[starts[0] : ends[0]]]) if same else None
 
 
-def values(numbers: pa.StringArray, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
-    """(bits int64[n], kinds uint8[n], good bool[n]) of numbers, integers and decimals mixed."""
-    if is_decimal.all():
-        floats, good = _cast(numbers, pa.float64(), np.dtype(np.float64))
-        bits = floats.view(np.int64)
-    elif not is_decimal.any():
-        bits, good = integers(numbers)
-    else:
-        bits = np.empty(len(numbers), np.int64)
-        good = np.empty(len(numbers), np.bool_)
-        bits[~is_decimal], good[~is_decimal] = integers(numbers.filter(pa.array(~is_decimal)))
-        floats, finite = _cast(numbers.filter(pa.array(is_decimal)), pa.float64(), np.dtype(np.float64))
-        bits[is_decimal], good[is_decimal] = floats.view(np.int64), finite
+def values(cut: pa.StringArray, at: Int64s, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
+    """(bits int64[n], kinds uint8[n], good bool[n]) of the pieces `at`: integers and decimals mixed."""
+    bits = np.empty(len(at), np.int64)
+    good = np.empty(len(at), np.bool_)
+    whole, part = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
+    bits[whole], good[whole] = integers(cut.take(pa.array(at[whole])))
+    floats, finite = _cast(cut.take(pa.array(at[part])), pa.float64(), np.dtype(np.float64))
+    bits[part], good[part] = floats.view(np.int64), finite
     kinds = np.where(is_decimal, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
     return bits, kinds, good
 

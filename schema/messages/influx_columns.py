@@ -120,7 +120,7 @@ class Fields:
         good &= (is_float | ~is_decimal) & ((last != _U) | (window[:, 0] != _MINUS))
         bits, kinds = np.zeros(len(good), np.int64), np.zeros(len(good), np.uint8)
         which = np.flatnonzero(good)
-        found = columns.values(_cut(self.room, starts, ends, which), is_float[which])
+        found = columns.values(columns.pieces(self.room, starts, ends), which * 2, is_float[which])
         bits[which], kinds[which], good[which] = found
         return bits, kinds, good
 
@@ -131,11 +131,10 @@ class Fields:
 
 def _cut(text: bytes, starts: Int64s, ends: Int64s, which: Int64s) -> pa.StringArray:
     """Some of the texts from `starts` to `ends`, which follow each other in the text."""
-    cuts = np.stack([starts, ends], axis=1).ravel()
-    return columns.pieces(text, cuts).take(pa.array(which * 2))
+    return columns.pieces(text, starts, ends).take(pa.array(which * 2))
 
 
 def _distinct(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]]:
     """(int64[n], k texts): which of the distinct texts each from `starts` to `ends` is."""
-    cuts = np.stack([starts, ends], axis=1).ravel()
-    return columns.distinct(columns.pieces(text, cuts).view(pa.binary()), np.arange(0, len(cuts), 2))
+    cut = columns.pieces(text, starts, ends).view(pa.binary())
+    return columns.distinct(cut, np.arange(0, len(cut), 2))

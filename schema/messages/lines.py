@@ -86,28 +86,30 @@ class LineFormat(LinewiseFormat):
         if len(lines) < len(starts):
             cuts = [cut[lines] for cut in cuts]
             is_decimal = is_decimal[lines]
-        taken = self._read(text, room, np.stack(cuts, axis=1), mostly, is_decimal)
+        taken = self._read(text, room, cuts, mostly, is_decimal)
         fit = taken.series >= 0
         good[lines] = fit
         return (taken if fit.all() else taken.take(np.flatnonzero(fit))), np.flatnonzero(~good)
 
-    def _read(self, text: bytes, room: bytes, cuts: Int64s, time_first: bool, is_decimal: Bools) -> Columns:
+    def _read(
+        self, text: bytes, room: bytes, cuts: list[Int64s], time_first: bool, is_decimal: Bools
+    ) -> Columns:
         """Numbers and series of located lines; series -1 where the line is not to be trusted.
 
         Args:
-          cuts: int64[n, 6]: start, start and end of the first number, of the second one, end.
+          cuts: int64[n] six times: start, start and end of the first number, of the second one, end.
           time_first: whether the timestamp is the first of the two.
         """
         # The piece between two lines holds the newline, and whatever lines are left out.
-        cut = columns.pieces(text, np.append(cuts.ravel(), np.int64(len(text))))
-        at = np.arange(len(cuts), dtype=np.int64) * cuts.shape[1]
+        cut = columns.pieces(text, *cuts)
+        at = np.arange(len(cuts[0]), dtype=np.int64) * len(cuts)
         time_at, value_at = (at + 1, at + 3) if time_first else (at + 3, at + 1)
         times, good = columns.integers(cut.take(pa.array(time_at)))
-        bits, kinds, parsed = columns.values(cut.take(pa.array(value_at)), is_decimal)
+        bits, kinds, parsed = columns.values(cut, value_at, is_decimal)
         in_ms = times >= FIRST_MILLISECOND
         good &= parsed & (times > 0) & (times <= LAST_MILLISECOND)
         cut = cut.view(pa.binary())
-        between = columns.first_if_same(room, cuts[:, 2], cuts[:, 3])
+        between = columns.first_if_same(room, cuts[2], cuts[3])
         keys = [
             columns.distinct(cut, at),
             between or columns.distinct(cut, at + 2),
@@ -116,7 +118,7 @@ class LineFormat(LinewiseFormat):
         names, series = self._resolve(keys, time_first)
         series[~good] = -1
         times_ms = np.where(in_ms, times, times * 1000)
-        return Columns(names, series, times_ms, in_ms, kinds, bits, cuts[:, 0], cuts[:, 5])
+        return Columns(names, series, times_ms, in_ms, kinds, bits, cuts[0], cuts[5])
 
     def _resolve(
         self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool

@@ -11,6 +11,7 @@ import functools
 import os
 
 import pytest
+from apache_beam.io.gcp.bigtableio import WriteToBigTable
 
 from tests.support.stored import Store
 from transforms import write
@@ -34,4 +35,4 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers send many requests of about a hundred rows instead of one."""
     monkeypatch.setattr(write, "BUFFER_BYTES", 10_000)
-    monkeypatch.setattr(write, "WriteToBigTable", functools.partial(write.WriteToBigTable, flush_count=100))
+    monkeypatch.setattr(write, "WriteToBigTable", functools.partial(WriteToBigTable, flush_count=100))

@@ -10,7 +10,7 @@ only `BadEntries` looks into them. A plan is a function from a call to a fault, 
 | `Fault` | an error instead of the answer, before the call is passed on or after it was carried out |
 | `BadEntries` | some entries of MutateRows have this status; the others are carried out |
 | `Break` | the answer stops with an error after some messages |
-| `Do` | a function runs before or after the call is carried out: `delay`, kill something, wait |
+| `Do` | a function runs before or after the call is carried out: it waits, or kills something |
 | `Drop` | a function cuts the connection (`tcp_cable`); the call is lost, or its answer |
 """
 
@@ -45,6 +45,7 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
+_LONGEST_SECONDS = 3600  # a call without deadline has a time remaining that overflows as a timeout
 _OWN_METADATA = ("user-agent", "te", "content-type")
 
 
@@ -128,11 +129,6 @@ def either(*plans: Plan) -> Plan:
 
 def no_faults(_: Call) -> None:
     """The plan in which all goes well."""
-
-
-def delay(seconds: float) -> Do:
-    """The call is passed on later."""
-    return Do(lambda: time.sleep(seconds))
 
 
 def some_keys(probability: float, seed: int) -> Callable[[bytes], bool]:
@@ -233,7 +229,8 @@ class FaultProxy(grpc.GenericRpcHandler):
             if key not in _OWN_METADATA and not key.startswith("grpc-")
         ]
         call = self._channel.stream_stream(details.method)
-        return call(iter([request]), timeout=context.time_remaining(), metadata=headers)
+        seconds = min(context.time_remaining(), _LONGEST_SECONDS)
+        return call(iter([request]), timeout=seconds, metadata=headers)
 
     def _planned(self, method: str, request: bytes) -> AnyFault | None:
         with self._lock:

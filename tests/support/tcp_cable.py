@@ -10,7 +10,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -96,8 +96,7 @@ class Cable:
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)
 
-    def _start(self, target: object, *arguments: object) -> None:
-        assert callable(target)
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()

@@ -28,6 +28,7 @@ MS_FLAG = 0xF0000000
 FLOAT_FLAG = 0x8
 _LENGTH_MASK = 0x7
 _MASKS = np.array([(1 << (8 * width)) - 1 for width in range(9)], np.uint64)  # by width in bytes
+_OWN_BYTES = np.tri(9, 8, -1, dtype=np.bool_)[:, ::-1]  # by width: which of eight bytes are the value's
 _INTEGER_WIDTHS = (1, 2, 4, 8)
 
 
@@ -156,9 +157,7 @@ def value_bytes(elements: Elements) -> tuple[bytes, Int64s]:
     starts = _starts(widths)
     if len(widths) and (widths == widths[0]).all():
         return _big_endian(elements)[:, 8 - int(widths[0]) :].tobytes(), starts
-    out = np.empty(int(starts[-1]), np.uint8)
-    _scatter_values(out, starts[:-1], elements)
-    return out.tobytes(), starts
+    return _big_endian(elements)[_OWN_BYTES[widths]].tobytes(), starts
 
 
 def append_bytes(elements: Elements) -> bytes:
