@@ -107,13 +107,18 @@ def pack(pieces: Sequence[Piece], layout: OpenTsdb) -> list[Row]:
     return [layout.pack(table, key, packed, Packing.COMPACTED) for (table, key), packed in rows.items()]
 
 
-def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Row]:
-    """Blocks to packed rows, one block after the other as a worker does it."""
+def kernel(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Piece]:
+    """Blocks to the packed rows of each block, one after the other as a worker does it."""
     parser = message_format(form)
     pieces: list[Piece] = []
     for message in messages:
         pieces += encode([parser.parse(message).batch], layout, keys)
-    return pack(pieces, layout)
+    return pieces
+
+
+def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Row]:
+    """Blocks to rows: the kernel, and the rows' pieces of all blocks joined into cells."""
+    return pack(kernel(messages, form, layout, keys), layout)
 
 
 def measure(form: str, points: int) -> dict[str, object]:
@@ -134,6 +139,7 @@ def measure(form: str, points: int) -> dict[str, object]:
     stages: dict[str, Callable[[], object]] = {
         "parse": lambda: parse(messages, form),
         "encode": lambda: encode(batches, layout, keys),
+        "kernel": lambda: kernel(messages, form, layout, keys),
         "all": lambda: all_together(messages, form, layout, keys),
     }
     seconds: dict[str, list[float]] = {name: [] for name in stages}
