@@ -22,10 +22,16 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(enum.IntEnum):
-    """How the 64 bits of a value are to be read."""
+    """How the 64 bits of a value are to be read.
+
+    TEXT and OPAQUE values are bytes in `PointBatch.payloads`, and the 64 bits say which of them: UTF-8
+    text, as KairosDB has it, and bytes that only their producer understands, as Heroic's distributions.
+    """
 
     INTEGER = 0
     FLOAT = 1
+    TEXT = 2
+    OPAQUE = 3
 
 
 class Series(NamedTuple):
@@ -36,14 +42,17 @@ class Series(NamedTuple):
 
     metric: str
     tags: tuple[tuple[str, str], ...]
+    resources: tuple[tuple[str, str], ...] = ()
+    """Heroic's second kind of tags, sorted too; most layouts have no place for them."""
 
     @classmethod
-    def of(cls, metric: str, tags: dict[str, str]) -> Series:
+    def of(cls, metric: str, tags: dict[str, str], resources: dict[str, str] | None = None) -> Series:
         """The series of a metric and a mapping of tag keys to tag values."""
-        return cls(metric, tuple(sorted(tags.items())))
+        return cls(metric, tuple(sorted(tags.items())), tuple(sorted(resources.items())) if resources else ())
 
     def __str__(self) -> str:
-        return self.metric + "{" + ",".join(f"{key}={value}" for key, value in self.tags) + "}"
+        pairs = [f"{key}={value}" for key, value in self.tags + self.resources]
+        return self.metric + "{" + ",".join(pairs) + "}"
 
 
 class Reason(str, enum.Enum):
@@ -65,6 +74,8 @@ class Reason(str, enum.Enum):
     EMPTY_VALUE = "empty-value"
     BAD_NUMBER = "bad-number"
     NUMBER_OUT_OF_RANGE = "number-out-of-range"
+    VALUE_NOT_STORABLE = "value-not-storable"
+    SERIES_NOT_STORABLE = "series-not-storable"
     LINE_TOO_LONG = "line-too-long"
     TRUNCATED_FILE = "truncated-file"
     CORRUPT_FILE = "corrupt-file"
@@ -150,10 +161,12 @@ class PointBatch:
       in_ms: bool[n], whether the time was given in milliseconds (else whole seconds);
         layouts that tell the two apart, as OpenTSDB's does, store them differently.
       kinds: uint8[n], a `Kind` each.
-      bits: int64[n], the value: a signed integer with all its 64 bits, or the bits of a float64.
+      bits: int64[n], the value: a signed integer with all its 64 bits, the bits of a float64, or the
+        number of a payload, by its kind.
       arrivals_ms: int64[n], when the point reached us: publish time or modification time of its
         file. Becomes the cell timestamp, so that a later correction of a point wins.
       origins: where the points stand in their input, while that is still at hand.
+      payloads: the values that are bytes (kinds TEXT and OPAQUE).
     """
 
     series: Sequence[Series]
@@ -164,13 +177,14 @@ class PointBatch:
     bits: Int64s
     arrivals_ms: Int64s
     origins: Origins | None = None
+    payloads: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
     def floats(self) -> Floats:
-        """float64[n]: every value as a float; integers above 2**53 are rounded."""
+        """float64[n]: every value as a float; integers above 2**53 are rounded. Only for numbers."""
         return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
 
     def take(self, indices: Int64s) -> PointBatch:
@@ -184,19 +198,28 @@ class PointBatch:
             self.bits[indices],
             self.arrivals_ms[indices],
             self.origins.take(indices) if self.origins else None,
+            self.payloads,
         )
 
-    def points(self) -> Iterator[tuple[Series, int, int | float]]:
+    def points(self) -> Iterator[tuple[Series, int, int | float | str | bytes]]:
         """Each point as (series, time in ms, value): for tests and small outputs, not hot paths."""
-        floats = self.bits.view(np.float64)
         for i in range(len(self)):
-            value = float(floats[i]) if self.kinds[i] == Kind.FLOAT else int(self.bits[i])
-            yield self.series[self.index[i]], int(self.times_ms[i]), value
+            yield self.series[self.index[i]], int(self.times_ms[i]), self.value(i)
+
+    def value(self, point: int) -> int | float | str | bytes:
+        """The value of one point: for tests, small outputs and odd points."""
+        kind, bits = self.kinds[point], self.bits[point]
+        if kind == Kind.FLOAT:
+            return float(bits.view(np.float64))
+        if kind == Kind.INTEGER:
+            return int(bits)
+        payload = self.payloads[bits]
+        return payload.decode() if kind == Kind.TEXT else payload
 
     @classmethod
     def of(
         cls,
-        points: Sequence[tuple[Series, int, bool, int | float]],
+        points: Sequence[tuple[Series, int, bool, int | float | str | bytes]],
         arrival_ms: int,
         origins: Origins | None = None,
     ) -> PointBatch:
@@ -208,14 +231,18 @@ class PointBatch:
         numbers: dict[Series, int] = {}
         index = [numbers.setdefault(point[0], len(numbers)) for point in points]
         n = len(points)
-        kinds = np.fromiter((isinstance(point[3], float) for point in points), np.uint8, n)
+        kinds = np.fromiter((_KIND_OF[type(point[3])] for point in points), np.uint8, n)
         bits = np.zeros(n, np.int64)
         floats = bits.view(np.float64)
+        payloads: list[bytes] = []
         for i, (_, _, _, value) in enumerate(points):
             if isinstance(value, float):
                 floats[i] = value
-            else:
+            elif isinstance(value, int):
                 bits[i] = value
+            else:
+                bits[i] = len(payloads)
+                payloads.append(value.encode() if isinstance(value, str) else value)
         return cls(
             tuple(numbers),
             np.array(index, np.int32),
@@ -225,7 +252,11 @@ class PointBatch:
             bits,
             np.full(n, arrival_ms, np.int64),
             origins,
+            payloads,
         )
+
+
+_KIND_OF = {int: Kind.INTEGER, float: Kind.FLOAT, str: Kind.TEXT, bytes: Kind.OPAQUE}
 
 
 def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
@@ -235,17 +266,21 @@ def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
     index = renumber[second.index] if len(second) else second.index
     assert first.origins is not None
     assert second.origins is not None
+    bits = second.bits
+    if first.payloads and second.payloads:
+        bits = np.where(second.kinds >= Kind.TEXT, bits + len(first.payloads), bits)
     return PointBatch(
         tuple(numbers),
         np.concatenate([first.index, index]).astype(np.int32),
         np.concatenate([first.times_ms, second.times_ms]),
         np.concatenate([first.in_ms, second.in_ms]),
         np.concatenate([first.kinds, second.kinds]),
-        np.concatenate([first.bits, second.bits]),
+        np.concatenate([first.bits, bits]),
         np.concatenate([first.arrivals_ms, second.arrivals_ms]),
         dataclasses.replace(
             first.origins,
             starts=np.concatenate([first.origins.starts, second.origins.starts]),
             ends=np.concatenate([first.origins.ends, second.origins.ends]),
         ),
+        [*first.payloads, *second.payloads],
     )

@@ -23,10 +23,9 @@ from google.cloud.bigtable.data import row_filters as filters
 from google.cloud.bigtable.data.read_modify_write_rules import IncrementRule
 
 from schema.layouts import Layout, Name
-from schema.layouts.opentsdb import uid_table
+from schema.layouts.opentsdb import select, uid_table
 from schema.points import Reason, RefusedError
-from transforms.bigtable.limits import KEY_BYTES
-from transforms.bigtable.reader import read_rows, scan_table
+from transforms.bigtable.reader import TableReader, scan_table
 from transforms.bigtable.target import BigtableError, Target, open_table
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,33 +102,14 @@ class UidTable:
         Raises:
           UidWidthError: a stored UID has another width than configured.
         """
-        keys = {name: key for name in names if (key := _row_key(name)) is not None}
-        rows = read_rows(self._target, self._spec.table, sorted(set(keys.values())))
-        found = {}
-        for name, key in keys.items():
-            row = rows.get(key)
-            for cell in row.cells if row else ():
-                if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
-                    found[name] = self._checked(name, cell.value)
-        return found
-
-    def names_of(self, uids: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], str]:
-        """The names of those (kind, UID) pairs that have one."""
-        wanted = list(uids)
-        rows = read_rows(self._target, self._spec.table, sorted({uid for _, uid in wanted}))
-        found = {}
-        for kind, uid in wanted:
-            row = rows.get(uid)
-            for cell in row.cells if row else ():
-                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    found[kind, uid] = uid_table.name_text(cell.value)
-        return found
+        found = select.look_up(self._spec.table, names, TableReader(self._target))
+        return {name: self._checked(name, uid) for name, uid in found.items()}
 
     def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
         """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
         wanted = sorted(set(names))
         result: dict[Name, bytes | RefusedError] = {
-            name: _not_storable(name) for name in wanted if _row_key(name) is None
+            name: _not_storable(name) for name in wanted if uid_table.row_key(name.text) is None
         }
         result.update(self.look_up(wanted))
         assigned = 0
@@ -247,15 +227,6 @@ class DryUidTable(UidTable):
         }
 
 
-def _row_key(name: Name) -> bytes | None:
-    """The row of a name; None for one that no table can hold: a query may ask for anything."""
-    try:
-        key = uid_table.name_bytes(name.text)
-    except UnicodeEncodeError:
-        return None
-    return None if key in (b"", uid_table.COUNTER_ROW) or len(key) > KEY_BYTES else key
-
-
 def _back_off(attempt: int, error: Exception) -> None:
     """Waits a little longer after each failed attempt; raises the error after the last one."""
     if attempt == _ATTEMPTS - 1:
@@ -266,7 +237,7 @@ def _back_off(attempt: int, error: Exception) -> None:
 def _not_storable(name: Name) -> RefusedError:
     return RefusedError(
         Reason.NAME_NOT_STORABLE,
-        f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to {KEY_BYTES} "
+        f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to {uid_table.NAME_BYTES} "
         "characters of ISO-8859-1",
     )
 

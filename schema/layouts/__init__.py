@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schema.layouts.base import (
     Cell,
+    ColumnRange,
     Decoded,
     Encoded,
     Finding,
@@ -11,12 +12,16 @@ from schema.layouts.base import (
     Name,
     Packing,
     Piece,
+    Reader,
     Row,
     Scan,
+    Selected,
+    Selection,
     SeriesKey,
     Severity,
     TableSpec,
     UidSpec,
+    UnknownNameError,
 )
 from schema.layouts.opentsdb.layout import OpenTsdb
 
@@ -25,6 +30,7 @@ LAYOUTS: dict[str, type[Layout]] = {OpenTsdb.name: OpenTsdb}
 __all__ = [
     "LAYOUTS",
     "Cell",
+    "ColumnRange",
     "Decoded",
     "Encoded",
     "Finding",
@@ -32,10 +38,14 @@ __all__ = [
     "Name",
     "Packing",
     "Piece",
+    "Reader",
     "Row",
     "Scan",
+    "Selected",
+    "Selection",
     "SeriesKey",
     "Severity",
     "TableSpec",
     "UidSpec",
+    "UnknownNameError",
 ]

@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from schema.points import PointBatch, RefusedError, Rejected, Series
 
@@ -75,11 +75,13 @@ class TableSpec:
       name: with prefix.
       families: versions that garbage collection keeps of each cell, by family.
       holds_points: whether pipelines write points into it.
+      is_index: whether pipelines write the rows of `Layout.index` into it.
     """
 
     name: str
     families: Mapping[str, int]
     holds_points: bool
+    is_index: bool = False
 
 
 class Piece(NamedTuple):
@@ -111,13 +113,69 @@ class Scan:
 
     Attributes:
       table: the table to read.
-      ranges: half-open ranges [start, end) of row keys, ascending.
+      ranges: half-open ranges [start, end) of row keys, ascending; an empty end is that of the table.
       key_pattern: RE2 over the raw bytes of the row key that every wanted row matches; or None.
+      columns: what is wanted of each row; None for everything.
+      keys_only: give every cell an empty value, which saves the transfer.
     """
 
     table: str
     ranges: Sequence[tuple[bytes, bytes]]
-    key_pattern: bytes | None
+    key_pattern: bytes | None = None
+    columns: ColumnRange | None = None
+    keys_only: bool = False
+
+
+class ColumnRange(NamedTuple):
+    """The columns of one family from `start` on and before `end`; an empty end is that of the family."""
+
+    family: str
+    start: bytes
+    end: bytes
+
+
+class Reader(Protocol):
+    """What a layout reads with: newest versions of cells only."""
+
+    def scan(self, scan: Scan) -> Iterable[Row]:
+        """The rows of a scan, ascending by key within each of its ranges."""
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """Those of these rows that exist, by key."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """What a query wants.
+
+    Attributes:
+      metric: None for every metric.
+      tags: for each tag key that a series must have, the values it may have; empty for any.
+      start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+    """
+
+    metric: str | None
+    tags: Mapping[str, frozenset[str]]
+    start_ms: int
+    end_ms: int
+
+    def takes(self, series: Series) -> bool:
+        """Whether a series is wanted."""
+        if self.metric is not None and series.metric != self.metric:
+            return False
+        tags = dict(series.tags)
+        return all(key in tags and (not values or tags[key] in values) for key, values in self.tags.items())
+
+
+class UnknownNameError(LookupError):
+    """A metric, tag key or tag value that the tables do not know."""
+
+
+class Selected(NamedTuple):
+    """A row that a query wants, and its series."""
+
+    row: Row
+    series: Series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,22 +263,29 @@ class Layout(abc.ABC):
         """One row mutation out of the pieces of one row, in any order: the same in every order."""
 
     @abc.abstractmethod
-    def scan(self, metric: bytes, tags: Mapping[bytes, bytes | None], start_ms: int, end_ms: int) -> Scan:
-        """The rows of a metric in a time range.
+    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """The data rows that can hold wanted points, and findings about rows that cannot be read.
 
-        Args:
-          metric: the UID of the metric.
-          tags: UIDs of tag keys that a series must have, with the UID of the value or None for any.
-          start_ms, end_ms: first and last time wanted, in ms, both inclusive.
-        """
-
-    @abc.abstractmethod
-    def row_names(self, key: bytes) -> Sequence[tuple[str, bytes]]:
-        """The (kind, UID) pairs that a data row's key holds: the metric, then tag keys and values.
+        A row may hold points outside of the time range too. The rows of one series come in the order
+        of time within each range of keys; rows of several series may be mixed.
 
         Raises:
-          ValueError: the key is not one of this layout.
+          UnknownNameError: a metric or a tag is in no index, where the layout has one that tells.
         """
+
+    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        """(number of a series in the batch, base time in ms): the index entries that its points need.
+
+        A worker asks `index` for each that it has not seen lately. Here there are none.
+        """
+        return ()
+
+    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
+        """The rows of the index tables for a series that has points in the row with this base time.
+
+        The same cells, timestamps included, however often and in whatever order they are written.
+        """
+        return ()
 
     @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

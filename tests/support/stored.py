@@ -8,6 +8,7 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from schema.layouts import Name, Row
+from schema.layouts.opentsdb import select
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.points import Series
@@ -96,7 +97,7 @@ class Store:
     def series(self, key: bytes) -> Series:
         """The series of a row, by the reverse mappings."""
         names = self.names()
-        metric, *tags = [names[pair] for pair in self.layout.row_names(key)]
+        metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, key)]
         return Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
 
     def points(self) -> dict[Series, dict[int, int | float]]:
@@ -104,7 +105,7 @@ class Store:
         found: dict[Series, dict[int, int | float]] = {}
         names = self.names()
         for row in self.rows():
-            metric, *tags = [names[pair] for pair in self.layout.row_names(row.key)]
+            metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, row.key)]
             series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
             decoded = self.layout.decode(row, series)
             assert not decoded.damage

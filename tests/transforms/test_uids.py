@@ -178,16 +178,6 @@ def test_the_snapshot_holds_every_name_and_nothing_else(store: Store) -> None:
     assert dict(uid_table(store).snapshot()) == uids
 
 
-def test_names_of_uids(store: Store) -> None:
-    names = mixed_names(40)
-    uids = assigned(store, names)
-    pairs = [(name.kind, uid) for name, uid in uids.items()]
-    found = uid_table(store).names_of(
-        [*pairs, ("metrics", b"\xff\xff\xff"), ("tagk", uids[names[0]] + b"\0")]
-    )
-    assert found == {(name.kind, uid): name.text for name, uid in uids.items()}
-
-
 def test_names_that_cannot_be_stored_are_unknown(store: Store) -> None:
     """A query may ask for anything; the row of counters is no name either."""
     assigned(store, [Name("metrics", "known")])

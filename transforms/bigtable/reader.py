@@ -20,12 +20,36 @@ def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
     chain: list[filters.RowFilter] = []
     if scan.key_pattern is not None:
         chain.append(filters.RowKeyRegexFilter(scan.key_pattern))
+    if scan.columns is not None:
+        family, first, end = scan.columns
+        chain.append(
+            filters.ColumnRangeFilter(
+                family, first or None, end or None, inclusive_start=True, inclusive_end=False
+            )
+        )
     chain.append(filters.CellsColumnLimitFilter(1))
+    if scan.keys_only:
+        chain.append(filters.StripValueTransformerFilter(True))
     row_filter = filters.RowFilterChain(chain) if len(chain) > 1 else chain[0]
     for start, end in scan.ranges:
-        query = ReadRowsQuery(row_ranges=RowRange(start, end), row_filter=row_filter)
+        query = ReadRowsQuery(row_ranges=RowRange(start or None, end or None), row_filter=row_filter)
         for row in open_table(target, scan.table).read_rows_stream(query):
             yield as_row(scan.table, row)
+
+
+class TableReader:
+    """The `Reader` that layouts read with."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def scan(self, scan: Scan) -> Iterator[Row]:
+        """See `Reader.scan`."""
+        return scan_rows(self._target, scan)
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """See `Reader.rows`."""
+        return read_rows(self._target, table, keys)
 
 
 def scan_table(target: Target, table: str) -> Iterator[Row]:

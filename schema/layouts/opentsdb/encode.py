@@ -54,13 +54,16 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     """The points whose time and value the layout can hold, and the refusal of the others."""
     bad_time = (batch.times_ms < 0) | (batch.times_ms > _LAST_MS)
     bad_value = (batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64))
-    bad = bad_time | bad_value
+    no_number = batch.kinds > Kind.FLOAT
+    bad = bad_time | bad_value | no_number
     if not bad.any():
         return batch, []
     rejected = []
     for point in np.flatnonzero(bad).tolist():
         if bad_time[point]:
             reason, message = Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds"
+        elif no_number[point]:
+            reason, message = Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers only"
         else:
             reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
         if batch.origins:

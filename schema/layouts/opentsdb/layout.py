@@ -18,13 +18,15 @@ from schema.layouts.base import (
     Layout,
     Name,
     Packing,
+    Reader,
     Row,
-    Scan,
+    Selected,
+    Selection,
     SeriesKey,
     TableSpec,
     UidSpec,
 )
-from schema.layouts.opentsdb import audit, names, pieces, rows, uid_table
+from schema.layouts.opentsdb import audit, names, pieces, rows, select, uid_table
 from schema.layouts.opentsdb import keys as row_keys
 from schema.layouts.opentsdb.encode import encode
 from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
@@ -95,18 +97,9 @@ class OpenTsdb(Layout):
         """See `Layout.pack`."""
         return Row(table, key, pieces.cells(packed, packing))
 
-    def scan(self, metric: bytes, tags: Mapping[bytes, bytes | None], start_ms: int, end_ms: int) -> Scan:
-        """See `Layout.scan`."""
-        ranges = tuple(row_keys.ranges(self.options, metric, start_ms, end_ms))
-        return Scan(self.data_table, ranges, row_keys.key_pattern(self.options, tags))
-
-    def row_names(self, key: bytes) -> Sequence[tuple[str, bytes]]:
-        """See `Layout.row_names`."""
-        parts = row_keys.parse_key(self.options, key)
-        found = [("metrics", parts.metric)]
-        for tag_key, value in parts.tags:
-            found += (("tagk", tag_key), ("tagv", value))
-        return found
+    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `Layout.select`."""
+        return select.select(self.options, self.data_table, self.uid_table, wanted, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

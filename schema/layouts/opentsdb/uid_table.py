@@ -13,6 +13,8 @@ KINDS = ("metrics", "tagk", "tagv")
 ID_FAMILY = "id"
 NAME_FAMILY = "name"
 COUNTER_ROW = b"\x00"
+NAME_BYTES = 4 * 1024
+"""Longest name: Bigtable's longest row key."""
 
 
 def name_bytes(name: str) -> bytes:
@@ -22,6 +24,15 @@ def name_bytes(name: str) -> bytes:
       UnicodeEncodeError: it has a character that ISO-8859-1 has not.
     """
     return name.encode("iso-8859-1")
+
+
+def row_key(name: str) -> bytes | None:
+    """The row of a name; None for one that no table can hold: a query may ask for anything."""
+    try:
+        key = name_bytes(name)
+    except UnicodeEncodeError:
+        return None
+    return None if key in (b"", COUNTER_ROW) or len(key) > NAME_BYTES else key
 
 
 def name_text(raw: bytes) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from schema.layouts import Cell, Packing, Piece, Row, SeriesKey
+from schema.layouts.opentsdb import select
 from schema.messages import Message, message_format
 from schema.points import Reason, Series
 from tests.golden.cases import Case, cases
@@ -185,7 +186,7 @@ def decoded(case: Case) -> tuple[dict[tuple[Series, int], Number], int]:
     points, skipped = {}, 0
     for key, row in rows.items():
         try:
-            metric, *tags = [texts[name] for name in layout.row_names(key)]
+            metric, *tags = [texts[name] for name in select.row_names(layout.options, key)]
         except ValueError:
             assert key.startswith(bytes(3))  # the row of global annotations, which has no series
             continue

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schema.layouts import Name, SeriesKey
-from schema.layouts.opentsdb import keys, uid_table
+from schema.layouts.opentsdb import keys, select, uid_table
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.points import Reason, Series
@@ -53,7 +53,7 @@ def test_a_key_is_read_back(metric: bytes, tags: dict[bytes, bytes], base_s: int
     assert (parts.salt + parts.metric, parts.metric, parts.base_s) == (series.head, metric, base_s)
     assert parts.tags == tuple(sorted(tags.items()))
     assert parts.tsuid == metric + b"".join(key + value for key, value in sorted(tags.items()))
-    named = OpenTsdb(options).row_names(key)
+    named = select.row_names(options, key)
     assert named == [("metrics", metric)] + [
         pair for tag, value in sorted(tags.items()) for pair in (("tagk", tag), ("tagv", value))
     ]
@@ -159,11 +159,16 @@ def test_the_pattern_matches_the_rows_that_have_the_tags(
 
 
 def test_a_scan_is_ranges_and_pattern() -> None:
-    layout = OpenTsdb(OpenTsdbOptions(table_prefix="p-"))
-    scan = layout.scan(b"abc", {b"kkk": None}, 0, 1)
+    options = OpenTsdbOptions()
+    scan = select.scan(options, "p-tsdb", b"abc", {b"kkk": None}, 0, 1)
     assert (scan.table, len(scan.ranges)) == ("p-tsdb", 1)
-    assert scan.key_pattern == keys.key_pattern(layout.options, {b"kkk": None})
-    assert layout.scan(b"abc", {}, 0, 1).key_pattern is None
+    assert scan.key_pattern == keys.key_pattern(options, {b"kkk": None})
+    assert select.scan(options, "p-tsdb", b"abc", {}, 0, 1).key_pattern is None
+
+
+def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
+    scan = select.scan(OpenTsdbOptions(salt_width=1), "tsdb", None, {}, 0, 1)
+    assert scan.ranges == ((b"\0\0\0\1", b""),)
 
 
 @pytest.mark.parametrize(

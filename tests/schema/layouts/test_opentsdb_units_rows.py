@@ -9,6 +9,7 @@ import pytest
 
 from schema.layouts import Cell, Packing, SeriesKey
 from schema.layouts.opentsdb import elements as el
+from schema.layouts.opentsdb import select
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.pieces import cells, packed_rows
 from schema.layouts.opentsdb.rows import read_column, read_row
@@ -90,10 +91,13 @@ def test_annotations_are_no_points(given: Facts, expect: Facts) -> None:
     assert read_column(unhex(expect["qualifier_hex"]), b"{}") is None
     layout = OpenTsdb()
     if given["tsuid_hex"]:
-        assert layout.row_names(unhex(expect["row_key_hex"]))[0] == ("metrics", unhex(given["tsuid_hex"])[:3])
+        assert select.row_names(layout.options, unhex(expect["row_key_hex"]))[0] == (
+            "metrics",
+            unhex(given["tsuid_hex"])[:3],
+        )
     else:
         with pytest.raises(ValueError, match="row key"):
-            layout.row_names(unhex(expect["row_key_hex"]))
+            select.row_names(layout.options, unhex(expect["row_key_hex"]))
 
 
 def piece(point: Facts, arrival_ms: int) -> tuple[bytes, bytes]:

@@ -1,0 +1,152 @@
+"""The rows that a query wants: names to UIDs, key ranges, and UIDs back to names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from schema.layouts.base import (
+    Finding,
+    Name,
+    Reader,
+    Row,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+    UnknownNameError,
+)
+from schema.layouts.opentsdb import keys, uid_table
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import Series
+
+Pair = tuple[str, bytes]
+"""(kind, UID)."""
+
+_ROWS_AT_ONCE = 2000
+
+
+def scan(
+    options: OpenTsdbOptions,
+    table: str,
+    metric: bytes | None,
+    tags: Mapping[bytes, bytes | None],
+    start_ms: int,
+    end_ms: int,
+) -> Scan:
+    """The rows of a metric in a time range.
+
+    Args:
+      metric: its UID; None for every metric, which reads the whole table.
+      tags: UIDs of tag keys that a series must have, with the UID of the value or None for any.
+      start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+    """
+    if metric is None:
+        # Behind the row of global annotations, whose metric is zero.
+        first = (1).to_bytes(options.salt_width + options.uid_width_metric, "big")
+        ranges: Sequence[tuple[bytes, bytes]] = ((first, b""),)
+    else:
+        ranges = tuple(keys.ranges(options, metric, start_ms, end_ms))
+    return Scan(table, ranges, keys.key_pattern(options, tags))
+
+
+def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
+    """The (kind, UID) pairs that a data row's key holds: the metric, then tag keys and values.
+
+    Raises:
+      ValueError: the key is not one of a data row.
+    """
+    parts = keys.parse_key(options, key)
+    found = [("metrics", parts.metric)]
+    for tag_key, value in parts.tags:
+        found += (("tagk", tag_key), ("tagv", value))
+    return found
+
+
+def select(
+    options: OpenTsdbOptions, data: str, uids: str, wanted: Selection, reader: Reader
+) -> Iterator[Selected | Finding]:
+    """See `Layout.select`.
+
+    Args:
+      data, uids: names of the data table and of the UID table.
+
+    Raises:
+      UnknownNameError: a name has no UID.
+    """
+    metric, allowed = _resolve(uids, wanted, reader)
+    one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
+    names = _Names(uids, reader)
+    held: list[tuple[Row, list[Pair]]] = []
+    first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
+    for row in reader.scan(scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)):
+        try:
+            parts = keys.parse_key(options, row.key)
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, data, row.key, str(error))
+            continue
+        of_key = dict(parts.tags)
+        if not first_s < parts.base_s <= last_s:
+            continue
+        if all(not values or of_key[key] in values for key, values in allowed.items()):
+            held.append((row, row_names(options, row.key)))
+        if len(held) >= _ROWS_AT_ONCE:
+            yield from names.selected(held)
+            held = []
+    yield from names.selected(held)
+
+
+def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[bytes | None, dict[bytes, set[bytes]]]:
+    """(UID of the metric, UIDs of the allowed values by UID of the tag key)."""
+    asked = [] if wanted.metric is None else [Name("metrics", wanted.metric)]
+    asked += [Name("tagk", key) for key in wanted.tags]
+    asked += [Name("tagv", value) for values in wanted.tags.values() for value in values]
+    found = look_up(uids, asked, reader)
+    for name in asked:
+        if name not in found:
+            raise UnknownNameError(f"No such name for '{name.kind}': '{name.text}'")
+    allowed = {
+        found[Name("tagk", key)]: {found[Name("tagv", value)] for value in values}
+        for key, values in wanted.tags.items()
+    }
+    return (None if wanted.metric is None else found[Name("metrics", wanted.metric)]), allowed
+
+
+def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
+    """The UIDs of those names that have one."""
+    stored = {name: key for name in names if (key := uid_table.row_key(name.text)) is not None}
+    rows = reader.rows(table, sorted(set(stored.values())))
+    found = {}
+    for name, key in stored.items():
+        row = rows.get(key)
+        for cell in row.cells if row else ():
+            if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
+                found[name] = cell.value
+    return found
+
+
+class _Names:
+    """Names of UIDs, each read once."""
+
+    def __init__(self, table: str, reader: Reader) -> None:
+        self._table, self._reader = table, reader
+        self._known: dict[Pair, str] = {}
+        self._series: dict[tuple[Pair, ...], Series] = {}
+
+    def selected(self, held: Sequence[tuple[Row, list[Pair]]]) -> Iterator[Selected]:
+        """Rows with their series; a UID without a name is shown in hex."""
+        missing = {pair for _, pairs in held for pair in pairs if pair not in self._known}
+        rows = self._reader.rows(self._table, sorted({uid for _, uid in missing}))
+        for kind, uid in missing:
+            row = rows.get(uid)
+            self._known[kind, uid] = f"unknown-uid-{uid.hex()}"
+            for cell in row.cells if row else ():
+                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
+                    self._known[kind, uid] = uid_table.name_text(cell.value)
+        for row, pairs in held:
+            identity = tuple(pairs)
+            series = self._series.get(identity)
+            if series is None:
+                texts = [self._known[pair] for pair in pairs]
+                series = Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
+                self._series[identity] = series
+            yield Selected(row, series)
