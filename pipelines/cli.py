@@ -15,7 +15,9 @@ from collections.abc import Sequence
 COMMANDS = {
     "emulator": ("pipelines.local.emulator", "a local Bigtable in the foreground"),
     "tables": ("pipelines.tables", "create the tables of a layout"),
-    "ingest": ("pipelines.ingest", "points from files into Bigtable"),
+    "ingest": ("pipelines.ingest", "points from files or Pub/Sub into Bigtable"),
+    "replay": ("pipelines.replay", "dead letters through the pipeline again"),
+    "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
 }
@@ -68,17 +70,18 @@ def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
     from google.api_core.exceptions import GoogleAPICallError
 
     from pipelines.local.emulator import EmulatorError
+    from pipelines.local.subscription import SubscriptionError
     from pipelines.parameters import UsageError
     from transforms.bigtable.target import BigtableError
 
-    return (BigtableError, EmulatorError, GoogleAPICallError, OSError), UsageError
+    return (BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError), UsageError
 
 
 def _help() -> str:
     lines = [f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()]
     return (
         "usage: timebeam COMMAND [options]\n\n"
-        "Metric time series from files into Bigtable, in the layouts of real systems, and back.\n\n"
+        "Metric time series into Bigtable, in the layouts of real systems, and back.\n\n"
         "commands:\n" + "\n".join(lines) + "\n\n`timebeam COMMAND --help` explains a command, with examples."
     )
 

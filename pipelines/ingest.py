@@ -1,22 +1,18 @@
-"""`timebeam ingest`: points out of files into the tables of a layout.
-
-files ─► read ─► parse ─► assign UIDs ─► encode ─► group per row ─► pack ─► write
-           └────────┴───────────┴──────────┴────────────────────────┴───────┴──► dead letters
-"""
+"""`timebeam ingest`: points out of files, or out of Pub/Sub for ever, into the tables of a layout."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import apache_beam as beam
+from apache_beam.io.gcp.pubsub import parse_topic
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import cli
+from pipelines import cli, stream
+from pipelines.graph import Job, build_from_blocks
 from pipelines.parameters import (
     BIGTABLE,
     FORMAT,
@@ -28,51 +24,73 @@ from pipelines.parameters import (
     format_of,
     layout_of,
     names,
+    not_negative,
     parser_of,
     positive,
     target_of,
 )
 from pipelines.run import beam_options, run_with_progress
 from pipelines.summary import Summary
-from schema.layouts import Layout, Packing, Row
+from schema.layouts import Packing
 from schema.messages import FORMATS, Framing
-from schema.points import PointBatch
-from transforms import coders
-from transforms.assign import AssignFn, KeyedBatch, UidOptions, UidSnapshot
+from transforms.assign import UidOptions
 from transforms.bigtable.tables import check_tables
-from transforms.bigtable.target import Target
-from transforms.dead_letters import WriteDeadLetters
+from transforms.dead_letters import TOPIC
 from transforms.files import ReadBlocks, match
-from transforms.pack import EncodeFn, PackFn, RowKey
-from transforms.parse import ParseFn
-from transforms.rejected import REJECTED, refusing
 from transforms.uids import UidPolicy
-from transforms.write import WriteRows, data_tables
 
-PARAMETERS = (
+SOURCE = (
     Parameter(
         "input",
         "files or patterns: local or of any file system that Beam knows (gs://bucket/*.json.gz); plain, "
         ".gz, .bz2, .zst",
         "Input",
-        required=True,
+        default=[],
         many=True,
     ),
-    Parameter("format", "format of the files", "Input", choices=tuple(FORMATS), required=True),
+    Parameter("input_subscription", "a subscription, for ever: projects/P/subscriptions/S", "Input"),
+    Parameter(
+        "input_topic",
+        "a topic, for ever, through a subscription of its own: projects/P/topics/T",
+        "Input",
+    ),
+)
+
+STORING = (
+    Parameter(
+        "format",
+        "format of the files, and of messages without the attribute `format`",
+        "Input",
+        choices=tuple(FORMATS),
+        required=True,
+    ),
     Parameter(
         "dead_letters",
-        "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix",
+        "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
         "Input",
         default="dead-letters",
+    ),
+    Parameter(
+        "flush_seconds",
+        "messages: how long points are gathered to be packed together; `points` packing does not wait",
+        "Input",
+        not_negative,
+        30.0,
+    ),
+    Parameter(
+        "stop_when_idle",
+        "messages, on a local runner: end when none has come for so many seconds; without it, for ever",
+        "Input",
+        not_negative,
     ),
     *FORMAT,
     *LAYOUT,
     Parameter(
         "packing",
-        "compacted (one column per row and run), points (one cell per point), append (added to the "
-        "append column, as a TSD with enable_appends)",
+        "compacted (one column per row and arrival), points (one cell per point), append (added to the "
+        "append column, as a TSD with enable_appends); without it the layout's first for files, points "
+        "for messages",
         "Layout",
-        default="compacted",
         choices=names(Packing),
     ),
     Parameter("auto_create_metrics", "give unknown metrics a UID", "UIDs", boolean, False),
@@ -83,6 +101,13 @@ PARAMETERS = (
         "uid_cache_size", "names and series that a worker process remembers", "UIDs", positive, 1_000_000
     ),
     Parameter("uid_snapshot_size", "names read ahead from the UID table", "UIDs", int, 1_000_000),
+    Parameter(
+        "uid_negative_seconds",
+        "how long a name without a UID, which gets none, is not looked up again",
+        "UIDs",
+        not_negative,
+        60.0,
+    ),
     *BIGTABLE,
     Parameter(
         "bigtable_writer",
@@ -96,64 +121,34 @@ PARAMETERS = (
     Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
 )
 
+PARAMETERS = (*SOURCE, *STORING)
+
 EXAMPLES = """\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
       --auto_create_metrics --project my-project --instance my-instance
   timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
   timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+  timebeam ingest --layout opentsdb --format opentsdb-json --bigtable_writer direct \\
+      --input_subscription projects/my-project/subscriptions/points
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
 every option of Beam and of its runners can be given too"""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Job:
-    """What one run of ingest is to do."""
-
-    patterns: Sequence[str]
-    format_name: str
-    format_options: Mapping[str, Any]
-    framing: Framing
-    layout: Layout
-    packing: Packing
-    target: Target
-    writer: str
-    uids: UidOptions
-    dead_letters: str
-    dry_run: bool
-
-
-def build(root: beam.Pipeline, job: Job, run_ms: int) -> None:
-    """Adds the graph of a job to a pipeline.
-
-    Args:
-      run_ms: time of the run in ms, for the dead letters.
-    """
-    coders.register()
-    snapshot = root | "UidSnapshot" >> UidSnapshot(job.target, job.layout, job.uids)
-    read = root | "Read" >> ReadBlocks(job.patterns, job.framing)
-    parsed = read.main | "Parse" >> refusing(ParseFn(job.format_name, job.format_options), PointBatch)
-    assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
-    keyed = parsed.main | "AssignUids" >> refusing(assign, KeyedBatch, beam.pvalue.AsIter(snapshot))
-    encoded = keyed.main | "Encode" >> refusing(EncodeFn(job.layout), tuple[RowKey, bytes])
-    grouped = encoded.main | "GroupPerRow" >> beam.GroupByKey()
-    packed = grouped | "Pack" >> refusing(PackFn(job.layout, job.packing), Row)
-    steps = [read, parsed, keyed, encoded, packed]
-    refused = [step[REJECTED] for step in steps]
-    if not job.dry_run:
-        write = WriteRows(job.target, data_tables(job.layout), job.writer, job.packing)
-        refused.append(packed.main | "Write" >> write)
-    letters = WriteDeadLetters(job.dead_letters, run_ms)
-    refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters
-
-
-def job_of(options: argparse.Namespace, run_ms: int) -> Job:
-    """The job that the options describe.
+def job_of(options: argparse.Namespace, *, endless: bool, run_ms: int) -> tuple[Job, Framing]:
+    """The job that the options describe, and how files of its format are cut.
 
     Raises:
       UsageError: options that cannot go together.
     """
-    packing = Packing(options.packing)
+    layout = layout_of(options)
+    default = Packing.POINTS if endless else layout.packings[0]
+    packing = Packing(options.packing) if options.packing else default
+    if packing not in layout.packings:
+        raise UsageError(
+            f"layout {layout.name} has no packing {packing.value}: "
+            f"choose {' or '.join(one.value for one in layout.packings)}"
+        )
     if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
         raise UsageError(
             "Beam's writer knows no app profile: add --bigtable_writer direct, or leave --app_profile out"
@@ -165,33 +160,57 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Job:
         options.random_metrics,
     )
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
-    return Job(
-        options.input,
+    place = options.dead_letters
+    if TOPIC.fullmatch(place):
+        try:
+            parse_topic(place)
+        except ValueError as error:
+            raise UsageError(f"--dead_letters: {error}") from error
+    format_options, framing = format_of(options)
+    job = Job(
         options.format,
-        *format_of(options),
-        layout_of(options),
+        format_options,
+        layout,
         packing,
         target_of(options),
         options.bigtable_writer,
-        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size),
-        f"{options.dead_letters}-{stamp}{run_ms % 1000:03d}",
+        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
+        place if TOPIC.fullmatch(place) else f"{place}-{stamp}{run_ms % 1000:03d}",
         options.dry_run,
     )
+    return job, framing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks what can be checked before any work starts, runs the pipeline, prints the summary."""
-    parser = parser_of("ingest", "Stores the points of files in Bigtable.", EXAMPLES, PARAMETERS)
+    parser = parser_of(
+        "ingest", "Stores the points of files, or of Pub/Sub messages, in Bigtable.", EXAMPLES, PARAMETERS
+    )
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest)
-    started = time.time()
-    job = job_of(options, int(started * 1000))
-    match(job.patterns)
+    given = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
+    if len(given) != 1:
+        raise UsageError("give one of --input, --input_subscription and --input_topic")
+    run_ms = int(time.time() * 1000)
+    job, framing = job_of(options, endless=not options.input, run_ms=run_ms)
+    if not options.input:
+        source = stream.Source(options.input_subscription, options.input_topic)
+        return stream.run(job, source, options, flags)
+    if framing is Framing.NONE:
+        raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
+    match(options.input)
     check_tables(job.target, job.layout.tables(), create_command(options))
-    pipeline = beam.Pipeline(options=PipelineOptions(flags))
-    build(pipeline, job, int(started * 1000))
+    return run_bounded(job, options, flags, run_ms, ReadBlocks(options.input, framing))
+
+
+def run_bounded(
+    job: Job, options: argparse.Namespace, flags: Sequence[str], run_ms: int, read: beam.PTransform
+) -> int:
+    """Runs an ingest of files to its end and prints the summary; its exit code."""
+    pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
+    build_from_blocks(pipeline, job, read, run_ms)
     result = run_with_progress(pipeline)
-    summary = Summary.of(result, time.time() - started, job.dry_run, job.dead_letters)
+    summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, job.dead_letters)
     print(summary.to_json() if options.summary == "json" else summary.to_text())
     return 0
 

@@ -62,6 +62,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_negative(text: str) -> float:
+    """A number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+    return number
+
+
 def names(members: type[enum.Enum]) -> tuple[str, ...]:
     """The values of an enum, as choices."""
     return tuple(str(member.value) for member in members)
@@ -169,15 +180,13 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     """The options of the message format by name, and how its files are cut.
 
     Raises:
-      UsageError: an option makes no sense, or the format is none of files.
+      UsageError: an option makes no sense.
     """
     own = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
     try:
         framing = message_format(options.format, own).framing
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if framing is Framing.NONE:
-        raise UsageError("binary records are for messages: give files as --avro_encoding container or json")
     return own, framing
 
 

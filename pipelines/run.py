@@ -22,6 +22,9 @@ LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 """What runs a pipeline if no runner is asked for: the engine of the DirectRunner for bounded input,
 named so that the DirectRunner does not first try to download another one."""
 
+LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "SwitchingDirectRunner")
+"""Runners that work in this process."""
+
 _PROGRESS_SECONDS = 5
 
 
@@ -82,7 +85,7 @@ def _report(done: threading.Event) -> None:
         seconds = time.monotonic() - started
         totals = dict(metrics.totals)
         points = totals.get("points_read", 0)
-        refused = sum(count for name, count in totals.items() if name.startswith("refused/"))
+        refused = sum(metrics.refused_by_reason().values())
         print(
             f"{seconds:5.0f} s: {points:,} points read ({points / seconds:,.0f}/s), "
             f"{totals.get('rows_written', 0):,} rows written, {refused:,} refused",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import glob
 import json
+from collections.abc import Mapping
 
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
+from transforms import metrics
 from transforms.metrics import NAMESPACE
 
 
@@ -30,6 +32,7 @@ class Summary:
     seconds: float
     dry_run: bool
     dead_letters: list[str]
+    delay_ms: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str) -> Summary:
@@ -42,11 +45,32 @@ class Summary:
         for metric in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
             name = metric.key.metric.name
             counters[name] = counters.get(name, 0) + metric.result
-        refused = {
-            name.removeprefix("refused/"): count
-            for name, count in sorted(counters.items())
-            if name.startswith("refused/") and count
-        }
+        kinds = {name: count for name, count in sorted(counters.items()) if name.startswith("refused_")}
+        reasons = metrics.refused_by_reason()
+        # Only a run in this process knows the reasons.
+        refused = reasons if sum(reasons.values()) == sum(kinds.values()) else kinds
+        return cls._of(counters, refused, seconds, dry_run, dead_letters, {})
+
+    @classmethod
+    def of_totals(cls, seconds: float, dry_run: bool, dead_letters: str, delay_ms: dict[str, int]) -> Summary:
+        """What this process has counted.
+
+        Args:
+          delay_ms: from publish to write, by percentile.
+        """
+        refused = metrics.refused_by_reason()
+        return cls._of(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
+
+    @classmethod
+    def _of(
+        cls,
+        counters: Mapping[str, int],
+        refused: dict[str, int],
+        seconds: float,
+        dry_run: bool,
+        dead_letters: str,
+        delay_ms: dict[str, int],
+    ) -> Summary:
         return cls(
             counters.get("points_read", 0),
             counters.get("points_duplicate", 0),
@@ -59,6 +83,7 @@ class Summary:
             seconds,
             dry_run,
             sorted(glob.glob(glob.escape(dead_letters) + "-*.jsonl")),
+            delay_ms,
         )
 
     @property
@@ -89,6 +114,7 @@ class Summary:
             ("bytes per point", f"{self.bytes_per_point:.2f}"),
             ("seconds", f"{self.seconds:.1f}"),
             ("points per second", f"{self.points_stored / self.seconds:,.0f}"),
+            *((f"delay {key}, ms", f"{value:,}") for key, value in self.delay_ms.items()),
             *(("dead letters", path) for path in self.dead_letters),
         ]
         text = "\n".join(f"{name:26} {value}" for name, value in lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,10 +79,13 @@ class Reason(str, enum.Enum):
     LINE_TOO_LONG = "line-too-long"
     TRUNCATED_FILE = "truncated-file"
     CORRUPT_FILE = "corrupt-file"
+    CORRUPT_MESSAGE = "corrupt-message"
+    UNKNOWN_FORMAT = "unknown-format"
     UNKNOWN_NAME = "unknown-name"
     UIDS_EXHAUSTED = "uids-exhausted"
     OVER_BIGTABLE_LIMIT = "over-bigtable-limit"
     WRITE_REFUSED = "write-refused"
+    INTERNAL_ERROR = "internal-error"
 
 
 class Stage(str, enum.Enum):
@@ -105,6 +108,14 @@ class RefusedError(ValueError):
         self.message = message
 
 
+class Envelope(NamedTuple):
+    """What Pub/Sub says of a message beside its payload; the publish time in ms."""
+
+    message_id: str
+    publish_ms: int
+    attributes: Mapping[str, str]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
     """A piece of input that was refused: its original bytes, why, and where it came from.
@@ -112,7 +123,9 @@ class Rejected:
     Attributes:
       payload: the original bytes (of a line, of one element of an array, of a row).
       source: file path or subscription; empty where unknown.
-      offset: byte offset of the payload in the (decompressed) source; -1 where unknown.
+      offset: byte offset of the payload in the (decompressed) file or message; -1 where unknown.
+      arrival_ms: when it reached us, as `PointBatch.arrivals_ms`; -1 where unknown.
+      envelope: of the message that it came in, if it came in one.
     """
 
     payload: bytes
@@ -121,6 +134,37 @@ class Rejected:
     stage: Stage
     source: str = ""
     offset: int = -1
+    arrival_ms: int = -1
+    envelope: Envelope | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """The messages that a text was joined from.
+
+    Attributes:
+      starts: int64[m], where each message begins in the text, ascending.
+      arrivals_ms: int64[m], the arrival of each.
+      envelopes: of each message; None for one that has none.
+    """
+
+    starts: Int64s
+    arrivals_ms: Int64s
+    envelopes: Sequence[Envelope | None]
+
+    def arrivals_at(self, starts: Int64s) -> Int64s:
+        """int64[n]: the arrival of the message that each of n places of the text is in."""
+        return self.arrivals_ms[np.searchsorted(self.starts, starts, "right") - 1]
+
+    def addressed(self, rejected: Rejected) -> Rejected:
+        """A refusal whose offset is one of the text, with its offset in its own message instead."""
+        at = int(np.searchsorted(self.starts, rejected.offset, "right")) - 1
+        return dataclasses.replace(
+            rejected,
+            offset=rejected.offset - int(self.starts[at]),
+            arrival_ms=int(self.arrivals_ms[at]),
+            envelope=self.envelopes[at],
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,10 +172,11 @@ class Origins:
     """Where the points of a batch stand in the bytes they were read from.
 
     Attributes:
-      text: the bytes of the whole block or message.
+      text: the bytes of the whole block or message, or of several messages joined.
       starts, ends: int64[n], the span in `text` of each point of the batch.
       source: file path or subscription.
-      offset: byte offset of `text` in the (decompressed) source.
+      offset: byte offset of `text` in the (decompressed) source; 0 if messages were joined.
+      joined: the messages that were joined.
     """
 
     text: bytes
@@ -139,6 +184,7 @@ class Origins:
     ends: Int64s
     source: str
     offset: int
+    joined: Joined | None = None
 
     def take(self, indices: Int64s) -> Origins:
         """The origins of a selection of points."""
@@ -147,7 +193,8 @@ class Origins:
     def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
         """The refusal of one point, with the bytes it came from."""
         start, end = int(self.starts[point]), int(self.ends[point])
-        return Rejected(self.text[start:end], reason, message, stage, self.source, self.offset + start)
+        rejected = Rejected(self.text[start:end], reason, message, stage, self.source, self.offset + start)
+        return self.joined.addressed(rejected) if self.joined else rejected
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,6 +247,13 @@ class PointBatch:
             self.origins.take(indices) if self.origins else None,
             self.payloads,
         )
+
+    def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
+        """The refusal of one point, with the bytes it came from where they are still known."""
+        if self.origins is None:
+            return Rejected(b"", reason, message, stage)
+        rejected = self.origins.refuse(point, reason, message, stage)
+        return dataclasses.replace(rejected, arrival_ms=int(self.arrivals_ms[point]))
 
     def points(self) -> Iterator[tuple[Series, int, int | float | str | bytes]]:
         """Each point as (series, time in ms, value): for tests and small outputs, not hot paths."""
@@ -283,4 +337,50 @@ def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
             ends=np.concatenate([first.origins.ends, second.origins.ends]),
         ),
         [*first.payloads, *second.payloads],
+    )
+
+
+def join(batches: Sequence[PointBatch], joined: Joined) -> PointBatch:
+    """One batch of the points of several messages, in the order of the messages.
+
+    Args:
+      batches: of each message of `joined`, with origins if it has points.
+    """
+    numbers: dict[Series, int] = {}
+    indices: list[Int32s] = []
+    bits: list[Int64s] = []
+    starts: list[Int64s] = []
+    ends: list[Int64s] = []
+    payloads: list[bytes] = []
+    texts: list[bytes] = []
+    at = 0
+    source = ""
+    for batch, start in zip(batches, joined.starts.tolist(), strict=True):
+        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in batch.series], np.int32)
+        indices.append(renumber[batch.index] if len(batch) else batch.index)
+        bits.append(
+            np.where(batch.kinds >= Kind.TEXT, batch.bits + len(payloads), batch.bits)
+            if payloads
+            else batch.bits
+        )
+        payloads += batch.payloads
+        if batch.origins is not None:
+            source = batch.origins.source
+            texts += (b"\n" * (start - at), batch.origins.text)
+            at = start + len(batch.origins.text)
+            starts.append(batch.origins.starts + start)
+            ends.append(batch.origins.ends + start)
+    origins = None
+    if starts:
+        origins = Origins(b"".join(texts), np.concatenate(starts), np.concatenate(ends), source, 0, joined)
+    return PointBatch(
+        tuple(numbers),
+        np.concatenate(indices),
+        np.concatenate([batch.times_ms for batch in batches]),
+        np.concatenate([batch.in_ms for batch in batches]),
+        np.concatenate([batch.kinds for batch in batches]),
+        np.concatenate(bits),
+        np.concatenate([batch.arrivals_ms for batch in batches]),
+        origins,
+        payloads,
     )

@@ -11,6 +11,7 @@ from pipelines.parameters import Parameter
 from schema.layouts import LAYOUTS
 from schema.messages import FORMATS
 from schema.points import Reason
+from transforms import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -48,12 +49,23 @@ def test_the_table_of_reasons_is_that_of_the_code():
 
 
 def test_the_table_of_metrics_is_that_of_the_code():
-    counted = set()
+    counted, observed = set(), set()
     for path in (ROOT / "transforms").rglob("*.py"):
-        counted |= set(re.findall(r'metrics\.count\(f?"([a-z_]+)', path.read_text()))
+        counted |= set(re.findall(r'metrics\.count\("([a-z_]+)"', path.read_text()))
+        observed |= set(re.findall(r'metrics\.observe\("([a-z_]+)"', path.read_text()))
+    assert counted | set(metrics.KIND_OF.values()) == set(metrics.COUNTERS)
+    assert observed == set(metrics.DISTRIBUTIONS)
     text = (ROOT / "docs" / "metrics.md").read_text()
-    documented = set(re.findall(r"^\| `([a-z_]+)", text, re.MULTILINE))
-    assert documented == counted
+    documented = re.findall(r"^\| `([a-z_]+)", text, re.MULTILINE)
+    assert documented == [*metrics.COUNTERS, *metrics.DISTRIBUTIONS]
+    assert len(documented) <= 20
+
+
+def test_the_kind_of_every_reason_is_documented():
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    for reason, kind in metrics.KIND_OF.items():
+        (row,) = re.findall(rf"^\| `{kind}` .*", text, re.MULTILINE)
+        assert f"`{reason.value}`" in row, (reason, kind)
 
 
 def test_links_between_documents_lead_somewhere():

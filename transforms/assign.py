@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
@@ -13,7 +14,7 @@ from apache_beam.utils import shared
 
 from schema.layouts import Layout, Name, SeriesKey
 from schema.lru import LruCache
-from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
+from schema.points import PointBatch, RefusedError, Series, Stage
 from transforms import metrics
 from transforms.bigtable.target import Target
 from transforms.rejected import RejectedOutput, refuse
@@ -38,11 +39,13 @@ class UidOptions:
       policy: which unknown names are given one.
       cache_size: names, and series, that a worker process remembers.
       snapshot_size: at most so many names are read from the table at start.
+      negative_seconds: how long a name that has no UID and gets none is not looked up again.
     """
 
     policy: UidPolicy = dataclasses.field(default_factory=UidPolicy)
     cache_size: int = 1_000_000
     snapshot_size: int = 1_000_000
+    negative_seconds: float = 60.0
 
 
 class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
@@ -54,22 +57,23 @@ class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: PBegin) -> PCollection[list[tuple[Name, bytes]]]:
         """See the class."""
+        once = [] if self._fn.layout.uids is None else [None]
         return (
             root
-            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Once" >> beam.Create(once, reshuffle=False)
             | "ReadUids" >> beam.ParDo(self._fn).with_output_types(list)
         )
 
 
 class _SnapshotFn(beam.DoFn):
     def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
-        self._target, self._layout, self._options = target, layout, options
+        self._target, self.layout, self._options = target, layout, options
 
     def process(self, _: None) -> Iterable[list[tuple[Name, bytes]]]:
         """Lists of (name, UID), at most `snapshot_size` in all."""
         chunk: list[tuple[Name, bytes]] = []
         left = self._options.snapshot_size
-        for pair in UidTable(self._target, self._layout).snapshot():
+        for pair in UidTable(self._target, self.layout).snapshot():
             if left == 0:
                 break
             left -= 1
@@ -82,10 +86,15 @@ class _SnapshotFn(beam.DoFn):
 
 
 class _Cache:
-    """What a worker process remembers: UIDs of names, keys of series. Bounded; one per process."""
+    """What a worker process remembers: UIDs of names, keys of series. Bounded; one per process.
+
+    Names without a UID are remembered with the time (monotonic, s) until which they are believed to
+    have none.
+    """
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
+        self.refused: LruCache[Name, tuple[float, RefusedError]] = LruCache(size)
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.filled = False
@@ -104,12 +113,18 @@ class AssignFn(beam.DoFn):
         self._cache: _Cache | None = None
         self._table: UidTable | None = None
 
+    def hold(self) -> object:
+        """What keeps the cache of this process alive as long as it is held, between runs too."""
+        size = self._options.cache_size
+        return self._shared.acquire(lambda: _Cache(size))
+
     def setup(self) -> None:
         """Opens the UID table and the cache of the process."""
         size = self._options.cache_size
         self._cache = self._shared.acquire(lambda: _Cache(size))
-        table = DryUidTable if self._dry_run else UidTable
-        self._table = table(self._target, self._layout, self._options.policy)
+        if self._layout.uids is not None:
+            table = DryUidTable if self._dry_run else UidTable
+            self._table = table(self._target, self._layout, self._options.policy)
 
     def process(
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
@@ -129,7 +144,7 @@ class AssignFn(beam.DoFn):
             for point in np.flatnonzero(refused).tolist():
                 error = keys[batch.index[point]]
                 assert isinstance(error, RefusedError)
-                yield refuse(_refused(batch, point, error))
+                yield refuse(batch.refuse(point, error.reason, error.message, Stage.ASSIGN))
             batch = batch.take(np.flatnonzero(~refused))
         if len(batch):
             yield KeyedBatch(batch, [None if isinstance(key, RefusedError) else key for key in keys])
@@ -164,15 +179,18 @@ class AssignFn(beam.DoFn):
     def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:
         """The UID of each name, or why it has none; from the cache where it can be."""
         assert self._cache is not None
-        assert self._table is not None
         result: dict[Name, bytes | RefusedError] = {}
+        now = time.monotonic()
         for name in names:
             uid = self._cache.uids.get(name)
             if uid is not None:
                 result[name] = uid
+            elif (refused := self._cache.refused.get(name)) is not None and refused[0] > now:
+                result[name] = refused[1]
         metrics.count("uid_hits", len(result))
         missing = names.difference(result)
         if missing:
+            assert self._table is not None
             metrics.count("uid_misses", len(missing))
             resolved, assigned = self._table.resolve(missing)
             metrics.count("uids_assigned", assigned)
@@ -180,11 +198,7 @@ class AssignFn(beam.DoFn):
                 result[name] = uid_or_error
                 if isinstance(uid_or_error, bytes):
                     self._cache.uids[name] = uid_or_error
+                else:
+                    until = now + self._options.negative_seconds
+                    self._cache.refused[name] = (until, uid_or_error)
         return result
-
-
-def _refused(batch: PointBatch, point: int, error: RefusedError) -> Rejected:
-    """The refusal of one point for its series' sake."""
-    if batch.origins is None:
-        return Rejected(b"", error.reason, error.message, Stage.ASSIGN)
-    return batch.origins.refuse(point, error.reason, error.message, Stage.ASSIGN)

@@ -1,16 +1,28 @@
-"""Refused input as JSON lines: nothing is dropped without a trace (docs/dead-letters.md)."""
+"""Refused input as dead letters, JSON each: nothing is dropped without a trace (docs/dead-letters.md)."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
+import time
+import uuid
 from collections.abc import Iterable
+from typing import Any, BinaryIO, NamedTuple
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
+from google.cloud.pubsub_v1 import PublisherClient
 
-from schema.points import Rejected
+from schema.points import Envelope, Reason, Rejected, Stage
 from transforms import metrics
+
+TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
+
+LETTER_BYTES = 9_000_000
+"""Longest letter sent to a topic; Pub/Sub takes 10 MB, attributes included."""
 
 
 def to_json(rejected: Rejected, now_ms: int) -> str:
@@ -21,8 +33,13 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
         "stage": rejected.stage.value,
         "source": rejected.source,
         "offset": rejected.offset,
+        "arrival_ms": rejected.arrival_ms,
         "time_ms": now_ms,
     }
+    if rejected.envelope is not None:
+        letter["message_id"] = rejected.envelope.message_id
+        letter["publish_time_ms"] = rejected.envelope.publish_ms
+        letter["attributes"] = dict(rejected.envelope.attributes)
     try:
         letter["payload"] = rejected.payload.decode()
     except UnicodeDecodeError:
@@ -31,38 +48,125 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
     return json.dumps(letter, ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
-def payload(letter: dict[str, str]) -> bytes:
-    """The original bytes of a dead letter that was read back."""
-    if "payload" in letter:
-        return letter["payload"].encode()
-    return base64.b64decode(letter["payload_base64"])
+class Letter(NamedTuple):
+    """A dead letter read back; `whole` unless its payload is only the beginning of the input's."""
+
+    rejected: Rejected
+    whole: bool
 
 
-class _LetterFn(beam.DoFn):
-    def __init__(self, run_ms: int) -> None:
-        self._run_ms = run_ms
+_CUT = (Reason.LINE_TOO_LONG, Reason.TRUNCATED_FILE, Reason.CORRUPT_FILE)
 
-    def process(self, rejected: Rejected) -> Iterable[str]:
-        metrics.count(f"refused/{rejected.reason.value}")
-        yield to_json(rejected, self._run_ms)
+
+def from_json(line: str | bytes) -> Letter:
+    """A dead letter read back.
+
+    Raises:
+      ValueError: it is none.
+    """
+    try:
+        letter: dict[str, Any] = json.loads(line)
+        payload = letter.get("payload")
+        raw = payload.encode() if payload is not None else base64.b64decode(letter["payload_base64"])
+        envelope = None
+        if "message_id" in letter:
+            envelope = Envelope(letter["message_id"], letter["publish_time_ms"], letter["attributes"])
+        reason = Reason(letter["reason"])
+        rejected = Rejected(
+            raw,
+            reason,
+            letter["message"],
+            Stage(letter["stage"]),
+            letter["source"],
+            letter["offset"],
+            letter["arrival_ms"],
+            envelope,
+        )
+        return Letter(rejected, reason not in _CUT and not letter.get("payload_is_cut"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no dead letter: {error!r}") from error
 
 
 class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
-    """Counts refused records by reason and writes them to files; none if there is nothing to write.
+    """Counts refused records by reason and writes them; nothing is made if there are none.
 
     Args:
-      prefix: files are named PREFIX-SSSSS-of-NNNNN.jsonl.
-      run_ms: time of the run, in ms, written into each letter.
+      place: a topic, projects/P/topics/T, or how names of files begin.
+      run_ms: time of the run, in ms, written into each letter; None for the time of the refusal.
+      bounded: files are made when all is done, PREFIX-SSSSS-of-NNNNN.jsonl; else one for each bundle that
+        refuses something, PREFIX-UUID.jsonl.
     """
 
-    def __init__(self, prefix: str, run_ms: int) -> None:
+    def __init__(self, place: str, run_ms: int | None, *, bounded: bool) -> None:
         super().__init__()
-        self._prefix, self._run_ms = prefix, run_ms
+        self._place, self._run_ms, self._bounded = place, run_ms, bounded
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
         """See the class."""
-        return (
-            rejected
-            | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
-            | "WriteFiles" >> beam.io.WriteToText(self._prefix, file_name_suffix=".jsonl", skip_if_empty=True)
-        )
+        lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
+        if TOPIC.fullmatch(self._place):
+            messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
+            return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+        if self._bounded:
+            return lines | "WriteFiles" >> beam.io.WriteToText(
+                self._place, file_name_suffix=".jsonl", skip_if_empty=True
+            )
+        return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
+
+
+def write_letter(place: str, rejected: Rejected) -> None:
+    """Counts and writes one refusal at once: a new file, or a message."""
+    metrics.count_refused(rejected.reason)
+    line = to_json(rejected, int(time.time() * 1000))
+    if TOPIC.fullmatch(place):
+        letter = _as_message(line)
+        PublisherClient().publish(place, letter.data, **letter.attributes).result(timeout=60)
+        return
+    with FileSystems.create(f"{place}-{uuid.uuid4().hex}.jsonl") as file:
+        file.write(line.encode() + b"\n")
+
+
+class _LetterFn(beam.DoFn):
+    def __init__(self, run_ms: int | None) -> None:
+        self._run_ms = run_ms
+
+    def process(self, rejected: Rejected) -> Iterable[str]:
+        metrics.count_refused(rejected.reason)
+        yield to_json(rejected, int(time.time() * 1000) if self._run_ms is None else self._run_ms)
+
+
+class _BundleFileFn(beam.DoFn):
+    """Lines of a bundle into one new file, complete before the bundle ends; a bundle may be repeated."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._path = ""
+        self._file: BinaryIO | None = None
+
+    def start_bundle(self) -> None:
+        self._file = None
+
+    def process(self, line: str) -> None:
+        if self._file is None:
+            self._path = f"{self._prefix}-{uuid.uuid4().hex}.jsonl"
+            self._file = FileSystems.create(self._path + ".part")
+        self._file.write(line.encode() + b"\n")
+
+    def finish_bundle(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            FileSystems.rename([self._path + ".part"], [self._path])
+            self._file = None
+
+
+def _as_message(line: str) -> PubsubMessage:
+    """A letter as a message; its reason and stage are attributes too, for filters of subscriptions."""
+    letter = json.loads(line)
+    data = line.encode()
+    if len(data) > LETTER_BYTES:
+        cut = len(data) - LETTER_BYTES
+        field = "payload" if "payload" in letter else "payload_base64"
+        letter[field] = letter[field][: max(0, len(letter[field]) - cut) // 4 * 4]
+        letter["payload_is_cut"] = True
+        data = json.dumps(letter, ensure_ascii=False).encode()
+    return PubsubMessage(data, {"reason": letter["reason"], "stage": letter["stage"]})

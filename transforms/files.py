@@ -260,7 +260,7 @@ class _BlocksFn(beam.DoFn):
                 metrics.count("points_read")
                 yield refuse(block)
             else:
-                metrics.count("blocks_read")
+                metrics.count("messages_read")
                 metrics.count("bytes_read", len(block.text))
                 yield block
 

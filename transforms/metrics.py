@@ -1,17 +1,7 @@
-"""Every counter of the pipelines, by name; docs/metrics.md explains them.
+"""Every metric of the pipelines, by name; docs/metrics.md explains them.
 
-| counter | counts |
-|---|---|
-| points_read | points met in the input: those parsed, and the records refused before |
-| points_duplicate | points left out since a later one of the same block has the same instant |
-| points_packed | points handed on to be grouped, packed and written |
-| rows_written, cells_written | row mutations and cells handed to the writer |
-| bytes_written | bytes of those cells as Bigtable stores them, before compression |
-| uid_hits, uid_misses, uids_assigned | names found in the worker's cache, looked up, newly given a UID |
-| blocks_read, bytes_read | blocks of files and their bytes, decompressed |
-| refused/REASON | records refused, by `schema.points.Reason` |
-
-Each worker process also adds them up in `totals`, from which local runs show their progress.
+There are twenty, since a runner keeps each of them for each step and worker: refusals are counted by
+kind here, and by reason in the dead letters and in what a local run prints.
 """
 
 from __future__ import annotations
@@ -20,12 +10,84 @@ import collections
 
 from apache_beam.metrics.metric import Metrics
 
+from schema.points import Reason
+
 NAMESPACE = "timebeam"
 
+COUNTERS = (
+    "messages_read",
+    "bytes_read",
+    "points_read",
+    "points_duplicate",
+    "points_packed",
+    "rows_written",
+    "cells_written",
+    "bytes_written",
+    "index_rows_written",
+    "uid_hits",
+    "uid_misses",
+    "uids_assigned",
+    "refused_input",
+    "refused_name",
+    "refused_time",
+    "refused_value",
+    "refused_uid",
+    "refused_bigtable",
+)
+DISTRIBUTIONS = ("flush_rows", "delay_ms")
+
+_KINDS = {
+    "refused_name": (
+        Reason.BAD_METRIC,
+        Reason.BAD_TAG,
+        Reason.DUPLICATE_TAG,
+        Reason.NO_TAGS,
+        Reason.TOO_MANY_TAGS,
+        Reason.NAME_NOT_STORABLE,
+        Reason.SERIES_NOT_STORABLE,
+    ),
+    "refused_time": (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE),
+    "refused_value": (
+        Reason.EMPTY_VALUE,
+        Reason.BAD_NUMBER,
+        Reason.NUMBER_OUT_OF_RANGE,
+        Reason.VALUE_NOT_STORABLE,
+    ),
+    "refused_uid": (Reason.UNKNOWN_NAME, Reason.UIDS_EXHAUSTED),
+    "refused_bigtable": (Reason.OVER_BIGTABLE_LIMIT, Reason.WRITE_REFUSED),
+}
+KIND_OF = dict.fromkeys(Reason, "refused_input") | {
+    reason: kind for kind, reasons in _KINDS.items() for reason in reasons
+}
+"""The counter of each reason; all that are not named above are about the input as such."""
+
+_DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
+
 totals: collections.Counter[str] = collections.Counter()
+"""What this process has counted, refusals also by reason as `refused/REASON`: for its progress."""
 
 
 def count(name: str, by: int = 1) -> None:
     """Adds to a counter."""
     Metrics.counter(NAMESPACE, name).inc(by)
     totals[name] += by
+
+
+def count_refused(reason: Reason) -> None:
+    """Counts one refusal."""
+    count(KIND_OF[reason])
+    totals[f"refused/{reason.value}"] += 1
+
+
+def observe(name: str, value: int) -> None:
+    """Adds a value to a distribution."""
+    _DISTRIBUTION_OF[name].update(value)
+
+
+def refused_by_reason() -> dict[str, int]:
+    """What this process has refused, by reason, sorted."""
+    return {
+        name.removeprefix("refused/"): number
+        for name, number in sorted(totals.items())
+        if name.startswith("refused/") and number
+    }

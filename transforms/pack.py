@@ -42,7 +42,11 @@ class PackFn(beam.DoFn):
 
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
         """See the class."""
-        (table, key), pieces = group
+        yield from self.pack(*group)
+
+    def pack(self, at: RowKey, pieces: Iterable[bytes]) -> Iterable[Row | RejectedOutput]:
+        """The mutations of one row."""
+        table, key = at
         row = self._layout.pack(table, key, pieces, self._packing)
         rejected = over_limit(row)
         if rejected is not None:
@@ -52,6 +56,18 @@ class PackFn(beam.DoFn):
         metrics.count("cells_written", len(row.cells))
         metrics.count("bytes_written", sum(_stored_bytes(key, cell) for cell in row.cells))
         yield from split_row(row)
+
+
+class PackPieceFn(beam.DoFn):
+    """((table, row key), one packed piece) in; the same out as from `PackFn` of that piece alone."""
+
+    def __init__(self, layout: Layout, packing: Packing) -> None:
+        self._packer = PackFn(layout, packing)
+
+    def process(self, piece: tuple[RowKey, bytes]) -> Iterable[Row | RejectedOutput]:
+        """See the class."""
+        at, packed = piece
+        return self._packer.pack(at, (packed,))
 
 
 def _stored_bytes(key: bytes, cell: Cell) -> int:

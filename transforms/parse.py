@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +32,6 @@ class ParseFn(beam.DoFn):
         parsed = self._format.parse(message)
         metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
         for rejected in parsed.rejected:
-            yield refuse(rejected)
+            yield refuse(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
         if len(parsed.batch):
             yield parsed.batch

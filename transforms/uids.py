@@ -237,8 +237,8 @@ def _back_off(attempt: int, error: Exception) -> None:
 def _not_storable(name: Name) -> RefusedError:
     return RefusedError(
         Reason.NAME_NOT_STORABLE,
-        f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to {uid_table.NAME_BYTES} "
-        "characters of ISO-8859-1",
+        f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to "
+        f"{uid_table.NAME_BYTES} characters of ISO-8859-1",
     )
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
@@ -26,6 +27,7 @@ from google.cloud.bigtable.row import DirectRow
 
 from schema.layouts import Layout, Packing, Row
 from schema.points import Reason, Rejected, Stage
+from transforms import metrics
 from transforms.bigtable.errors import service_error
 from transforms.bigtable.limits import MUTATIONS, refused_row
 from transforms.bigtable.target import Target, open_table
@@ -127,7 +129,16 @@ class _DirectFn(beam.DoFn):
     def _flush(self) -> Iterator[Rejected]:
         for table, rows in self._held.items():
             yield from write_batch(self._target, table, rows)
+            _observe(rows)
         self._held, self._bytes, self._cells = {}, 0, 0
+
+
+def _observe(rows: Sequence[Row]) -> None:
+    """Measures a flush: its rows, and how long after its arrival the newest cell of each was stored."""
+    metrics.observe("flush_rows", len(rows))
+    now_ms = int(time.time() * 1000)
+    for row in rows:
+        metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
 
 
 def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from schema.points import PointBatch, Rejected, Series
+import numpy as np
+
+from schema.points import Envelope, Joined, PointBatch, Rejected, Series, join
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -35,12 +37,14 @@ class Message:
       arrival_ms: publish time of the message or modification time of the file, in ms.
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source.
+      envelope: what else is known of a message of Pub/Sub.
     """
 
     text: bytes
     arrival_ms: int
     source: str = ""
     offset: int = 0
+    envelope: Envelope | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +82,29 @@ class MessageFormat(abc.ABC):
     @abc.abstractmethod
     def parse(self, message: Message) -> Parsed:
         """Reads every record of a message; never raises for bad input, it is in `rejected`."""
+
+    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """Reads several messages of one source into as few batches as can be.
+
+        What comes after parsing costs about a millisecond for a batch of any size, so that messages of
+        one point each must go on together. Offsets of refusals are those within their messages.
+        """
+        joined = joined_of(messages)
+        parsed = [self.parse(message) for message in messages]
+        rejected = [
+            dataclasses.replace(one, arrival_ms=message.arrival_ms, envelope=message.envelope)
+            for message, result in zip(messages, parsed, strict=True)
+            for one in result.rejected
+        ]
+        yield Parsed(join([result.batch for result in parsed], joined), rejected)
+
+
+def joined_of(messages: Sequence[Message]) -> Joined:
+    """Where messages stand in their texts joined by newlines."""
+    n = len(messages)
+    lengths = np.fromiter((len(message.text) for message in messages), np.int64, n) + 1
+    arrivals = np.fromiter((message.arrival_ms for message in messages), np.int64, n)
+    return Joined(np.cumsum(lengths) - lengths, arrivals, [message.envelope for message in messages])
 
 
 def member(choices: type[E], option: str, value: str) -> E:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from schema.messages import columns
-from schema.messages.base import Message, MessageFormat, Parsed, Point
+from schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
 from schema.points import (
     Bools,
     Bytes,
@@ -104,10 +104,40 @@ class LinewiseFormat(MessageFormat):
     def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
         """The records of one line (or other span), one by one: the slow path and the reference."""
 
+    def is_lines(self, text: bytes) -> bool:
+        """Whether each line of a text is a record of its own, as it is unless a subclass knows better."""
+        return True
+
     def parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are passed over."""
+        return self._read_lines(message, *self.spans(message.text))
+
+    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """See `MessageFormat.parse_all`; messages of lines are read as one text."""
+        documents = [message for message in messages if not self.is_lines(message.text)]
+        if documents:
+            yield from super().parse_all(documents)
+            messages = [message for message in messages if self.is_lines(message.text)]
+        if messages:
+            yield self._parse_joined(messages)
+
+    def _parse_joined(self, messages: Sequence[Message]) -> Parsed:
+        """The records of messages whose lines are records."""
+        joined = joined_of(messages)
+        text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
+        parsed = self._read_lines(text, *LinewiseFormat.spans(self, text.text))
+        batch = parsed.batch
+        if batch.origins is not None:
+            batch = dataclasses.replace(
+                batch,
+                arrivals_ms=joined.arrivals_at(batch.origins.starts),
+                origins=dataclasses.replace(batch.origins, joined=joined),
+            )
+        return Parsed(batch, [joined.addressed(rejected) for rejected in parsed.rejected])
+
+    def _read_lines(self, message: Message, starts: Int64s, ends: Int64s) -> Parsed:
+        """The records of a text cut into lines (or other spans)."""
         text = message.text
-        starts, ends = self.spans(text)
         if len(starts) == 0:
             return Parsed(PointBatch.of([], message.arrival_ms), [])
         fast, slow = self.columnar(text, starts, ends)

@@ -57,6 +57,10 @@ class OpenTsdbJson(LineFormat):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
 
+    def is_lines(self, text: bytes) -> bool:
+        """See `LinewiseFormat.is_lines`: not a document over several lines."""
+        return not (b"\n" in text and _may_be_document(text) and _is_json(text))
+
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """Behind `"timestamp":` and `"value":`, wherever they stand in the line."""
         times = columns.find(text, b'"timestamp":', starts, ends, starts)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import schema
+from schema.layouts import SeriesKey
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS, Message
-from schema.points import Reason
+from schema.points import PointBatch, Reason, Series
 
 LINES = {
     Reason.BAD_ENCODING: b"put m 1356998400 5 host=\xff",
@@ -34,6 +35,23 @@ CONTAINERS = {Reason.TRUNCATED_FILE: b"Obj\x01", Reason.CORRUPT_FILE: b"put"}
 """The same of `avro`."""
 
 
+ODD_POINTS = {
+    Reason.VALUE_NOT_STORABLE: (Series.of("m", {"host": "a"}), "text"),
+    Reason.SERIES_NOT_STORABLE: (Series.of("m", {"host": "a"}, {"pod": "b"}), 1),
+}
+"""Points that other systems have and OpenTSDB's layout cannot hold."""
+
+
+@pytest.mark.parametrize("reason", ODD_POINTS)
+def test_each_reason_for_points_of_other_systems_is_given(reason: Reason) -> None:
+    series, value = ODD_POINTS[reason]
+    batch = PointBatch.of([(series, 1_356_998_400_000, False, value)], 1)
+    error = OpenTsdb().refuse(series)
+    encoded = OpenTsdb().encode(batch, [SeriesKey(b"", b"")]) if error is None else None
+    given = [rejected.reason for rejected in encoded.rejected] if encoded else [error.reason]
+    assert given == [reason]
+
+
 @pytest.mark.parametrize("reason", [*LINES, *CONTAINERS])
 def test_each_reason_is_given(reason: Reason) -> None:
     form, text = ("avro", CONTAINERS[reason]) if reason in CONTAINERS else ("opentsdb-text", LINES[reason])
@@ -47,4 +65,4 @@ def test_no_reason_is_left_out() -> None:
     root = Path(schema.__file__).parent
     sources = [*root.glob("messages/**/*.py"), *root.glob("layouts/**/*.py")]
     named = {name for source in sources for name in re.findall(r"\bReason\.([A-Z_]+)", source.read_text())}
-    assert {Reason[name] for name in named} == LINES.keys() | CONTAINERS.keys()
+    assert {Reason[name] for name in named} == LINES.keys() | CONTAINERS.keys() | ODD_POINTS.keys()

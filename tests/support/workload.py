@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import random
@@ -18,9 +19,10 @@ from schema.points import Reason
 from tests.support import model
 from tests.support.commands import Ran, timebeam
 from tests.support.model import Point, SeriesName, StoredCell
+from tests.support.pubsub_server import Published
 from tests.support.stored import Store
 from transforms.bigtable.target import open_table
-from transforms.dead_letters import payload
+from transforms.dead_letters import from_json
 
 HOUR_S = 3600
 START_S = 1_767_225_600  # 2026-01-01
@@ -102,20 +104,21 @@ def letters(work: Workload) -> list[Path]:
 
 def read_letters(work: Workload) -> list[Letter]:
     """The dead letters that runs of a workload have left."""
-    found = [json.loads(line) for path in letters(work) for line in path.read_text("utf-8").splitlines()]
-    return [
-        Letter(payload(letter), Reason(letter["reason"]), letter["source"], letter["offset"])
-        for letter in found
-    ]
+    lines = [line for path in letters(work) for line in path.read_text("utf-8").splitlines()]
+    found = [from_json(line).rejected for line in lines]
+    return [Letter(one.payload, one.reason, one.source, one.offset) for one in found]
 
 
-def check_equal(store: Store, points: Iterable[Point], packing: str) -> None:
+def check_equal(
+    store: Store, points: Iterable[Point], packing: str, *, corrected_in_place: bool = False
+) -> None:
     """Asserts that the data table holds these points, each cell once, for `points` byte for byte.
 
-    The versions of append columns, one for each append, are not looked at.
+    The versions of append columns, one for each append, are not looked at, nor those that a correction
+    in another flush leaves below it until garbage collection.
     """
     points = list(points)
-    cells = versions(store, newest=packing == "append")
+    cells = versions(store, newest=packing == "append" or corrected_in_place)
     twice = [cell for cell, n in collections.Counter(cell[:3] for cell in cells).items() if n > 1]
     assert not twice, f"{len(twice)} columns with several versions, the first {twice[0]}"
     found = model.read_content(cells, store.names(), store.layout.options)
@@ -163,6 +166,36 @@ def _points(rng: random.Random, series: int, hours: int, a_row: int) -> Iterable
             for offset in rng.sample(range(HOUR_S), a_row):
                 time = (start + offset) * 1000 + rng.randrange(1000) if number % 3 == 0 else start + offset
                 yield Point(name, time, _value(rng), FIRST_MS)
+
+
+def random_points(
+    rng: random.Random, *, series: int, hours: int, a_row: int, corrections: float, most: int
+) -> list[Point]:
+    """About series * hours * a_row points in the order in which they are published, then corrections.
+
+    Messages have one to `most` points, and each message arrives in a millisecond of its own.
+    """
+    points = list(_points(rng, series, hours, a_row))
+    rng.shuffle(points)
+    again = rng.sample(points, int(len(points) * corrections))
+    points += [point._replace(value=_value(rng)) for point in again]
+    found: list[Point] = []
+    arrival_ms = FIRST_MS
+    while len(found) < len(points):
+        part = points[len(found) : len(found) + rng.randint(1, most)]
+        instants = {(point.series, point.time) for point in part}
+        part = part if len(instants) == len(part) else part[:1]
+        found += [point._replace(arrival_ms=arrival_ms) for point in part]
+        arrival_ms += 1
+    return found
+
+
+def as_messages(points: Iterable[Point]) -> list[Published]:
+    """Messages of the points that arrive together, as JSON lines, published when they arrive."""
+    return [
+        Published("".join(map(_json, together)).encode(), arrival_ms)
+        for arrival_ms, together in itertools.groupby(points, key=lambda point: point.arrival_ms)
+    ]
 
 
 def _value(rng: random.Random) -> int | float:

@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterator
 
-from schema.layouts import Row
+from schema.layouts import Cell, Row
 from schema.points import Reason, Rejected, Stage
 
 KEY_BYTES = 4 * 1024
@@ -59,6 +59,28 @@ def refused_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejecte
         ],
     }
     return Rejected(json.dumps(payload).encode(), reason, message, stage, f"row of table {row.table}")
+
+
+def row_of(payload: bytes) -> Row:
+    """The row in the payload of such a refusal.
+
+    Raises:
+      ValueError: it is none.
+    """
+    try:
+        row = json.loads(payload)
+        cells = [
+            Cell(
+                cell["family"],
+                base64.b64decode(cell["qualifier"]),
+                cell["timestamp_ms"],
+                base64.b64decode(cell["value"]),
+            )
+            for cell in row["cells"]
+        ]
+        return Row(row["table"], base64.b64decode(row["key"]), cells)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no row mutation: {error!r}") from error
 
 
 def _text(raw: bytes) -> str:

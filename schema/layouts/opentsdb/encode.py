@@ -66,10 +66,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
             reason, message = Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers only"
         else:
             reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
-        if batch.origins:
-            rejected.append(batch.origins.refuse(point, reason, message, Stage.ENCODE))
-        else:
-            rejected.append(Rejected(b"", reason, message, Stage.ENCODE))
+        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
     return batch.take(np.flatnonzero(~bad)), rejected
 
 

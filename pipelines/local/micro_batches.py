@@ -1,0 +1,240 @@
+"""An endless input on a local runner: one bounded graph, built once, run for each batch of messages.
+
+Messages are pulled for a moment, the graph is run over what came, and they are acknowledged when the
+run has returned, that is when Bigtable has answered. What is in memory is never acknowledged, so a kill at
+any moment loses nothing: the messages come again, and the cells they become are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+from google.api_core import exceptions
+from google.cloud.bigtable.batcher import MutationsBatchError
+
+from pipelines.local.subscription import Subscription
+from schema.messages import Message
+from transforms import metrics
+from transforms.bigtable.errors import service_error
+
+_LOGGER = logging.getLogger(__name__)
+
+_numbers = itertools.count()
+_handed_over: dict[int, Sequence[Message]] = {}
+"""What `TakeBatch` sources give, by the number of the source: the runner works in this process."""
+
+_PASSING = (
+    exceptions.ServiceUnavailable,
+    exceptions.DeadlineExceeded,
+    exceptions.Aborted,
+    exceptions.InternalServerError,
+    exceptions.ResourceExhausted,
+    exceptions.RetryError,
+)
+_LONGEST_PAUSE = 60.0
+
+
+class TakeBatch(beam.PTransform):
+    """The messages last handed over: the source of a graph that is run again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = next(_numbers)
+
+    def expand(self, root: PBegin) -> PCollection[Message]:
+        """See the class."""
+        return root | beam.Impulse() | beam.ParDo(_TakeFn(self._number)).with_output_types(Message)
+
+    def hand_over(self, messages: Sequence[Message]) -> None:
+        """Sets what the next run reads."""
+        _handed_over[self._number] = messages
+
+
+class _TakeFn(beam.DoFn):
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def process(self, _: bytes) -> Iterable[Message]:
+        return _handed_over[self._number]
+
+
+class Repeated:
+    """A bounded graph, built once and run for each batch."""
+
+    def __init__(self, build: Callable[[beam.Pipeline, TakeBatch], None], flags: Sequence[str] = ()) -> None:
+        self._source = TakeBatch()
+        pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([*flags]))
+        build(pipeline, self._source)
+        self._options = pipeline.options
+        in_process = EmbeddedPythonEnvironment.default()
+        self._graph = pipeline.to_runner_api(default_environment=in_process)
+
+    def run(self, messages: Sequence[Message]) -> None:
+        """Runs it over some messages. What a run counted that fails is forgotten."""
+        self._source.hand_over(messages)
+        before = metrics.totals.copy()
+        try:
+            FnApiRunner().run_via_runner_api(self._graph, self._options).wait_until_finish()
+        except BaseException:
+            metrics.totals.clear()
+            metrics.totals.update(before)
+            raise
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch is full.
+
+    Attributes:
+      flush_seconds: how long its first message waits for others.
+      idle_seconds: without any message for so long, the work is done; None to go on for ever.
+    """
+
+    flush_seconds: float
+    idle_seconds: float | None = None
+    messages: int = 50_000
+    size: int = 64 << 20
+
+
+class Observer:
+    """What is told of the work as it goes on; here it is told to nobody."""
+
+    def refused(self, message: Message, error: Exception) -> None:
+        """A message made the program fail, and all others of its batch are stored."""
+
+    def stored(self, messages: Sequence[Message], seconds: float) -> None:
+        """A batch is stored, after a run of so many seconds."""
+
+    def acknowledged(self, messages: Sequence[Message]) -> None:
+        """And acknowledged."""
+
+
+class StoppedError(Exception):
+    """Asked to stop while a service did not answer."""
+
+
+def drive(
+    subscription: Subscription,
+    graphs: Iterator[Repeated],
+    limits: Limits,
+    observer: Observer,
+    stopping: threading.Event,
+) -> None:
+    """Stores batches, one after the other, and acknowledges each, until pulling has stopped.
+
+    Args:
+      graphs: the one for the first batch, and the one for all others.
+
+    Raises:
+      StoppedError: see there.
+      Exception: what no pause and no smaller batch could mend.
+    """
+    graph = next(graphs)
+    subscription.start()
+    try:
+        while True:
+            portions = subscription.take(
+                limits.messages, limits.size, limits.flush_seconds, limits.idle_seconds
+            )
+            if not portions:
+                return
+            messages = [message for portion in portions for message in portion.messages]
+            started = time.monotonic()
+            store(graph, messages, observer, stopping)
+            observer.stored(messages, time.monotonic() - started)
+            subscription.acknowledge(portions)
+            observer.acknowledged(messages)
+            graph = next(graphs, graph)
+    finally:
+        subscription.close()
+
+
+def store(
+    graph: Repeated, messages: Sequence[Message], observer: Observer, stopping: threading.Event
+) -> None:
+    """Runs a batch until it is stored, and finds the messages that make the program fail.
+
+    An error of a service that may pass is waited out. Another error of a service, or of this machine, ends
+    the work: nothing can be stored. Any other is a message's fault, or ours: the batch is halved until
+    it stands alone.
+
+    Raises:
+      StoppedError: asked to stop while waiting.
+    """
+    search = _Search(graph, stopping)
+    error = search.failure(messages)
+    if error is not None:
+        for message, why in search.poison(messages, error):
+            observer.refused(message, why)
+
+
+def cause_of(error: Exception) -> Exception:
+    """What Beam's writer failed of, which it hides; any other error as it is."""
+    if isinstance(error.__context__, MutationsBatchError):
+        cause = service_error(error.__context__.exc[0])
+        return cause if isinstance(cause, Exception) else error
+    return error
+
+
+class _Search:
+    """Finds the messages of a batch that make the program fail, and stores all others.
+
+    Few messages may do so, and not the first ones tried with nothing stored: else it is not theirs.
+    """
+
+    _MOST = 100
+    _MOST_BEFORE_ANY_STORED = 3
+
+    def __init__(self, graph: Repeated, stopping: threading.Event) -> None:
+        self._graph, self._stopping = graph, stopping
+        self._stored = self._found = 0
+
+    def failure(self, messages: Sequence[Message]) -> Exception | None:
+        """Stores messages; the error if it is one of them that cannot be stored, None if all are."""
+        pause = 1.0
+        while True:
+            try:
+                self._graph.run(messages)
+                self._stored += len(messages)
+                return None
+            except Exception as error:
+                cause = cause_of(error)
+                if not isinstance(cause, _PASSING):
+                    if _of_setup(cause):
+                        raise cause from error
+                    return cause
+                _LOGGER.warning("%s; again in %.0f s", str(cause)[:200], pause)
+                if self._stopping.wait(pause):
+                    raise StoppedError from error
+                pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def poison(self, messages: Sequence[Message], error: Exception) -> list[tuple[Message, Exception]]:
+        """The messages at fault, among some of which an error is known."""
+        if len(messages) == 1:
+            self._found += 1
+            if self._found > (self._MOST if self._stored else self._MOST_BEFORE_ANY_STORED):
+                raise error
+            return [(messages[0], error)]
+        middle = len(messages) // 2
+        found = []
+        for half in (messages[:middle], messages[middle:]):
+            failed = self.failure(half)
+            if failed is not None:
+                found += self.poison(half, failed)
+        return found
+
+
+def _of_setup(error: Exception) -> bool:
+    """Whether no message can be stored: a missing table or permission, a full disk."""
+    refused_row = isinstance(error, (exceptions.InvalidArgument, exceptions.FailedPrecondition))
+    return isinstance(error, (exceptions.GoogleAPICallError, OSError)) and not refused_row

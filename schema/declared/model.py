@@ -1,0 +1,336 @@
+"""What a declaration of tables says, as frozen records (Bigtable patterns, section 5).
+
+`schema.declared.loader` makes these from TOML; they hold what was declared, already checked. Times
+are in the unit of their part unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Sequence
+
+from schema.declared.spans import Span
+
+UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
+"""How many of a unit are in how many milliseconds: (units, milliseconds)."""
+
+
+class CellTime(str, enum.Enum):
+    """Where the timestamps of cells come from; never the server's clock (section 6.5)."""
+
+    EVENT = "event"
+    """The event time: of two messages for one cell the younger event wins, in any order of arrival."""
+    ARRIVAL = "arrival"
+    """When the record reached us (publish time, modification time): the later correction wins."""
+    REVISION = "revision"
+    """Event time plus the revision number in a field: as many versions as garbage collection keeps."""
+    ZERO = "zero"
+    """Always 0: the last write wins."""
+
+
+class Encoding(str, enum.Enum):
+    """How the value of a column is stored."""
+
+    TEXT = "text"
+    """The text as it was received: 600.60 keeps its zero."""
+    I64BE = "i64be"
+    F64BE = "f64be"
+    F32BE = "f32be"
+    JSON = "json"
+    """The JSON text of the value; the only one that takes arrays and objects."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Const:
+    """Literal bytes."""
+
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes in the key."""
+        return len(self.value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """The text of a field.
+
+    Attributes:
+      name: of the field.
+      is_uint: whether it must be a whole number without sign and leading zeros.
+      size: bytes in the key, None if as long as the value.
+      pad: the byte that fills up to `size`.
+      left: whether the value stands left of its padding.
+      case: "lower", "upper" or None for as it is.
+    """
+
+    name: str
+    is_uint: bool = False
+    size: int | None = None
+    pad: str = " "
+    left: bool = True
+    case: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Time:
+    """The event time, or the start of the bucket it falls into.
+
+    Attributes:
+      name: of the field.
+      unit: "s", "ms" or "us" since 1970-01-01 UTC, of the field and of the number in the key.
+      bucket: None for the time itself.
+      zone: where days and months of the bucket and the letters of `pattern` begin.
+      divide: the number is divided by this before it is written.
+      form: "decimal", "be32", "be64" or "pattern".
+      pattern: with the form "pattern", the placeholders of `schema.declared.patterns`.
+      size: bytes in the key.
+      reverse: the number is subtracted from this, so that the newest row comes first.
+    """
+
+    name: str
+    unit: str
+    bucket: Span | None
+    zone: str
+    divide: int
+    form: str
+    pattern: str
+    size: int
+    reverse: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Salt:
+    """base + hash(of) mod buckets, in decimal digits.
+
+    Attributes:
+      of: what is hashed, joined with the layout's separator.
+      function: "crc32", "md5" or "fnv1a64".
+      buckets: how many, for events before the first of `since`.
+      size: digits.
+      since: (event time in ms, buckets from then on), ascending.
+    """
+
+    of: tuple[Field | Time, ...]
+    function: str
+    buckets: int
+    base: int
+    size: int
+    since: tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hash:
+    """A digest in place of what is hashed.
+
+    Attributes:
+      of: what is hashed, joined with the layout's separator.
+      function: "md5" or "sha1".
+      is_hex: hexadecimal digits, else the raw bytes.
+      size: bytes (or digits) taken from the front of the digest.
+    """
+
+    of: tuple[Field | Time, ...]
+    function: str
+    is_hex: bool
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Suffix:
+    """The first hexadecimal digits of the CRC-32 of fields, or of the whole record, to part what ties.
+
+    Attributes:
+      of: names of fields; None for the original bytes of the record.
+      size: digits, up to 8.
+    """
+
+    of: tuple[str, ...] | None
+    size: int
+
+
+Part = Const | Field | Time | Salt | Hash | Suffix
+
+
+def inputs(part: Part) -> frozenset[str]:
+    """The fields that the bytes of a part are made from."""
+    if isinstance(part, (Field, Time)):
+        return frozenset((part.name,))
+    if isinstance(part, (Salt, Hash)):
+        return frozenset(one.name for one in part.of)
+    return frozenset(part.of or ()) if isinstance(part, Suffix) else frozenset()
+
+
+def follows(part: Part, fields: Iterable[str]) -> bool:
+    """Whether the bytes of a part follow from these fields alone."""
+    return not (isinstance(part, Suffix) and part.of is None) and inputs(part) <= set(fields)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column with a fixed qualifier."""
+
+    field: str
+    qualifier: bytes
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MapColumns:
+    """A column for each entry of a field that is a JSON object.
+
+    Attributes:
+      field: of one or two levels, as many as there are names in the template.
+      pieces: the literal text before, between and behind the names of the levels.
+    """
+
+    field: str
+    pieces: tuple[str, ...]
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeQualifier:
+    """Steps since the start of the row's bucket.
+
+    Attributes:
+      step: whole days, or milliseconds.
+      form: "HHMM", "HHMMSS" (elapsed, not wall time), "number", "be16" or "be32" (count of steps).
+      base: the number of the first step.
+      width: digits of a "number", zero-padded; 0 for as many as it takes.
+    """
+
+    step: Span
+    form: str
+    base: int
+    width: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesColumn:
+    """A column per reading: one field is the value, the qualifier is its time or another field."""
+
+    field: str
+    qualifier: TimeQualifier | str
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Read:
+    """A read that the key must serve in one range (or one per salt)."""
+
+    name: str
+    equals: tuple[str, ...]
+    range: str | None
+    scan: bool
+    line: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the loader reckons sizes with; longer values are not refused.
+
+    Attributes:
+      interval_ms: time between two records of one series; None if not known.
+      field_bytes, value_bytes: of the longest field of variable width, and value.
+      entries: of a map field, or distinct values of the field that is a qualifier.
+    """
+
+    interval_ms: int | None = None
+    field_bytes: int = 64
+    value_bytes: int = 32
+    entries: int = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableLayout:
+    """One table: its key and its columns.
+
+    Attributes:
+      name, line: of the section in the file.
+      when: the record makes a row only if this field is present.
+      event: (field, unit) of the event time; None if the layout has none.
+      revision: the field with the revision number, for CellTime.REVISION.
+      identity: fields that tell two events apart.
+      example: fields of a record, for explanations.
+    """
+
+    name: str
+    line: int
+    table: str
+    separator: bytes
+    key: tuple[Part, ...]
+    when: str | None
+    event: tuple[str, str] | None
+    cell_time: CellTime
+    revision: str | None
+    max_versions: int
+    family: str
+    columns: tuple[Column, ...]
+    map: MapColumns | None
+    series: SeriesColumn | None
+    reads: tuple[Read, ...]
+    identity: tuple[str, ...]
+    allow_overwrite: bool
+    estimate: Estimate
+    example: tuple[tuple[str, str], ...]
+
+    @property
+    def time(self) -> Time | None:
+        """The time part of the key, if it has one."""
+        return next((part for part in self.key if isinstance(part, Time)), None)
+
+    @property
+    def salt(self) -> Salt | None:
+        """The salt of the key, if it has one."""
+        return next((part for part in self.key if isinstance(part, Salt)), None)
+
+    @property
+    def stored(self) -> frozenset[str]:
+        """Fields whose values stand in the key or in qualifiers: what keeps two records apart."""
+        names = {name for part in self.key if not isinstance(part, Salt) for name in inputs(part)}
+        if self.series is not None:
+            timed = isinstance(self.series.qualifier, TimeQualifier)
+            names.add(self.event[0] if timed and self.event else str(self.series.qualifier))
+        return frozenset(names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DayTables:
+    """A table per day, filled from another layout's by a nightly job (section 3).
+
+    Attributes:
+      table: its name, with `{day:...}` in it, a strftime format.
+      source: the layout whose rows are copied.
+      expire_days: after how many days a table may be dropped; None for never.
+    """
+
+    name: str
+    line: int
+    table: str
+    source: str
+    expire_days: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declaration:
+    """A file of declared tables that passed all checks."""
+
+    file_name: str
+    layouts: tuple[TableLayout, ...]
+    day_tables: tuple[DayTables, ...]
+    warnings: Sequence[str]
+
+    def layout(self, name: str) -> TableLayout:
+        """The layout of this name.
+
+        Raises:
+          ValueError: there is none.
+        """
+        for layout in self.layouts:
+            if layout.name == name:
+                return layout
+        known = ", ".join(layout.name for layout in self.layouts)
+        raise ValueError(f"{self.file_name} declares no layout {name!r}: choose one of {known}")

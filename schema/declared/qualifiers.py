@@ -1,0 +1,149 @@
+"""Qualifiers that the record makes: of a reading's time, of the entries of a map (section 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schema.declared import strict_json
+from schema.declared.model import MapColumns, TimeQualifier
+from schema.declared.patterns import fixed
+from schema.declared.spans import DAY_MS, whole_days
+from schema.points import Bools, Int64s, Reason, RefusedError
+
+_BINARY = {"be16": (">u2", 2), "be32": (">u4", 4)}
+_CLOCK = {
+    "HHMM": (60_000, re.compile(rb"([0-9]{2})([0-5][0-9])")),
+    "HHMMSS": (1000, re.compile(rb"([0-9]{2})([0-5][0-9])([0-5][0-9])")),
+}
+
+
+def of_times(
+    form: TimeQualifier, times_ms: Int64s, starts_ms: Int64s, zone: str
+) -> tuple[list[bytes], Bools]:
+    """(n qualifiers, bool[n] which of them fit) of times in the buckets that begin at `starts_ms`."""
+    if form.step.ms % DAY_MS == 0:
+        steps = whole_days(times_ms, starts_ms, zone) // (form.step.ms // DAY_MS)
+    else:
+        steps = (times_ms - starts_ms) // form.step.ms
+    if form.form in _CLOCK:
+        unit, _ = _CLOCK[form.form]
+        elapsed = steps * form.step.ms // unit
+        minutes = elapsed // 60 % 60
+        digits = elapsed // 60 * 100 + elapsed % 60
+        if form.form == "HHMMSS":
+            digits = elapsed // 3600 * 10_000 + minutes * 100 + elapsed % 60
+        width = len(form.form)
+        good = digits < 10**width
+        texts = pc.ascii_lpad(pa.array(digits).cast(pa.string()), width, "0").cast(pa.binary()).to_pylist()
+        return texts, good
+    count = steps + form.base
+    if form.form == "number":
+        texts = pa.array(count).cast(pa.string())
+        good = count < 10 ** (form.width or 18)
+        return pc.ascii_lpad(texts, form.width, "0").cast(pa.binary()).to_pylist(), good
+    dtype, size = _BINARY[form.form]
+    good = count < 1 << (8 * size)
+    return fixed(
+        np.where(good, count, 0).astype(dtype).view(np.uint8).reshape(len(count), size)
+    ).to_pylist(), good
+
+
+def steps_of(form: TimeQualifier, qualifier: bytes) -> int:
+    """How many steps behind the start of its bucket a reading stands.
+
+    Raises:
+      ValueError: it is no qualifier of this form.
+    """
+    if form.form in _CLOCK:
+        unit, pattern = _CLOCK[form.form]
+        match = pattern.fullmatch(qualifier)
+        if not match:
+            raise ValueError(f"the qualifier {qualifier!r} is not {form.form}")
+        elapsed = 0
+        for digits in match.groups():
+            elapsed = elapsed * 60 + int(digits)
+        return elapsed * unit // form.step.ms
+    if form.form == "number":
+        if not qualifier.isdigit():
+            raise ValueError(f"the qualifier {qualifier!r} is no number")
+        return int(qualifier) - form.base
+    if len(qualifier) != _BINARY[form.form][1]:
+        raise ValueError(f"the qualifier {qualifier!r} is not {form.form}")
+    return int.from_bytes(qualifier, "big") - form.base
+
+
+def entries(columns: MapColumns, text: str, taken: Collection[bytes]) -> Iterator[tuple[bytes, str, bool]]:
+    """(qualifier, text, is a text?) of each entry of a map field; null entries are absent.
+
+    Args:
+      text: of a JSON object.
+      taken: qualifiers of other columns.
+
+    Raises:
+      RefusedError: it is no object of as many levels as the template has, or an entry's name would not
+        be found again in its qualifier.
+    """
+    levels = len(columns.pieces) - 1
+    try:
+        found = msgspec.json.decode(text, type=_LEVELS[levels])
+        members = len(found) if levels == 1 else len(found) + sum(map(len, found.values()))
+        if strict_json.members_written(text) != members:
+            strict_json.check_keys(text)
+    except (msgspec.DecodeError, strict_json.RepeatedKeyError) as error:
+        what = f"{columns.field} must be an object of {levels} levels"
+        raise RefusedError(Reason.BAD_SYNTAX, f"{what}: {error}") from None
+    for names, raw in _leaves(found, levels):
+        value, is_text = strict_json.scalar(raw)
+        if value is None:
+            continue
+        for name, literal in zip(names[:-1], columns.pieces[1:-1], strict=True):
+            if literal in name:
+                raise RefusedError(
+                    Reason.NAME_NOT_STORABLE, f"{columns.field}: the name {name!r} holds {literal!r}"
+                )
+        qualifier = "".join(a + b for a, b in zip(columns.pieces, [*names, ""], strict=True)).encode()
+        if qualifier in taken:
+            raise RefusedError(
+                Reason.NAME_NOT_STORABLE,
+                f"{columns.field}: {qualifier.decode()!r} is another column's qualifier",
+            )
+        yield qualifier, value, is_text
+
+
+def entry_names(columns: MapColumns, qualifier: bytes) -> tuple[str, ...]:
+    """The names, level by level, of the entry that has this qualifier.
+
+    Raises:
+      ValueError: it is not of the template.
+    """
+    text = qualifier.decode()
+    first, *between, last = columns.pieces
+    if not (text.startswith(first) and text.endswith(last) and len(text) >= len(first) + len(last)):
+        raise ValueError(f"the qualifier {qualifier!r} is not of the map {columns.field}")
+    text = text[len(first) : len(text) - len(last)]
+    names = []
+    for literal in between:
+        name, found, text = text.partition(literal)
+        if not found:
+            raise ValueError(f"the qualifier {qualifier!r} is not of the map {columns.field}")
+        names.append(name)
+    return (*names, text)
+
+
+_LEVELS: dict[int, Any] = {1: dict[str, msgspec.Raw], 2: dict[str, dict[str, msgspec.Raw]]}
+
+
+def _leaves(found: Mapping[str, Any], levels: int) -> Iterator[tuple[Sequence[str], msgspec.Raw]]:
+    for name, value in found.items():
+        if levels == 1:
+            yield (name,), value
+        else:
+            for inner, raw in value.items():
+                yield (name, inner), raw

@@ -1,0 +1,65 @@
+"""Records to the rows of declared tables, and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import numpy as np
+
+from schema.declared.cells import cells, events
+from schema.declared.model import Declaration, TableLayout
+from schema.declared.pieces import Refusals, Renderer
+from schema.declared.records import RecordBatch
+from schema.layouts.base import Row, TableSpec
+from schema.points import Reason, Rejected
+
+
+def tables(declaration: Declaration) -> Sequence[TableSpec]:
+    """The tables of a declaration, without those that a job makes day by day."""
+    return [
+        TableSpec(layout.table, {layout.family: layout.max_versions}, holds_points=True)
+        for layout in declaration.layouts
+    ]
+
+
+def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[Rejected]]:
+    """The row mutations of a batch, table by table, and the records that a table refused.
+
+    A record makes at most one mutation in each table. One that a table refuses is written to the
+    others, and refused once, with the first reason.
+    """
+    written: list[Row] = []
+    refused: dict[int, tuple[Reason, str]] = {}
+    taken = np.zeros(len(batch), np.bool_)
+    for layout in declaration.layouts:
+        wanted = batch.present(layout.when) if layout.when else np.ones(len(batch), np.bool_)
+        taken |= wanted
+        chosen = np.flatnonzero(wanted)
+        if len(chosen) == 0:
+            continue
+        part = batch if len(chosen) == len(batch) else batch.take(chosen)
+        found, refusals = layout_rows(layout, part)
+        written += found
+        for i, why in refusals.found.items():
+            refused.setdefault(int(chosen[i]), why)
+    for i in np.flatnonzero(~taken).tolist():
+        names = ", ".join(sorted({layout.when for layout in declaration.layouts if layout.when}))
+        refused[i] = (Reason.EMPTY_VALUE, f"no table takes the record: it has none of the fields {names}")
+    return written, [batch.refuse(i, *refused[i]) for i in sorted(refused)]
+
+
+def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], Refusals]:
+    """The rows of one table, one for each record that it does not refuse."""
+    refusals = Refusals(layout.table)
+    event = events(layout, batch, refusals)
+    keys = Renderer(layout, batch, event, refusals).keys()
+    found = cells(layout, batch, event, refusals)
+    if () in found:
+        for i, one in enumerate(found):
+            if not one:
+                refusals.add(i, Reason.EMPTY_VALUE, "the record has none of the fields of its columns")
+    if refusals.found:
+        kept = [i for i in range(len(batch)) if i not in refusals.found]
+        keys, found = [keys[i] for i in kept], [found[i] for i in kept]
+    return list(map(Row, repeat(layout.table), keys, found)), refusals

@@ -1,0 +1,167 @@
+"""Layouts `heroic` and `heroic-readable`: the table `metrics` of spotify/heroic, and the same as text.
+
+Specification: sections 2 to 6 and 8 of the format notes (docs/heroic.md in short). The two differ in their
+keys and qualifiers only; beside the points both keep the series table, which Heroic has in Elasticsearch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schema.layouts.base import (
+    Decoded,
+    Encoded,
+    Finding,
+    Layout,
+    Name,
+    Packing,
+    Reader,
+    Row,
+    Selected,
+    Selection,
+    SeriesKey,
+    TableSpec,
+)
+from schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
+from schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
+from schema.layouts.heroic.readable_key import ReadableKeys
+from schema.layouts.heroic.wire_key import WireKeys
+from schema.points import PointBatch, Reason, RefusedError, Series
+
+
+@dataclasses.dataclass(frozen=True)
+class Heroic(Layout):
+    """Heroic's own bytes.
+
+    Attributes:
+      table_prefix: put before the table names `metrics` and `series`.
+    """
+
+    table_prefix: str = ""
+
+    name = "heroic"
+    packings = (Packing.POINTS,)
+    uids = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Heroic:
+        """See `Layout.from_options`; the options are named as the fields."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in options.items() if name in fields})
+
+    @property
+    def form(self) -> KeyForm:
+        """The form of its keys and qualifiers."""
+        return WireKeys()
+
+    @property
+    def data_table(self) -> str:
+        """Name of the data table; Heroic's default without prefix."""
+        return self.table_prefix + "metrics"
+
+    @property
+    def series_table(self) -> str:
+        """Name of the series table."""
+        return self.table_prefix + "series"
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `Layout.tables`."""
+        return (
+            TableSpec(self.data_table, {pieces.POINTS: 1, pieces.DISTRIBUTIONS: 1}, holds_points=True),
+            TableSpec(self.series_table, {series_table.FAMILY: 1}, holds_points=False, is_index=True),
+        )
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        """See `Layout.refuse`."""
+        try:
+            key = self.series_key(series, {})
+        except UnicodeEncodeError as error:
+            why = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
+            return RefusedError(Reason.NAME_NOT_STORABLE, why)
+        size = len(self.form.row_key(key, LAST_BASE_MS))
+        if size >= KEY_LIMIT:
+            why = f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
+            return RefusedError(Reason.SERIES_NOT_STORABLE, why)
+        size = series_table.longest_key(series)
+        if size > series_table.KEY_LIMIT:
+            why = f"key of {size} bytes in the series table, Bigtable takes {series_table.KEY_LIMIT}"
+            return RefusedError(Reason.SERIES_NOT_STORABLE, why + ": use shorter names")
+        return None
+
+    def names(self, series: Series) -> Sequence[Name]:
+        """See `Layout.names`: none."""
+        return ()
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """See `Layout.series_key`."""
+        return self.form.series_key(series)
+
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        """See `Layout.encode`."""
+        return encode.encode(batch, keys, self.data_table, self.form)
+
+    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+        """See `Layout.pack`."""
+        return Row(table, key, pieces.cells(packed, self.form))
+
+    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `Layout.select`; distributions, which only their producer understands, are left out."""
+        return select.select(self.form, self.data_table, self.series_table, wanted, reader)
+
+    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        """See `Layout.index_entries`."""
+        timely, valued = encode.storable(batch)
+        taken = timely & valued
+        bases, base = np.unique(batch.times_ms[taken] & -PERIOD_MS, return_inverse=True)
+        pairs = np.unique(batch.index[taken].astype(np.int64) * len(bases) + base)
+        count = max(1, len(bases))
+        return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
+
+    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
+        """See `Layout.index`."""
+        return series_table.index_rows(self.series_table, series, base_ms)
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """See `Layout.audit`."""
+        table = audit.SeriesTable.of(read(self.series_table))
+        yield from table.findings(self.series_table)
+        yield from audit.data_findings(read(self.data_table), table, self.series_table, self.form)
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """See `Layout.decode`."""
+        return rows.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
+
+    def row_series(self, key: bytes) -> tuple[Series, int]:
+        """The series of a data row and its base in ms, out of its key alone: what `index` needs.
+
+        So the series table can be made anew, from a scan of the keys.
+
+        Raises:
+          ValueError: the key is no data row's, or holds resources without their names.
+        """
+        parts = self.form.parse(key)
+        if not parts.is_whole:
+            raise ValueError(f"row key {key[:80]!r} holds resources without their names")
+        return parts.series, parts.base_ms
+
+
+@dataclasses.dataclass(frozen=True)
+class HeroicReadable(Heroic):
+    """The same with text for keys and qualifiers, which Heroic cannot read.
+
+    Attributes:
+      resource_names: put the names of resources into row keys, beside their values.
+    """
+
+    resource_names: bool = False
+
+    name = "heroic-readable"
+
+    @property
+    def form(self) -> KeyForm:
+        """See `Heroic.form`."""
+        return ReadableKeys(self.resource_names)

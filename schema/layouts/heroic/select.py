@@ -1,0 +1,137 @@
+"""The rows that a query wants: series by the series table, then rows by series and base (section 5).
+
+Unlike Heroic's, a query takes in both of its ends, and points that stand exactly on a base.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from schema.layouts.base import (
+    ColumnRange,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+)
+from schema.layouts.heroic import series_table
+from schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, KeyParts, base_of
+from schema.layouts.heroic.pieces import POINTS
+from schema.points import Series
+
+_RANGES_AT_ONCE = 1000
+
+
+class Names:
+    """The resources of rows whose keys hold only their values, by the series of the series table."""
+
+    def __init__(self, form: KeyForm) -> None:
+        self._form = form
+        self._series: dict[tuple[bytes, bytes], Series] = {}
+        self._several: dict[tuple[bytes, bytes], Series] = {}
+
+    def add(self, series: Series) -> bytes:
+        """Takes note of a series; returns the bytes of its keys before the base."""
+        key = self._form.nameless_key(series)
+        if series.resources and self._series.setdefault(key, series) != series:
+            self._several[key] = series
+        return key.head
+
+    def series_of(self, parts: KeyParts) -> Series:
+        """The series of a row.
+
+        Raises:
+          ValueError: the names of its resources are not known, or it may be one of two series.
+        """
+        if parts.is_whole:
+            return parts.series
+        key = parts.head, parts.tail
+        series = self._series.get(key)
+        if series is None:
+            raise ValueError("the names of its resources are not in the series table")
+        if key in self._several:
+            raise ValueError(f"{series} and {self._several[key]} have the same row keys")
+        return series
+
+
+def select(
+    form: KeyForm, data: str, table: str, wanted: Selection, reader: Reader
+) -> Iterator[Selected | Finding]:
+    """See `Layout.select`; of the rows only the family of doubles is read.
+
+    Args:
+      data, table: names of the data table and of the series table.
+
+    Raises:
+      UnknownNameError: the series table does not know the metric.
+    """
+    names = Names(form)
+    bases: dict[bytes, tuple[int, int]] = {}
+    """First and last base by the bytes before the base: of all series that differ in resources only."""
+    for found in series_table.find(table, wanted, reader):
+        if isinstance(found, tuple):
+            yield Finding(Severity.DAMAGE, table, found[0].key, str(found[1]))
+            continue
+        head = names.add(found.series)
+        first, last = bases.get(head, (found.first_ms, found.last_ms))
+        bases[head] = min(first, found.first_ms), max(last, found.last_ms)
+    for scan in scans(form, data, bases, wanted.start_ms, wanted.end_ms):
+        for row in reader.scan(scan):
+            try:
+                yield Selected(row, names.series_of(form.parse(row.key)))
+            except ValueError as error:
+                yield Finding(Severity.DAMAGE, data, row.key, str(error))
+
+
+def scans(
+    form: KeyForm, data: str, bases: Mapping[bytes, tuple[int, int]], start_ms: int, end_ms: int
+) -> Iterator[Scan]:
+    """The rows of some series in a time range, both ends in.
+
+    First those of the first period, then those that are read whole, then those of the last period.
+
+    Args:
+      bases: first and last base by the bytes before the base.
+    """
+    start_ms, end_ms = max(start_ms, 0), min(end_ms, LAST_BASE_MS + PERIOD_MS - 1)
+    if start_ms > end_ms:
+        return
+    first, last = base_of(start_ms), base_of(end_ms)
+    if first == last:
+        yield from _scans(form, data, bases, first, last, _columns(form, start_ms - first, end_ms - last))
+        return
+    whole = PERIOD_MS - 1
+    yield from _scans(form, data, bases, first, first, _columns(form, start_ms - first, whole))
+    yield from _scans(form, data, bases, first + PERIOD_MS, last - PERIOD_MS, _columns(form, 0, whole))
+    yield from _scans(form, data, bases, last, last, _columns(form, 0, end_ms - last))
+
+
+def _scans(
+    form: KeyForm,
+    data: str,
+    bases: Mapping[bytes, tuple[int, int]],
+    first_ms: int,
+    last_ms: int,
+    columns: ColumnRange,
+) -> Iterator[Scan]:
+    """The rows from one base to another that exist by the series table."""
+    ranges = (
+        one
+        for head, (low, high) in bases.items()
+        if max(low, first_ms) <= min(high, last_ms)
+        for one in form.ranges(head, max(low, first_ms), min(high, last_ms))
+    )
+    while some := list(itertools.islice(ranges, _RANGES_AT_ONCE)):
+        yield Scan(data, sorted(some), columns=columns)
+
+
+def _columns(form: KeyForm, first: int, last: int) -> ColumnRange:
+    """The columns from one offset to another, both in."""
+    start = form.qualifiers(np.array([first], np.uint32)) if first else b""
+    end = form.qualifiers(np.array([last + 1], np.uint32)) if last < PERIOD_MS - 1 else b""
+    return ColumnRange(POINTS, start, end)

@@ -1,0 +1,135 @@
+"""A batch of points into the pieces of the rows that it touches: the hot path, in numpy."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from schema.layouts.base import Encoded, Piece, SeriesKey
+from schema.layouts.kairosdb import keys as row_keys
+from schema.layouts.kairosdb import pieces, values
+from schema.layouts.kairosdb.options import RowSpec
+from schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+
+KINDS = len(row_keys.TYPES)
+_OFFSET_BITS = 31
+
+
+def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec: RowSpec) -> Encoded:
+    """The pieces of a batch: a row for each series, row time and kind of value.
+
+    Args:
+      keys: the key of each of the batch's series; None where none of its points is in the batch.
+      table: name of the data table.
+    """
+    good = storable(batch)
+    rejected = [] if good.all() else [_refused(batch, point) for point in np.flatnonzero(~good).tolist()]
+    if rejected:
+        batch = batch.take(np.flatnonzero(good))
+    if len(batch) == 0:
+        return Encoded([], rejected, 0)
+    width = spec.width_ms
+    numbers = batch.times_ms // width
+    offsets = batch.times_ms - numbers * width
+    order, bounds = _sorted_rows(row_numbers(batch, numbers), offsets, batch.arrivals_ms)
+    origins = batch.origins
+    origin = (zlib.crc32(origins.source.encode()), max(0, origins.offset)) if origins else (0, 0)
+    first = order[bounds[:-1]]
+    kinds = batch.kinds[first].astype(np.int64)
+    stored, sizes = _values(batch, order)
+    packed = pieces.packed_rows(
+        pieces.Points(spec.columns(offsets[order]), batch.arrivals_ms[order], stored, sizes),
+        bounds,
+        kinds,
+        origin,
+    )
+    found = []
+    for series, number, kind, piece in zip(
+        batch.index[first].tolist(), numbers[first].tolist(), kinds.tolist(), packed, strict=True
+    ):
+        key = keys[series]
+        assert key is not None
+        found.append(Piece(table, row_keys.row_key(key, number * width, kind), piece))
+    return Encoded(found, rejected, len(batch) - len(order))
+
+
+def storable(batch: PointBatch) -> Bools:
+    """bool[n]: the points whose time and value the layout can hold."""
+    good = (batch.times_ms >= 0) & (batch.times_ms <= row_keys.LAST_MS) & (batch.kinds < KINDS)
+    good &= (batch.kinds != Kind.FLOAT) | np.isfinite(batch.bits.view(np.float64))
+    texts = np.flatnonzero(good & (batch.kinds == Kind.TEXT))
+    good[texts] = [_fits(batch.payloads[number]) for number in batch.bits[texts].tolist()]
+    return good
+
+
+def _fits(text: bytes) -> bool:
+    """Whether a text fits the two bytes of its length; a byte of UTF-8 becomes at most two."""
+    return 2 * len(text) <= values.STRING_BYTES or len(values.modified_utf8(text)) <= values.STRING_BYTES
+
+
+def _refused(batch: PointBatch, point: int) -> Rejected:
+    """The refusal of a point that is not storable."""
+    time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
+    if time_ms < 0:
+        reason, why = Reason.TIMESTAMP_OUT_OF_RANGE, f"time {time_ms} ms: times before 1970 are not stored"
+    elif time_ms > row_keys.LAST_MS:
+        reason, why = Reason.TIMESTAMP_OUT_OF_RANGE, f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms"
+    elif kind == Kind.FLOAT:
+        reason, why = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite: queries of KairosDB fail on it"
+    elif kind == Kind.TEXT:
+        why = f"a string of more than {values.STRING_BYTES} bytes in Java's modified UTF-8"
+        reason = Reason.VALUE_NOT_STORABLE
+    else:
+        reason, why = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
+    return batch.refuse(point, reason, why, Stage.ENCODE)
+
+
+def row_numbers(batch: PointBatch, numbers: Int64s) -> Int64s:
+    """int64[n]: a number for the row of each point: series, row time, kind; small where possible.
+
+    Args:
+      numbers: int64[n], which row time of the layout's.
+    """
+    low, high = int(numbers.min()), int(numbers.max())
+    return (batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)) * KINDS + batch.kinds
+
+
+def _sorted_rows(rows: Int64s, offsets: Int64s, arrivals_ms: Int64s) -> tuple[Int64s, Int64s]:
+    """(the points by row and time, the last to arrive of each instant only; where rows start, and n).
+
+    Row, offset and rank are packed into one integer where they fit, since sorting integers is several
+    times faster than sorting by keys. The rank is the position, or that by arrival, then position.
+    """
+    n = len(rows)
+    by_arrival = None
+    if (arrivals_ms != arrivals_ms[0]).any():
+        by_arrival = np.argsort(arrivals_ms, kind="stable")
+        rows, offsets = rows[by_arrival], offsets[by_arrival]
+    rank_bits = max(1, (n - 1).bit_length())
+    if int(rows.max()).bit_length() + _OFFSET_BITS + rank_bits <= 63:
+        key = (((rows << _OFFSET_BITS) | offsets) << rank_bits) | np.arange(n)
+        key.sort()
+        order = key & ((1 << rank_bits) - 1)
+    else:
+        order = np.lexsort((offsets, rows))  # stable
+    rows, offsets = rows[order], offsets[order]
+    change = rows[1:] != rows[:-1]
+    last = np.append(change | (offsets[1:] != offsets[:-1]), True)
+    if not last.all():
+        order, rows = order[last], rows[last]
+        change = rows[1:] != rows[:-1]
+    bounds = np.concatenate([[0], np.flatnonzero(change) + 1, [len(rows)]])
+    return (order if by_arrival is None else by_arrival[order]), bounds
+
+
+def _values(batch: PointBatch, order: Int64s) -> tuple[list[bytes], Int64s]:
+    """(by kind: the values of these points one behind the other, int64[n] how many bytes each takes)."""
+    kinds, bits = batch.kinds[order], batch.bits[order]
+    sizes = np.full(len(order), 8)
+    is_long, is_text = kinds == Kind.INTEGER, kinds == Kind.TEXT
+    longs, sizes[is_long] = values.long_bytes(bits[is_long])
+    texts = [values.string_bytes(batch.payloads[number]) for number in bits[is_text].tolist()]
+    sizes[is_text] = [len(text) for text in texts]
+    return [longs, values.double_bytes(bits[kinds == Kind.FLOAT]), b"".join(texts)], sizes

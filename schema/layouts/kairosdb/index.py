@@ -1,0 +1,63 @@
+"""The index tables: which rows there are, and which names (format notes, sections 1 and 7).
+
+`row_keys` has the key of each data row with an empty cell: the old `row_key_index` with the metric moved
+into the key. `string_index` has three rows, with a column for each name and one zero byte as value.
+
+The key of an entry holds the type, so entries are numbers that hold it too: row time + kind, 0 to 2. Row
+times are multiples of the width of a row, so no two entries are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from schema.layouts.base import Cell, Row
+from schema.layouts.kairosdb import keys
+from schema.layouts.kairosdb.encode import KINDS, row_numbers, storable
+from schema.layouts.kairosdb.options import RowSpec
+from schema.points import PointBatch, Series
+
+ROW_KEYS_FAMILY, NAMES_FAMILY = "k", "s"
+
+METRICS, TAG_NAMES, TAG_VALUES = b"metric_names", b"tag_names", b"tag_values"
+
+_NAME_MS = 0
+"""The cell timestamp of names: a constant, since they never change."""
+
+
+def entries(batch: PointBatch, spec: RowSpec) -> list[tuple[int, int]]:
+    """(number of a series, entry) for each row that the storable points of a batch are in."""
+    good = storable(batch)
+    if not good.all():
+        batch = batch.take(np.flatnonzero(good))
+    if len(batch) == 0:
+        return []
+    numbers = batch.times_ms // spec.width_ms
+    first = np.unique(row_numbers(batch, numbers), return_index=True)[1]
+    found = numbers[first] * spec.width_ms + batch.kinds[first]
+    return list(zip(batch.index[first].tolist(), found.tolist(), strict=True))
+
+
+def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str) -> list[Row]:
+    """The rows of the index tables for an entry of `entries`.
+
+    Args:
+      row_keys, strings: names of the tables.
+    """
+    kind = entry % spec.width_ms
+    assert kind < KINDS
+    row_ms = entry - kind
+    key = keys.row_key(keys.series_key(series), row_ms, kind)
+    return [
+        Row(row_keys, key, [Cell(ROW_KEYS_FAMILY, b"", row_ms, b"")]),
+        Row(strings, METRICS, _names([series.metric])),
+        Row(strings, TAG_NAMES, _names(name for name, _ in series.tags)),
+        Row(strings, TAG_VALUES, _names({value for _, value in series.tags})),
+    ]
+
+
+def _names(texts: Iterable[str]) -> Sequence[Cell]:
+    """The cells of some names, ascending."""
+    return [Cell(NAMES_FAMILY, name, _NAME_MS, b"\0") for name in sorted(text.encode() for text in texts)]

@@ -1,0 +1,138 @@
+"""Row keys of `data_points` and `row_keys` (format notes, section 3).
+
+`metric 00 row_time:int64 [00 length:1 type] tags`; tags are `name=value:` each, with `:` before `:` and `=`
+of a name, and `=` before those of a value. Source: DataPointsRowKeySerializer of KairosDB 1.3.0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from schema.layouts.base import SeriesKey
+from schema.points import Kind, Reason, RefusedError, Series
+
+KEY_BYTES = 4096
+"""The longest row key that Bigtable takes."""
+
+TYPES = {Kind.INTEGER: b"kairos_long", Kind.FLOAT: b"kairos_double", Kind.TEXT: b"kairos_string"}
+"""The data type of each kind of value that can be stored."""
+
+LAST_MS = ((1 << 63) - 1) // 1000
+"""The last time, in ms: cell timestamps of Bigtable are signed 64-bit microseconds."""
+
+_TIME_BYTES = 8
+_LONGEST_TYPE = max(map(len, TYPES.values()))
+_SPECIAL = re.compile(r"[:=]")
+_TAG = re.compile(rb"((?:[^:=]|:[:=])*)=((?:[^:=]|=[:=])*):")
+_ESCAPED = {b":": re.compile(rb":(.)"), b"=": re.compile(rb"=(.)")}
+
+
+class KeyParts(NamedTuple):
+    """A row key taken apart.
+
+    Attributes:
+      row_ms: the row time in ms.
+      data_type: as `kairos_long`; None in rows without type (`kairos_legacy`).
+    """
+
+    row_ms: int
+    data_type: bytes | None
+    series: Series
+
+
+def type_part(data_type: bytes) -> bytes:
+    """What stands between row time and tags."""
+    return b"\0" + len(data_type).to_bytes(1, "big") + data_type
+
+
+TYPE_PARTS = tuple(type_part(TYPES[kind]) for kind in sorted(TYPES))
+"""By the number of the kind."""
+
+
+def refuse_series(series: Series) -> RefusedError | None:
+    """Why a series has no row key that reads back as itself, or None."""
+    if series.resources:
+        return RefusedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources beside tags")
+    if not series.metric or "\0" in series.metric:
+        why = "a NUL in it would end it" if series.metric else "may not be empty"
+        return RefusedError(Reason.BAD_METRIC, f"metric name: {why}")
+    if not series.tags:
+        return RefusedError(Reason.NO_TAGS, "tags count must be greater than or equal to 1.")
+    for number, (name, value) in enumerate(series.tags):
+        if not name:
+            return RefusedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
+        if not value:
+            return RefusedError(Reason.BAD_TAG, f"tag[{name[:80]}].value may not be empty.")
+    try:
+        key = series_key(series)
+    except UnicodeEncodeError as error:
+        return RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {error.object[:80]!a}")
+    size = len(key.head) + _TIME_BYTES + 2 + _LONGEST_TYPE + len(key.tail)
+    if size > KEY_BYTES:
+        why = f"row key of {size} bytes; Bigtable takes at most {KEY_BYTES}: shorten the names"
+        return RefusedError(Reason.OVER_BIGTABLE_LIMIT, why)
+    return None
+
+
+def series_key(series: Series) -> SeriesKey:
+    """The bytes before the row time, and the escaped tags: in the order of Java's strings, UTF-16 units."""
+    tags = sorted(series.tags, key=lambda tag: tag[0].encode("utf-16-be"))
+    texts = [_SPECIAL.sub(r":\g<0>", name) + "=" + _SPECIAL.sub(r"=\g<0>", value) for name, value in tags]
+    return SeriesKey(series.metric.encode() + b"\0", "".join(text + ":" for text in texts).encode())
+
+
+def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
+    """The key of the row of a series, row time and kind of value; 64 bits of ms, signed."""
+    return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + TYPE_PARTS[kind] + key.tail
+
+
+def parse_key(key: bytes) -> KeyParts:
+    """A row key taken apart.
+
+    Raises:
+      ValueError: KairosDB would have written no such key, or could not read it back.
+    """
+    metric, nul, rest = key.partition(b"\0")
+    if not metric or not nul or len(rest) < _TIME_BYTES:
+        raise ValueError(f"row key {key[:80].hex()} is not metric, 00, row time, type and tags")
+    row_ms = int.from_bytes(rest[:_TIME_BYTES], "big", signed=True)
+    tags = rest[_TIME_BYTES:]
+    data_type = None
+    if tags[:1] == b"\0":
+        size = tags[1] if len(tags) > 1 else 255
+        data_type, tags = tags[2 : 2 + size], tags[2 + size :]
+        if size > 127 or len(data_type) < size:
+            raise ValueError(f"row key {key[:80].hex()} has a type of {size} bytes: KairosDB reads up to 127")
+    elif not tags:
+        raise ValueError(f"row key {key[:80].hex()} has neither type nor tags")
+    try:
+        return KeyParts(row_ms, data_type, Series.of(metric.decode(), _tags(tags)))
+    except UnicodeDecodeError:
+        raise ValueError(f"row key {key[:80].hex()} holds names that are not UTF-8") from None
+
+
+def _tags(raw: bytes) -> dict[str, str]:
+    """The tags in their escaped form."""
+    tags: dict[str, str] = {}
+    at = 0
+    while at < len(raw):
+        found = _TAG.match(raw, at)
+        if found is None:
+            raise ValueError(f"tags {raw[at : at + 80]!r} are not name=value: with their escapes")
+        name, value = _unescaped(found[1], b":"), _unescaped(found[2], b"=")
+        if name in tags:
+            raise ValueError(f"tag {name!r} stands twice")
+        tags[name] = value
+        at = found.end()
+    return tags
+
+
+def _unescaped(raw: bytes, escape: bytes) -> str:
+    return (_ESCAPED[escape].sub(rb"\1", raw) if escape in raw else raw).decode()
+
+
+def metric_range(metric: str, first_ms: int, last_ms: int) -> tuple[bytes, bytes]:
+    """The range [start, end) of the keys of a metric's rows with these row times, both inclusive, >= 0."""
+    head = metric.encode() + b"\0"
+    return head + first_ms.to_bytes(_TIME_BYTES, "big"), head + (last_ms + 1).to_bytes(_TIME_BYTES, "big")

@@ -1,0 +1,124 @@
+"""Layout `kairosdb`: the tables of KairosDB 1.3.0 on Bigtable, keys, columns and values byte for byte.
+
+Specification: the format notes of KairosDB (docs/kairosdb.md in short).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from schema.layouts.base import (
+    Decoded,
+    Encoded,
+    Finding,
+    Layout,
+    Name,
+    Packing,
+    Reader,
+    Row,
+    Selected,
+    Selection,
+    SeriesKey,
+    TableSpec,
+)
+from schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
+from schema.layouts.kairosdb.encode import encode
+from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec, parse_retention
+from schema.layouts.kairosdb.select import Tables
+from schema.points import PointBatch, RefusedError, Series
+
+
+@dataclasses.dataclass(frozen=True)
+class KairosDb(Layout):
+    """The layout with its options; see `KairosDbOptions`.
+
+    With the row spec `seconds` it reads only, since KairosDB itself reads such times back changed.
+    """
+
+    options: KairosDbOptions = dataclasses.field(default_factory=KairosDbOptions)
+
+    name = "kairosdb"
+    packings = (Packing.POINTS,)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
+        """See `Layout.from_options`; the options are named as the fields of `KairosDbOptions`.
+
+        `retention` is a text, as `7,90`.
+        """
+        fields = {field.name for field in dataclasses.fields(KairosDbOptions)}
+        values = {name: value for name, value in options.items() if name in fields}
+        if "row_spec" in values:
+            values["row_spec"] = RowSpec(values["row_spec"])
+        if "retention" in values:
+            values["retention"] = parse_retention(values["retention"])
+        return cls(KairosDbOptions(**values))
+
+    @property
+    def table_names(self) -> Tables:
+        """Names of the tables, with prefix."""
+        prefix = self.options.table_prefix
+        return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `Layout.tables`. The age of the points of a retention class is for the operator to limit."""
+        data, row_keys, strings = self.table_names
+        return (
+            TableSpec(data, dict.fromkeys(self.options.families, 1), holds_points=True),
+            TableSpec(row_keys, {index.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True),
+            TableSpec(strings, {index.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
+        )
+
+    @property
+    def uids(self) -> None:
+        """See `Layout.uids`: names stand in the keys."""
+        return None
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        """See `Layout.refuse`."""
+        return keys.refuse_series(series)
+
+    def names(self, series: Series) -> Sequence[Name]:
+        """See `Layout.names`."""
+        return ()
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """See `Layout.series_key`; the type stands between the two parts, behind the row time."""
+        return keys.series_key(series)
+
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        """See `Layout.encode`.
+
+        Raises:
+          ValueError: the row spec is `seconds`.
+        """
+        if self.options.row_spec is RowSpec.SECONDS:
+            raise ValueError("row_spec seconds is for reading only: write with legacy or milliseconds")
+        return encode(batch, keys, self.table_names.data, self.options.row_spec)
+
+    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+        """See `Layout.pack`."""
+        return Row(table, key, pieces.cells(packed, self.options.family))
+
+    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        """See `Layout.index_entries`; instead of base times, entries as in `index`."""
+        return index.entries(batch, self.options.row_spec)
+
+    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
+        """See `Layout.index`; `base_ms` is an entry of `index_entries`."""
+        tables = self.table_names
+        return index.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
+
+    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `Layout.select`."""
+        return select.select(self.options, self.table_names, wanted, reader)
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """See `Layout.audit`."""
+        return audit.findings(self.table_names, self.options.row_spec, read)
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """See `Layout.decode`."""
+        return rows.decode(self.options.row_spec, row, series)

@@ -1,0 +1,97 @@
+"""Options of the KairosDB layout, and the three row specs that a store can have (format notes, section 2).
+
+Source: datastore/cassandra/RowSpec of KairosDB 1.3.0, and its table `spec`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import TypeVar
+
+from schema.points import Int64s
+
+Ints = TypeVar("Ints", int, Int64s)
+
+FAMILY = "d"
+"""Family of points that are kept for ever."""
+
+
+class RowSpec(str, enum.Enum):
+    """How a time becomes a row time and a column: nothing in a row tells which one a store has."""
+
+    LEGACY = "legacy"
+    """Offset in ms, shifted by one bit: stores that had data before KairosDB 1.3.0."""
+    MILLISECONDS = "milliseconds"
+    """Offset in ms: stores created by 1.3.0 or later."""
+    SECONDS = "seconds"
+    """Offset in seconds, in rows of half an hour: times read back up to a second early, so read only."""
+
+    @property
+    def width_ms(self) -> int:
+        """The width of a row in ms."""
+        return 1_814_400 if self is RowSpec.SECONDS else 1_814_400_000
+
+    @property
+    def unit_ms(self) -> int:
+        """The shortest time between two columns, in ms."""
+        return 1000 if self is RowSpec.SECONDS else 1
+
+    def columns(self, offsets_ms: Ints) -> Ints:
+        """The column numbers (unsigned, 4 bytes) of times that far behind their row time."""
+        return offsets_ms << 1 if self is RowSpec.LEGACY else offsets_ms // self.unit_ms
+
+    def offsets_ms(self, columns: Ints) -> Ints:
+        """How far behind the row time the points of these columns are, in ms."""
+        return columns >> 1 if self is RowSpec.LEGACY else columns * self.unit_ms
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KairosDbOptions:
+    """Must agree with whoever else writes the tables.
+
+    Attributes:
+      table_prefix: put before the table names `data_points`, `row_keys` and `string_index`.
+      row_spec: see `RowSpec`.
+      retention: the retention classes, in days; each is a family of `data_points`, `d7` for 7 days.
+      retention_class: the class that this run writes, in days; 0 for the family `d`, kept for ever.
+    """
+
+    table_prefix: str = ""
+    row_spec: RowSpec = RowSpec.LEGACY
+    retention: tuple[int, ...] = ()
+    retention_class: int = 0
+
+    def __post_init__(self) -> None:
+        if len(set(self.retention)) != len(self.retention) or any(days < 1 for days in self.retention):
+            raise ValueError(f"retention must be different days of at least 1, not {_text(self.retention)}")
+        if self.retention_class and self.retention_class not in self.retention:
+            known = _text((0, *self.retention))
+            raise ValueError(f"retention_class must be one of {known}, not {self.retention_class}")
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of `data_points`."""
+        return (FAMILY, *(f"{FAMILY}{days}" for days in self.retention))
+
+    @property
+    def family(self) -> str:
+        """The family that this run writes."""
+        return f"{FAMILY}{self.retention_class}" if self.retention_class else FAMILY
+
+
+def parse_retention(text: str) -> tuple[int, ...]:
+    """The retention classes in a text such as `7,90`; none in an empty one.
+
+    Raises:
+      ValueError: a part is no whole number.
+    """
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"retention must be days with commas between them, as 7,90, not {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def _text(days: Sequence[int]) -> str:
+    return ",".join(map(str, days))

@@ -1,0 +1,74 @@
+"""kill -9 of a local stream, again and again: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.stored import Store
+from tests.support.workload import as_messages, check_equal, random_points
+
+KILLS = 10
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    return Store.create(bigtable, prefix)
+
+
+def test_ten_kills_during_200000_points(store: Store, tmp_path: Path) -> None:
+    """Each life gets a part of the messages and is killed at a random moment of its work; a lease of
+    two seconds brings back what it held. The eleventh life ends by itself."""
+    seed = int(os.environ.get("TIMEBEAM_SEED", "20261121"))
+    print(f"TIMEBEAM_SEED={seed}")
+    rng = random.Random(seed)
+    points = random_points(rng, series=400, hours=25, a_row=20, corrections=0.01, most=30)
+    assert len(points) >= 200_000
+    messages = as_messages(points)
+    rng.shuffle(messages)
+    part = -(-len(messages) // (KILLS + 1))
+    with PubSubServer(lease_seconds=2, batch=200).running() as server:
+        for life in range(KILLS + 1):
+            server.add(messages[part * life : part * (life + 1)])
+            last = life == KILLS
+            process = start(store, tmp_path, server, *(["--stop_when_idle=3"] if last else []))
+            if last:
+                assert process.wait(120) == 0
+                continue
+            wait_for(server, part * life, process)
+            time.sleep(rng.random() * 0.8)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert server.left == 0
+    check_equal(store, points, "points", corrected_in_place=True)
+
+
+def start(store: Store, folder: Path, server: PubSubServer, *flags: str) -> subprocess.Popen[bytes]:
+    """A stream in a process of its own."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pipelines.cli", "ingest", *store.flags, "--format=opentsdb-json"),
+            *("--auto_create_metrics", "--bigtable_writer=direct", f"--input_subscription={SUBSCRIPTION}"),
+            *(f"--dead_letters={folder / 'dead'}", "--flush_seconds=0.1", *flags),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "stderr").open("ab"),
+        env=os.environ | {"PUBSUB_EMULATOR_HOST": server.host},
+    )
+
+
+def wait_for(server: PubSubServer, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Until more than `count` messages are acknowledged; a process that ended before is a failure."""
+    until = time.monotonic() + 60
+    while len(server.acknowledged) <= count:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -1,0 +1,191 @@
+"""`timebeam ingest --input_subscription` on this machine: everything stored, then acknowledged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from schema.points import Reason
+from tests.support.commands import timebeam
+from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
+from tests.support.stored import Store
+
+T = 1_767_225_600
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    return Store.create(bigtable, prefix)
+
+
+def point(number: int, value: float = 1.5, metric: str = "m") -> dict[str, Any]:
+    return {"metric": metric, "timestamp": T + number, "value": value, "tags": {"host": "a"}}
+
+
+def line(number: int, value: float = 1.5) -> bytes:
+    return json.dumps(point(number, value)).encode()
+
+
+def stream(store: Store, folder: Path, *flags: str | Path) -> dict[str, Any]:
+    """Runs until nothing comes any more; the summary."""
+    ran = timebeam(
+        *("ingest", *store.flags, "--auto_create_metrics", "--summary=json", "--stop_when_idle=0.5"),
+        *("--flush_seconds=0.2", "--dead_letters", folder / "dead"),
+        *(
+            flags
+            if any("--input" in str(flag) for flag in flags)
+            else (f"--input_subscription={SUBSCRIPTION}", *flags)
+        ),
+        *(() if any("--format" in str(flag) for flag in flags) else ("--format=opentsdb-json",)),
+    )
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def letters(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("dead*.jsonl"))
+    return [json.loads(text) for path in files for text in path.read_text("utf-8").splitlines()]
+
+
+def values(store: Store) -> dict[int, float | int]:
+    """Value by seconds after T, of all series."""
+    return {
+        time_ms // 1000 - T: value for points in store.points().values() for time_ms, value in points.items()
+    }
+
+
+@pytest.mark.parametrize("packing", ["points", "compacted", "append"])
+def test_messages_of_one_point_and_of_many(store: Store, tmp_path: Path, packing: str) -> None:
+    ones = [Published(line(number), 1000 + number) for number in range(50)]
+    lines = Published(b"\n".join(line(number) for number in range(50, 70)), 2000)
+    array = Published(json.dumps([point(number) for number in range(70, 90)]).encode(), 2001)
+    document = Published(json.dumps([point(number) for number in range(90, 99)], indent=1).encode(), 2002)
+    with PubSubServer([*ones, lines, array, document]).running() as server:
+        summary = stream(store, tmp_path, f"--packing={packing}")
+        assert server.left == 0
+    assert values(store) == dict.fromkeys(range(99), 1.5)
+    assert (summary["points_read"], summary["points_stored"], summary["refused"]) == (99, 99, {})
+    if packing == "points":
+        assert {cell[2] for cell in store.cells()} == {*range(1000, 1050), 2000, 2001, 2002}
+
+
+def test_compressed_messages_and_messages_of_other_formats(store: Store, tmp_path: Path) -> None:
+    avro = json.dumps({"metric": "m", "timestamp": T + 4, "value": {"double": 1.5}, "tags": {"host": "a"}})
+    messages = [
+        Published(gzip.compress(line(0)), 1, {"content-encoding": "gzip"}),
+        Published(zstandard.compress(line(1)), 2, {"content-encoding": "ZSTD"}),
+        Published(b"put m %d 1.5 host=a" % (T + 2), 3, {"format": "opentsdb-text"}),
+        Published(b"m,host=a value=1.5 %d000000000" % (T + 3), 4, {"format": "influx"}),
+        Published(avro.encode(), 5, {"format": "avro", "googclient_schemaencoding": "JSON"}),
+        Published(line(5), 6, {"content-encoding": "identity"}),
+    ]
+    with PubSubServer(messages).running() as server:
+        stream(store, tmp_path, "--influx_metric={measurement}.{field}")
+        assert server.left == 0
+    assert values(store) == dict.fromkeys(range(6), 1.5)
+    assert not letters(tmp_path)
+
+
+def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_path: Path) -> None:
+    half = line(1) + b"\nbad\n" + line(2)
+    broken = gzip.compress(line(3))[:-4]
+    messages = [
+        Published(line(0), 10),
+        Published(half, 11, {"site": "lab"}),
+        Published(broken, 12, {"content-encoding": "gzip"}),
+        Published(line(4), 13, {"content-encoding": "br"}),
+        Published(line(5), 14, {"format": "csv"}),
+        Published(gzip.compress(b"[1]"), 15, {"content-encoding": "gzip", "site": "x"}),
+        Published(json.dumps(point(7) | {"metric": "a b"}).encode(), 16),
+        Published(json.dumps(point(8) | {"metric": "東"}).encode(), 17),
+    ]
+    with PubSubServer(messages).running() as server:
+        summary = stream(store, tmp_path)
+        assert server.left == 0
+    assert values(store) == dict.fromkeys([0, 1, 2], 1.5)
+    found = {letter["message_id"]: letter for letter in letters(tmp_path)}
+    assert {number: letter["reason"] for number, letter in found.items()} == {
+        "1": "bad-syntax",
+        "2": "corrupt-message",
+        "3": "corrupt-message",
+        "4": "unknown-format",
+        "5": "bad-syntax",
+        "6": "bad-metric",
+        "7": "name-not-storable",
+    }
+    assert (found["1"]["payload"], found["1"]["offset"]) == ("bad", half.index(b"bad"))
+    assert found["1"]["attributes"] == {"site": "lab"}
+    assert [found[number]["publish_time_ms"] for number in sorted(found)] == [11, 12, 13, 14, 15, 16, 17]
+    assert found["2"]["attributes"] == {"content-encoding": "gzip"}
+    assert found["5"]["attributes"] == {"site": "x"}
+    assert found["5"]["payload"] == "1"
+    assert {letter["source"] for letter in found.values()} == {SUBSCRIPTION}
+    assert summary["points_read"] == 10
+    assert sum(summary["refused"].values()) == 7
+
+
+def test_a_topic_is_read_through_a_subscription_that_goes_again(store: Store, tmp_path: Path) -> None:
+    with PubSubServer([Published(line(0), 10)]).running() as server:
+        stream(store, tmp_path, f"--input_topic={TOPIC}")
+        assert server.subscriptions == {SUBSCRIPTION}
+    assert values(store) == {0: 1.5}
+
+
+def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_path: Path) -> None:
+    """A metric that may not be created is refused; after the fix its letters are replayed, from a
+    subscription, and a correction that came after it still wins."""
+    old = [Published(json.dumps(point(n, 1.0, "late")).encode(), 100 + n) for n in range(5)]
+    dead = "projects/local-project/topics/dead"
+    with PubSubServer([*old, Published(b"\xff", 200)]).running() as server:
+        summary = stream(store, tmp_path, f"--dead_letters={dead}", "--auto_create_metrics=false")
+        assert summary["refused"] == {"bad-encoding": 1, "unknown-name": 5}
+        published = server.published
+    assert {message.attributes["reason"] for message in published} == {"unknown-name", "bad-encoding"}
+    with PubSubServer([Published(json.dumps(point(2, 2.0, "late")).encode(), 5000)]).running():
+        stream(store, tmp_path)
+    for _ in range(2):
+        with PubSubServer(published).running() as server:
+            ran = timebeam(
+                *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--stop_when_idle=0.5"),
+                *("--dead_letters", tmp_path / "again", "--summary=json"),
+            )
+            assert ran.code == 0, ran.err
+            assert server.left == 0
+    assert values(store) == {0: 1.0, 1: 1.0, 2: 2.0, 3: 1.0, 4: 1.0}
+    again = [json.loads(text) for path in tmp_path.glob("again*") for text in path.read_text().splitlines()]
+    assert [letter["reason"] for letter in again] == [Reason.BAD_ENCODING.value] * 2
+    assert again[0]["payload_base64"] == "/w=="
+    assert again[0]["publish_time_ms"] == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--input_subscription=points"], "is not projects/PROJECT/subscriptions/NAME"),
+        (["--input_topic=points"], "is not projects/PROJECT/topics/NAME"),
+        (["--input_topic=a", "--input_subscription=b"], "give one of --input"),
+        ([], "give one of --input"),
+        ([f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=-1"], "--flush_seconds"),
+        ([f"--input_subscription={SUBSCRIPTION}", "--dead_letters=projects/x/topics/y"], "project name"),
+    ],
+)
+def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", *flags)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+def test_a_subscription_or_topic_that_is_not_there(store: Store) -> None:
+    with PubSubServer().running():
+        for flag in (
+            "--input_subscription=projects/local/subscriptions/no",
+            "--input_topic=projects/local/topics/no",
+        ):
+            ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", flag)
+            assert ran.code == 1
+            assert "does not exist: create it, or mend its name" in ran.err
+            assert ran.err.count("\n") == 1
