@@ -5,10 +5,13 @@ VENV := .venv
 WORKERS ?= 2
 READY := $(VENV)/ready
 
-.PHONY: demo test lint types unit lock bench clean
+.PHONY: demo demo-streaming test lint types unit lock bench clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
+
+demo-streaming: $(READY)
+	@$(VENV)/bin/python examples/demo_streaming.py
 
 test: lint types unit
 
@@ -47,6 +50,7 @@ lock:
 bench: $(READY)
 	$(VENV)/bin/python -m benchmarks.kernel
 	$(VENV)/bin/python -m benchmarks.ingest
+	$(VENV)/bin/python -m benchmarks.streaming
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -10,8 +10,10 @@ REQUIRES = [
     "google-cloud-pubsub>=2.30,<3",  # streaming input
     "fastavro>=1.9,<2",  # Avro messages
     "matplotlib>=3.8,<4",  # plots of queries
+    "msgspec>=0.18,<1",  # JSON of records, heroic-json and kairosdb-json
     "numpy>=1.26,<3",  # points in columns
     "pyarrow>=16,<26",  # numbers parsed and texts grouped, many at a time
+    "tomli>=2,<3; python_version < '3.11'",  # declared tables
     "zstandard>=0.22,<1",  # .zst files
 ]
 TEST = ["hypothesis>=6.100,<7", "mypy>=1.13,<3", "pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.8,<1"]

@@ -27,7 +27,7 @@ from pathlib import Path
 from google.cloud.bigtable import Client
 from google.cloud.bigtable.data import ReadRowsQuery, Table
 
-from benchmarks.generate import FORMATS, Load, write
+from benchmarks.generate import Load, write
 from benchmarks.kernel import best_and_median, machine, speed
 from pipelines.local.emulator import Emulator, EmulatorError
 from schema.layouts.opentsdb.layout import OpenTsdb
@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = Target("local", "local")
 NAIVE_TARGET = Target("local", "benchmark")
 _POLL_SECONDS = 0.05
-_JSON, _TEXT = FORMATS
+FORMATS = _JSON, _TEXT = "opentsdb-json", "opentsdb-text"
 
 
 class BenchmarkError(RuntimeError):

@@ -19,7 +19,9 @@ COMMANDS = {
     "replay": ("pipelines.replay", "dead letters through the pipeline again"),
     "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
+    "copy": ("pipelines.copy", "points of one layout into another"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
+    "layout": ("pipelines.layout", "explain declared tables, draw their key heat"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import gzip
 import os
 import sys
@@ -121,13 +122,18 @@ def _write(ticks: Iterable[list[str]], path: str) -> int:
     return count
 
 
-def _opened(path: str) -> IO[bytes]:
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
     if path == "-":
-        return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    if path.endswith(".gz"):
-        # No name and no time in the file: the same bytes for the same seed.
-        return gzip.GzipFile("", "wb", 6, open(path, "wb"), mtime=0)  # type: ignore[return-value]
-    return open(path, "wb")
+        yield sys.stdout.buffer
+        return
+    with open(path, "wb") as file:
+        if path.endswith(".gz"):
+            # No name and no time in the file: the same bytes for the same seed.
+            with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield file
 
 
 def publish(ticks: Iterable[list[str]], options: argparse.Namespace) -> int:
@@ -136,13 +142,13 @@ def publish(ticks: Iterable[list[str]], options: argparse.Namespace) -> int:
     A tick begins when all of the one before is published, and in a later millisecond: a correction
     has a later publish time than what it corrects.
     """
-    client = _publisher()
+    client = publisher()
     count, began = 0, time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for lines in ticks:
             requests = list(_requests(options.topic, lines, options.points_per_message))
             try:
-                list(pool.map(lambda request: client.transport.publish(request, timeout=60), requests))
+                list(pool.map(lambda request: client.transport.publish(request), requests))
             except (grpc.RpcError, exceptions.GoogleAPICallError) as error:
                 why = error.details() if isinstance(error, grpc.Call) else str(error)
                 raise SubscriptionError(f"cannot publish to {options.topic}: {why}") from error
@@ -173,7 +179,7 @@ def _requests(topic: str, lines: Sequence[str], per_message: int) -> Iterator[ob
         yield request(topic=topic, messages=[message(data=data) for data in held])
 
 
-def _publisher() -> PublisherClient:
+def publisher() -> PublisherClient:
     """A client of the service or of the emulator."""
     emulator = os.environ.get(EMULATOR_VARIABLE)
     if not emulator:

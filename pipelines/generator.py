@@ -33,7 +33,7 @@ class Load:
     Attributes:
       points: how many different points; duplicates, corrections and poison come on top.
       series: how many series; each tick has one point of each, the last one may be cut short.
-      form: one of FORMATS.
+      format: one of FORMATS.
       step: seconds from one tick to the next.
       start: time of the first tick, in seconds since 1970.
       jitter_ms: a point's time is up to so many ms after its tick; 0 for whole seconds. Below step.
@@ -46,7 +46,7 @@ class Load:
 
     points: int
     series: int = 400
-    form: str = "opentsdb-json"
+    format: str = "opentsdb-json"
     step: int = 1
     start: int = 1_356_998_400
     jitter_ms: int = 0
@@ -158,12 +158,12 @@ class Generator:
         Raises:
           ValueError: something of the load makes no sense.
         """
-        if load.form not in FORMATS:
-            raise ValueError(f"unknown format {load.form!r}; one of {', '.join(FORMATS)}")
+        if load.format not in FORMATS:
+            raise ValueError(f"unknown format {load.format!r}; one of {', '.join(FORMATS)}")
         if not 0 <= load.jitter_ms < load.step * 1000:
             raise ValueError("the jitter must be below the step, or points of two ticks could be one")
         self._load, self._expected = load, expected
-        self._frames = [FORMATS[load.form](*tags_of(number)) for number in range(load.series)]
+        self._frames = [FORMATS[load.format](*tags_of(number)) for number in range(load.series)]
         # RandomState and not default_rng: only its stream is the same in every version of numpy.
         self._random = np.random.RandomState(load.seed)
         self._again: dict[int, list[_Sent]] = collections.defaultdict(list)
@@ -218,7 +218,7 @@ class Generator:
         return self._frames[sent.series].line(self._time_text(sent.time_ms), sent.value)
 
     def _time_text(self, time_ms: int) -> str:
-        if self._load.form == "influx":
+        if self._load.format == "influx":
             return f"{time_ms}000000"
         return str(time_ms if self._load.jitter_ms else time_ms // 1000)
 
@@ -226,7 +226,7 @@ class Generator:
         """Random values of the first series, as text."""
         decimals = self._random.randint(0, len(_HUNDREDTHS), size, np.int64).tolist()
         integers = self._random.randint(0, _MOST + 1, size, np.int64).tolist()
-        suffix = "i" if self._load.form == "influx" else ""
+        suffix = "i" if self._load.format == "influx" else ""
         return [f"{integers[i]}{suffix}" if i % 3 == 2 else _HUNDREDTHS[decimals[i]] for i in range(size)]
 
     def _chosen(self, share: float, size: int) -> list[int]:
@@ -240,7 +240,7 @@ class Generator:
     def _poison(self, size: int) -> list[str]:
         if not self._load.poison:
             return []
-        kinds = _POISON[self._load.form]
+        kinds = _POISON[self._load.format]
         count = int(self._random.binomial(size, self._load.poison))
         if self._expected is not None:
             self._expected.refused += count

@@ -7,6 +7,7 @@ source ─► parse ─► assign UIDs ─► encode ─► group per row ─►
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from transforms.dead_letters import WriteDeadLetters
 from transforms.index import IndexFn
 from transforms.letters import ROWS, open_letters
 from transforms.messages import GatherFn, ParseMessagesFn
-from transforms.pack import EncodeFn, PackFn, PackPieceFn, RowKey
+from transforms.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
 from transforms.parse import ParseFn
 from transforms.rejected import REJECTED, refusing
 from transforms.write import WriteRows, data_tables
@@ -36,7 +37,7 @@ class Job:
     """What an ingest is to do with its input.
 
     Attributes:
-      format_name, format_options: see `message_format`.
+      format_name, format_options: see `message_format`; no name if the input is points.
       dead_letters: a topic, or how names of files begin.
       dry_run: parse, assign, pack and count, and write nothing but dead letters.
     """
@@ -95,6 +96,18 @@ def build_from_blocks(root: beam.Pipeline, job: Job, read: beam.PTransform, run_
     _store(root, job, Steps(job), Flow(False, run_ms), parsed.main, refused)
 
 
+def build_from_points(root: beam.Pipeline, job: Job, read: beam.PTransform, run_ms: int) -> None:
+    """Adds the graph of storing points that need no parsing.
+
+    Args:
+      read: gives `main`, `PointBatch`, and `REJECTED`.
+    """
+    coders.register()
+    found = root | "Read" >> read
+    points = found.main | "Spread" >> beam.Reshuffle().with_output_types(PointBatch)
+    _store(root, job, Steps(job), Flow(False, run_ms), points, [found[REJECTED]])
+
+
 def build_from_messages(
     root: beam.Pipeline,
     job: Job,
@@ -147,22 +160,23 @@ def _store(
         indexed = batches | "Index" >> refusing(steps.index, KeyedBatch)
         refused.append(indexed[REJECTED])
         batches = indexed.main
-    encoded = batches | "Encode" >> refusing(EncodeFn(job.layout), tuple[RowKey, bytes])
     if job.packing is Packing.POINTS and flow.endless:
         # A cell for each point needs nothing of the row's others, and the newer message wins by its time: no
-        # shuffle. (Blocks of one file have one time, and are put in order here.)
-        packed = encoded.main | "Pack" >> refusing(PackPieceFn(job.layout, job.packing), Row)
+        # shuffle. (Blocks of one file have one time, and are put in order by it.)
+        encoded = batches | "Encode" >> refusing(EncodeTogetherFn(job.layout), tuple[RowKey, list[bytes]])
+        grouped = encoded.main
     else:
+        encoded = batches | "Encode" >> refusing(EncodeFn(job.layout), tuple[RowKey, bytes])
         pieces = encoded.main
         if flow.flush_seconds is not None:
             # On arrival, never by the points' own times: nothing can be late.
             pieces = pieces | "FlushOnArrival" >> beam.WindowInto(
                 GlobalWindows(),
-                trigger=Repeatedly(AfterProcessingTime(flow.flush_seconds)),
+                trigger=Repeatedly(AfterProcessingTime(math.ceil(flow.flush_seconds))),
                 accumulation_mode=AccumulationMode.DISCARDING,
             )
         grouped = pieces | "GroupPerRow" >> beam.GroupByKey()
-        packed = grouped | "Pack" >> refusing(PackFn(job.layout, job.packing), Row)
+    packed = grouped | "Pack" >> refusing(PackFn(job.layout, job.packing), Row)
     refused += [encoded[REJECTED], packed[REJECTED]]
     if not job.dry_run:
         write = WriteRows(job.target, data_tables(job.layout), job.writer, job.packing)

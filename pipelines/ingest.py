@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import time
 from collections.abc import Sequence
@@ -29,9 +30,9 @@ from pipelines.parameters import (
     positive,
     target_of,
 )
-from pipelines.run import beam_options, run_with_progress
+from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
 from pipelines.summary import Summary
-from schema.layouts import Packing
+from schema.layouts import Layout, Packing
 from schema.messages import FORMATS, Framing
 from transforms.assign import UidOptions
 from transforms.bigtable.tables import check_tables
@@ -56,35 +57,14 @@ SOURCE = (
     ),
 )
 
-STORING = (
-    Parameter(
-        "format",
-        "format of the files, and of messages without the attribute `format`",
-        "Input",
-        choices=tuple(FORMATS),
-        required=True,
-    ),
-    Parameter(
-        "dead_letters",
-        "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
-        "Input",
-        default="dead-letters",
-    ),
-    Parameter(
-        "flush_seconds",
-        "messages: how long points are gathered to be packed together; `points` packing does not wait",
-        "Input",
-        not_negative,
-        30.0,
-    ),
-    Parameter(
-        "stop_when_idle",
-        "messages, on a local runner: end when none has come for so many seconds; without it, for ever",
-        "Input",
-        not_negative,
-    ),
-    *FORMAT,
-    *LAYOUT,
+DEAD_LETTERS = Parameter(
+    "dead_letters",
+    "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
+    "Input",
+    default="dead-letters",
+)
+
+WRITING = (
     Parameter(
         "packing",
         "compacted (one column per row and arrival), points (one cell per point), append (added to the "
@@ -120,6 +100,35 @@ STORING = (
     Parameter("dry_run", "parse, assign, pack and count, and write nothing", "Run", boolean, False),
     Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
 )
+"""How points are stored, whatever they are read from."""
+
+STORING = (
+    Parameter(
+        "format",
+        "format of the files, and of messages without the attribute `format`",
+        "Input",
+        choices=(*FORMATS, RECORDS),
+        required=True,
+    ),
+    DEAD_LETTERS,
+    Parameter(
+        "flush_seconds",
+        "messages: how long points are gathered to be packed together; `points` packing does not wait",
+        "Input",
+        not_negative,
+        30.0,
+    ),
+    Parameter(
+        "stop_when_idle",
+        "messages, on a local runner: end when none has come for so many seconds; without it, for ever",
+        "Input",
+        not_negative,
+    ),
+    *FORMAT,
+    *LAYOUT,
+    TABLES,
+    *WRITING,
+)
 
 PARAMETERS = (*SOURCE, *STORING)
 
@@ -141,7 +150,19 @@ def job_of(options: argparse.Namespace, *, endless: bool, run_ms: int) -> tuple[
     Raises:
       UsageError: options that cannot go together.
     """
-    layout = layout_of(options)
+    format_options, framing = format_of(options)
+    job = storing_job(options, layout_of(options), endless=endless, run_ms=run_ms)
+    return dataclasses.replace(job, format_name=options.format, format_options=format_options), framing
+
+
+def storing_job(options: argparse.Namespace, layout: Layout, *, endless: bool, run_ms: int) -> Job:
+    """The job of storing points in a layout; with no format, for points that are read as such.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    if layout.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.read_only}")
     default = Packing.POINTS if endless else layout.packings[0]
     packing = Packing(options.packing) if options.packing else default
     if packing not in layout.packings:
@@ -149,36 +170,24 @@ def job_of(options: argparse.Namespace, *, endless: bool, run_ms: int) -> tuple[
             f"layout {layout.name} has no packing {packing.value}: "
             f"choose {' or '.join(one.value for one in layout.packings)}"
         )
-    if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
-        raise UsageError(
-            "Beam's writer knows no app profile: add --bigtable_writer direct, or leave --app_profile out"
-        )
+    check_writer(options, packing)
     policy = UidPolicy(
         options.auto_create_metrics,
         options.auto_create_tagks,
         options.auto_create_tagvs,
         options.random_metrics,
     )
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
-    place = options.dead_letters
-    if TOPIC.fullmatch(place):
-        try:
-            parse_topic(place)
-        except ValueError as error:
-            raise UsageError(f"--dead_letters: {error}") from error
-    format_options, framing = format_of(options)
-    job = Job(
-        options.format,
-        format_options,
+    return Job(
+        "",
+        {},
         layout,
         packing,
         target_of(options),
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
-        place if TOPIC.fullmatch(place) else f"{place}-{stamp}{run_ms % 1000:03d}",
+        letters_of(options, run_ms),
         options.dry_run,
     )
-    return job, framing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -187,11 +196,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "ingest", "Stores the points of files, or of Pub/Sub messages, in Bigtable.", EXAMPLES, PARAMETERS
     )
     options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest)
+    flags = beam_options(parser, rest, options.project)
     given = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(given) != 1:
         raise UsageError("give one of --input, --input_subscription and --input_topic")
     run_ms = int(time.time() * 1000)
+    if options.layout == DECLARED:
+        return records.ingest(options, flags, run_ms)
     job, framing = job_of(options, endless=not options.input, run_ms=run_ms)
     if not options.input:
         source = stream.Source(options.input_subscription, options.input_topic)
@@ -200,19 +211,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
     match(options.input)
     check_tables(job.target, job.layout.tables(), create_command(options))
-    return run_bounded(job, options, flags, run_ms, ReadBlocks(options.input, framing))
-
-
-def run_bounded(
-    job: Job, options: argparse.Namespace, flags: Sequence[str], run_ms: int, read: beam.PTransform
-) -> int:
-    """Runs an ingest of files to its end and prints the summary; its exit code."""
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
-    build_from_blocks(pipeline, job, read, run_ms)
-    result = run_with_progress(pipeline)
-    summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, job.dead_letters)
-    print(summary.to_json() if options.summary == "json" else summary.to_text())
-    return 0
+    build_from_blocks(pipeline, job, ReadBlocks(options.input, framing), run_ms)
+    return run_bounded(pipeline, options, flags, run_ms, job.dead_letters)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,31 @@ import argparse
 import dataclasses
 import enum
 import os
-from collections.abc import Callable, Iterable
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.gcp.pubsub import parse_topic
 
-from schema.layouts import LAYOUTS, Layout
+from schema.declared.loader import DeclarationError, load
+from schema.declared.model import Declaration
+from schema.declared.rows import tables as declared_tables
+from schema.layouts import LAYOUTS, Layout, Packing, TableSpec
+from schema.layouts.kairosdb.options import RowSpec
 from schema.layouts.opentsdb.options import Decimals
 from schema.messages import Framing, message_format
 from schema.messages.avro import Encoding
 from schema.messages.avro_schema import OWN_SCHEMAS
 from schema.messages.influx import METRIC
 from schema.messages.influx_line import Booleans, Precision
+from schema.messages.kairosdb_rules import Ttl
 from transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from transforms.dead_letters import TOPIC
+from transforms.records import RecordEncoding
 
 
 class UsageError(ValueError):
@@ -126,10 +138,38 @@ FORMAT = (
         "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
         "Format",
     ),
+    Parameter(
+        "kairosdb_ttl",
+        "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
+        "Format",
+        default=Ttl.REFUSE.value,
+        choices=names(Ttl),
+    ),
+    Parameter(
+        "records_encoding",
+        "records: JSON lines, CSV with a header, or Avro object containers",
+        "Format",
+        default=RecordEncoding.JSON.value,
+        choices=names(RecordEncoding),
+    ),
 )
 
+DECLARED = "table"
+"""The layout of tables that a user declares: no `Layout`, since records have no series."""
+
+RECORDS = "records"
+"""The format of records of named fields, which no `MessageFormat` reads."""
+
+TABLES = Parameter("tables", "table: the file that declares the tables", "Layout")
+
 LAYOUT = (
-    Parameter("layout", "how points are stored", "Layout", choices=tuple(LAYOUTS), required=True),
+    Parameter(
+        "layout",
+        "how points are stored; table: in tables that you declare, see --tables",
+        "Layout",
+        choices=(*LAYOUTS, DECLARED),
+        required=True,
+    ),
     Parameter("table_prefix", "put before the names of all tables", "Layout", default=""),
     Parameter("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", "Layout", int, 0),
     Parameter("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", "Layout", int, 20),
@@ -144,6 +184,34 @@ LAYOUT = (
         "Layout",
         default="exact",
         choices=names(Decimals),
+    ),
+    Parameter(
+        "resource_names",
+        "heroic-readable: put the names of resources into row keys, beside their values",
+        "Layout",
+        boolean,
+        False,
+    ),
+    Parameter(
+        "row_spec",
+        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
+        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
+        "Layout",
+        default=RowSpec.LEGACY.value,
+        choices=names(RowSpec),
+    ),
+    Parameter(
+        "retention",
+        "kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d",
+        "Layout",
+        default="",
+    ),
+    Parameter(
+        "retention_class",
+        "kairosdb: the class that points are written to, in days; 0: kept for ever",
+        "Layout",
+        int,
+        0,
     ),
 )
 
@@ -183,6 +251,8 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
       UsageError: an option makes no sense.
     """
     own = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
+    if options.format == RECORDS:
+        raise UsageError(f"--format {RECORDS} is for tables that you declare: --layout {DECLARED} --tables FILE")
     try:
         framing = message_format(options.format, own).framing
     except ValueError as error:
@@ -194,12 +264,81 @@ def layout_of(options: argparse.Namespace) -> Layout:
     """The layout that the options describe.
 
     Raises:
+      UsageError: a value is out of its range, or the layout is that of declared tables.
+    """
+    if options.layout == DECLARED:
+        raise UsageError(
+            f"layout {DECLARED}: declared tables hold records and no series; they are for `tables create`, "
+            "`ingest` of files, and `layout`, not for this"
+        )
+    return layout_named(options.layout, vars(options))
+
+
+def layout_named(name: str, options: Mapping[str, Any]) -> Layout:
+    """The layout of a name, with those of the options that are its own.
+
+    Raises:
       UsageError: a value is out of its range.
     """
     try:
-        return LAYOUTS[options.layout].from_options(vars(options))
+        return LAYOUTS[name].from_options(options)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def declaration_of(options: argparse.Namespace) -> Declaration:
+    """The tables that the options name the declaration of; its warnings go to standard error.
+
+    Raises:
+      UsageError: no file is given, or it is wrong.
+    """
+    if not options.tables:
+        raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
+    try:
+        declaration = load(pathlib.Path(options.tables).read_text("utf-8"), options.tables)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{options.tables} is not UTF-8: {error}") from error
+    except DeclarationError as error:
+        raise UsageError(str(error)) from error
+    for warning in declaration.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return declaration
+
+
+def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
+    """The tables of the layout, or of the declaration, that the options describe.
+
+    Raises:
+      UsageError: an option, or the declaration, is wrong.
+    """
+    if options.layout == DECLARED:
+        return declared_tables(declaration_of(options))
+    return layout_of(options).tables()
+
+
+def check_writer(options: argparse.Namespace, packing: Packing) -> None:
+    """Raises UsageError if the writer cannot do what is asked of it."""
+    if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
+        raise UsageError(
+            "Beam's writer knows no app profile: add --bigtable_writer direct, or leave --app_profile out"
+        )
+
+
+def letters_of(options: argparse.Namespace, run_ms: int) -> str:
+    """Where the dead letters of a run go: a topic, or how names of files begin, the run's time in them.
+
+    Raises:
+      UsageError: the name of a topic cannot be one.
+    """
+    place = str(options.dead_letters)
+    if TOPIC.fullmatch(place):
+        try:
+            parse_topic(place)
+        except ValueError as error:
+            raise UsageError(f"--dead_letters: {error}") from error
+        return place
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
+    return f"{place}-{stamp}{run_ms % 1000:03d}"
 
 
 def target_of(options: argparse.Namespace) -> Target:
@@ -219,9 +358,14 @@ def target_of(options: argparse.Namespace) -> Target:
 
 
 def create_command(options: argparse.Namespace) -> str:
-    """What a user runs to create the tables that the options describe."""
+    """What a user runs to create the tables that the options describe: with all options of layouts given."""
     command = f"timebeam tables create --layout {options.layout}"
-    return command + (f" --table_prefix {options.table_prefix}" if options.table_prefix else "")
+    for parameter in (*LAYOUT[1:], TABLES):
+        value = getattr(options, parameter.name, parameter.default)
+        if value != parameter.default:
+            text = str(value).lower() if parameter.kind is boolean else str(value)
+            command += f" --{parameter.name} {shlex.quote(text)}"
+    return command
 
 
 def parser_of(

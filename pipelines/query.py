@@ -20,7 +20,7 @@ from pipelines.parameters import (
 )
 from pipelines.render import OUTPUTS, render
 from schema.layouts import Selection, UnknownNameError
-from schema.query.answer import answer
+from schema.query.answer import answer, reach
 from schema.query.downsample import Downsampling
 from schema.query.times import parse_time
 from transforms.bigtable.tables import check_tables
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     check_tables(target, layout.tables(), create_command(options))
     try:
-        wanted = Selection(options.metric, tag_filters(options.tag), start_ms, end_ms)
+        wanted = Selection(options.metric, tag_filters(options.tag), *reach(downsampling, start_ms, end_ms))
         found, damage = find_series(target, layout, wanted)
     except UnknownNameError as error:
         print(f"timebeam query: {error.args[0]}", file=sys.stderr)

@@ -13,7 +13,7 @@ from pipelines import cli, stream
 from pipelines.graph import Flow, build_from_messages
 from pipelines.ingest import STORING, job_of
 from pipelines.parameters import create_command, parser_of
-from pipelines.run import beam_options, run_with_progress
+from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
 from pipelines.summary import Summary
 from transforms.bigtable.tables import check_tables
 from transforms.files import match
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of("replay", "Ingests the payloads of dead letters.", EXAMPLES, PARAMETERS)
     parser.add_argument("source", metavar="SOURCE", help="files or a pattern, or projects/P/subscriptions/S")
     options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest)
+    flags = beam_options(parser, rest, options.project)
     run_ms = int(time.time() * 1000)
     if options.source.startswith("projects/"):
         job, _ = job_of(options, endless=True, run_ms=run_ms)
@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_tables(job.target, job.layout.tables(), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
     build_from_messages(pipeline, job, ReadLetters(paths), Flow(endless=False, run_ms=run_ms), letters=True)
+    if is_dataflow(flags):
+        return submit(pipeline)
     result = run_with_progress(pipeline)
     summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, job.dead_letters)
     print(summary.to_json() if options.summary == "json" else summary.to_text())

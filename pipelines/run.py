@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 from google.cloud.bigtable.batcher import MutationsBatchError
 
@@ -28,8 +28,8 @@ LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "Switchi
 _PROGRESS_SECONDS = 5
 
 
-def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
-    """Checks that the options left over are Beam's own; returns them, with a runner.
+def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str], project: str | None) -> list[str]:
+    """Checks that the options left over are Beam's own; returns them, with a runner and our project.
 
     An option that nobody knows ends the program with exit code 2: Beam itself would ignore it.
     """
@@ -41,7 +41,24 @@ def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[s
     runner, unknown = known.parse_known_args(list(rest))
     if unknown:
         parser.error(f"unknown option {unknown[0]}")
-    return list(rest) if runner.runner else [*rest, f"--runner={LOCAL_RUNNER}"]
+    flags = [*rest, f"--project={project}"] if project else list(rest)
+    return flags if runner.runner else [*flags, f"--runner={LOCAL_RUNNER}"]
+
+
+def is_dataflow(flags: Sequence[str]) -> bool:
+    """Whether the pipeline is Dataflow's, which goes on when this program has ended."""
+    return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
+
+
+def submit(pipeline: beam.Pipeline) -> int:
+    """Hands a pipeline to Dataflow, or writes it as a template, and says so; the exit code."""
+    result = pipeline.run()
+    template = pipeline.options.view_as(GoogleCloudOptions).template_location
+    if template:
+        print(f"template written to {template}")
+    else:
+        print(f"Dataflow job {result.job_id()} has been started")  # type: ignore[attr-defined]
+    return 0
 
 
 def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:

@@ -21,7 +21,7 @@ from pipelines.graph import Flow, Job, Steps, build_from_messages
 from pipelines.local import subscription as pubsub
 from pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedError, TakeBatch, drive
 from pipelines.parameters import UsageError, create_command
-from pipelines.run import LOCAL_RUNNERS
+from pipelines.run import LOCAL_RUNNERS, is_dataflow, submit
 from pipelines.summary import Summary
 from schema.layouts import Packing
 from schema.messages import Message
@@ -74,8 +74,9 @@ def run(job: Job, source: Source, options: argparse.Namespace, flags: Sequence[s
     flow = Flow(endless=True, flush_seconds=options.flush_seconds)
     read = ReadMessages(source.subscription, source.topic)
     build_from_messages(pipeline, job, read, flow, letters=source.letters)
-    result = pipeline.run()
-    print(f"handed to {runner}: {getattr(result, 'job_id', lambda: '')() or 'running'}")
+    if is_dataflow(flags):
+        return submit(pipeline)
+    pipeline.run().wait_until_finish()
     return 0
 
 

@@ -13,6 +13,8 @@ from apache_beam.runners.runner import PipelineResult
 from transforms import metrics
 from transforms.metrics import NAMESPACE
 
+_SHOWN = 3  # files of dead letters named in the text
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
@@ -115,7 +117,10 @@ class Summary:
             ("seconds", f"{self.seconds:.1f}"),
             ("points per second", f"{self.points_stored / self.seconds:,.0f}"),
             *((f"delay {key}, ms", f"{value:,}") for key, value in self.delay_ms.items()),
-            *(("dead letters", path) for path in self.dead_letters),
+            *(("dead letters", path) for path in self.dead_letters[:_SHOWN]),
         ]
+        more = len(self.dead_letters) - _SHOWN
+        if more > 0:
+            lines.append(("", f"and {more} more files beside it"))
         text = "\n".join(f"{name:26} {value}" for name, value in lines)
         return ("nothing was written (dry run)\n" if self.dry_run else "") + text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -249,9 +250,10 @@ class PointBatch:
         )
 
     def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """The refusal of one point, with the bytes it came from where they are still known."""
+        """The refusal of one point, with the bytes it came from; with a line of JSON where there are none."""
         if self.origins is None:
-            return Rejected(b"", reason, message, stage)
+            arrival_ms = int(self.arrivals_ms[point])
+            return Rejected(self.as_json(point), reason, message, stage, arrival_ms=arrival_ms)
         rejected = self.origins.refuse(point, reason, message, stage)
         return dataclasses.replace(rejected, arrival_ms=int(self.arrivals_ms[point]))
 
@@ -269,6 +271,26 @@ class PointBatch:
             return int(bits)
         payload = self.payloads[bits]
         return payload.decode() if kind == Kind.TEXT else payload
+
+    def as_json(self, point: int) -> bytes:
+        """One point as JSON: metric, timestamp (in ms, or in s as it was given), value and tags.
+
+        A value that is no number is an object, and resources stand where tags would be looked for, so
+        that whoever reads metrics, tags and numbers only does not take it for a point of that kind.
+        """
+        series, value = self.series[self.index[point]], self.value(point)
+        time_ms, tags = int(self.times_ms[point]), dict(series.tags)
+        members: dict[str, object] = {
+            "metric": series.metric,
+            "timestamp": time_ms if self.in_ms[point] else time_ms // 1000,
+            "value": value,
+            "tags": {"tags": tags, "resources": dict(series.resources)} if series.resources else tags,
+        }
+        if isinstance(value, str):
+            members["value"] = {"text": value}
+        elif isinstance(value, bytes):
+            members["value"] = {"hex": value.hex()}
+        return json.dumps(members).encode()
 
     @classmethod
     def of(
@@ -340,12 +362,14 @@ def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
     )
 
 
-def join(batches: Sequence[PointBatch], joined: Joined) -> PointBatch:
-    """One batch of the points of several messages, in the order of the messages.
+def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
+    """One batch of the points of several messages or rows, in their order.
 
     Args:
       batches: of each message of `joined`, with origins if it has points.
+      joined: None for batches without origins.
     """
+    places = joined.starts.tolist() if joined else [0] * len(batches)
     numbers: dict[Series, int] = {}
     indices: list[Int32s] = []
     bits: list[Int64s] = []
@@ -355,7 +379,7 @@ def join(batches: Sequence[PointBatch], joined: Joined) -> PointBatch:
     texts: list[bytes] = []
     at = 0
     source = ""
-    for batch, start in zip(batches, joined.starts.tolist(), strict=True):
+    for batch, start in zip(batches, places, strict=True):
         renumber = np.array([numbers.setdefault(one, len(numbers)) for one in batch.series], np.int32)
         indices.append(renumber[batch.index] if len(batch) else batch.index)
         bits.append(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.utils import shared
 
-from schema.layouts import Layout, Row
+from schema.layouts import Cell, Layout, Row
 from schema.lru import LruCache
 from schema.points import Rejected, Series
 from transforms import metrics
 from transforms.assign import KeyedBatch
+from transforms.bigtable.limits import MUTATIONS, split_row
 from transforms.bigtable.target import Target
 from transforms.rejected import RejectedOutput, refuse
 from transforms.write import write_batch
@@ -26,6 +27,32 @@ class _Seen:
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
         self.entries: LruCache[tuple[Series, int], bool] = LruCache(size)
+
+
+def merged(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """By table one row for each key, with every cell once."""
+    cells: dict[str, dict[bytes, dict[Cell, None]]] = {}
+    for row in rows:
+        cells.setdefault(row.table, {}).setdefault(row.key, {}).update(dict.fromkeys(row.cells))
+    return {
+        table: [Row(table, key, list(found)) for key, found in by_key.items()]
+        for table, by_key in cells.items()
+    }
+
+
+def requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by request, of at most `_ROWS_A_REQUEST` rows and `MUTATIONS` cells; larger rows in parts."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        for part in split_row(row):
+            if some and (len(some) == _ROWS_A_REQUEST or size + len(part.cells) > MUTATIONS):
+                yield some
+                some, size = [], 0
+            some.append(part)
+            size += len(part.cells)
+    if some:
+        yield some
 
 
 class IndexFn(beam.DoFn):
@@ -58,18 +85,10 @@ class IndexFn(beam.DoFn):
         with self._seen.lock:
             entries = [(series[number], base) for number, base in self._layout.index_entries(keyed.batch)]
             new = [entry for entry in entries if self._seen.entries.get(entry) is None]
-            by_table: dict[str, dict[bytes, Row]] = {}
-            for entry in new:
-                for row in self._layout.index(*entry):
-                    rows = by_table.setdefault(row.table, {})
-                    held = rows.get(row.key)
-                    cells = row.cells if held is None else list(dict.fromkeys([*held.cells, *row.cells]))
-                    rows[row.key] = row._replace(cells=cells)
-            for table, merged in by_table.items():
-                todo = list(merged.values())
-                metrics.count("index_rows_written", len(todo))
-                for at in range(0, len(todo) if not self._dry_run else 0, _ROWS_A_REQUEST):
-                    refused += write_batch(self._target, table, todo[at : at + _ROWS_A_REQUEST])
+            for table, rows in merged(row for entry in new for row in self._layout.index(*entry)).items():
+                metrics.count("index_rows_written", len(rows))
+                for some in requests(rows) if not self._dry_run else ():
+                    refused += write_batch(self._target, table, some)
             for entry in new:
                 self._seen.entries[entry] = True
         for rejected in refused:

@@ -20,7 +20,7 @@ from transforms.rejected import REJECTED, RejectedOutput, refuse
 ROWS: Final = "rows"
 
 
-class ReadLetters(beam.PTransform):
+class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
     """The lines of files of dead letters, each as a `Message`; a line may be long, of a large payload."""
 
     def __init__(self, paths: Sequence[str]) -> None:

@@ -14,8 +14,7 @@ from transforms.bigtable.target import Target
 def find_series(target: Target, layout: Layout, wanted: Selection) -> tuple[list[FoundSeries], list[str]]:
     """(the wanted series, what could not be read of them, in words).
 
-    The points are those of all rows that the range touches, so some may lie outside of it; values that
-    are no numbers are left out, and said so.
+    The points are those of the time range; values that are no numbers are left out, and said so.
 
     Raises:
       UnknownNameError: a name is in no table.
@@ -32,7 +31,7 @@ def find_series(target: Target, layout: Layout, wanted: Selection) -> tuple[list
             batches.setdefault(found.series, []).append(decoded.batch)
     results = []
     for series, parts in batches.items():
-        one, odd = _joined(series, parts)
+        one, odd = _joined(series, parts, wanted)
         if odd:
             damage.append(f"{series}: {odd} values that are no numbers")
         if len(one.times_ms):
@@ -40,8 +39,8 @@ def find_series(target: Target, layout: Layout, wanted: Selection) -> tuple[list
     return results, damage
 
 
-def _joined(series: Series, parts: list[PointBatch]) -> tuple[FoundSeries, int]:
-    """(the numbers of a series' rows by time, how many other values there are).
+def _joined(series: Series, parts: list[PointBatch], wanted: Selection) -> tuple[FoundSeries, int]:
+    """(the numbers of a series' rows in the time range, by time, how many other values there are).
 
     Of several values of one instant the one that arrived last is taken, as within a row.
     """
@@ -51,6 +50,7 @@ def _joined(series: Series, parts: list[PointBatch]) -> tuple[FoundSeries, int]:
     order = np.lexsort((arrivals, times_ms))
     last = np.append(times_ms[order][1:] != times_ms[order][:-1], True)
     order = order[last]
+    order = order[slice(*np.searchsorted(times_ms[order], (wanted.start_ms, wanted.end_ms + 1)))]
     number = kinds[order] <= Kind.FLOAT
     order = order[number]
     integers = bool((kinds[order] == Kind.INTEGER).all())

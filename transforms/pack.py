@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
 
 from schema.layouts import Cell, Layout, Packing, Row
 from transforms import metrics
@@ -34,6 +36,24 @@ class EncodeFn(beam.DoFn):
             yield (table, key), packed
 
 
+class EncodeTogetherFn(EncodeFn):
+    """`KeyedBatch` in; ((table, row key), pieces) out, for each row the pieces of this batch.
+
+    What `EncodeFn` and a GroupByKey give, but for one batch alone: no shuffle.
+    """
+
+    def process(self, keyed: KeyedBatch) -> Iterable[Any]:
+        """See the class."""
+        rows: dict[RowKey, list[bytes]] = {}
+        for one in super().process(keyed):
+            if isinstance(one, TaggedOutput):
+                yield one
+            else:
+                at, packed = one
+                rows.setdefault(at, []).append(packed)
+        yield from rows.items()
+
+
 class PackFn(beam.DoFn):
     """((table, row key), pieces) in; `Row` mutations out, those over a limit to `REJECTED`."""
 
@@ -42,32 +62,20 @@ class PackFn(beam.DoFn):
 
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
         """See the class."""
-        yield from self.pack(*group)
-
-    def pack(self, at: RowKey, pieces: Iterable[bytes]) -> Iterable[Row | RejectedOutput]:
-        """The mutations of one row."""
-        table, key = at
-        row = self._layout.pack(table, key, pieces, self._packing)
-        rejected = over_limit(row)
-        if rejected is not None:
-            yield refuse(rejected)
-            return
-        metrics.count("rows_written")
-        metrics.count("cells_written", len(row.cells))
-        metrics.count("bytes_written", sum(_stored_bytes(key, cell) for cell in row.cells))
-        yield from split_row(row)
+        (table, key), pieces = group
+        return mutations(self._layout.pack(table, key, pieces, self._packing))
 
 
-class PackPieceFn(beam.DoFn):
-    """((table, row key), one packed piece) in; the same out as from `PackFn` of that piece alone."""
-
-    def __init__(self, layout: Layout, packing: Packing) -> None:
-        self._packer = PackFn(layout, packing)
-
-    def process(self, piece: tuple[RowKey, bytes]) -> Iterable[Row | RejectedOutput]:
-        """See the class."""
-        at, packed = piece
-        return self._packer.pack(at, (packed,))
+def mutations(row: Row) -> Iterable[Row | RejectedOutput]:
+    """A row as mutations that Bigtable takes, counted as written; or its refusal."""
+    rejected = over_limit(row)
+    if rejected is not None:
+        yield refuse(rejected)
+        return
+    metrics.count("rows_written")
+    metrics.count("cells_written", len(row.cells))
+    metrics.count("bytes_written", sum(_stored_bytes(row.key, cell) for cell in row.cells))
+    yield from split_row(row)
 
 
 def _stored_bytes(key: bytes, cell: Cell) -> int:

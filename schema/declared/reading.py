@@ -47,20 +47,18 @@ def read_csv(message: Message, header: Sequence[str] | None = None) -> Read:
     """CSV (RFC 4180) of UTF-8: one record per line, so that no value holds a newline; empty is absent.
 
     Args:
-      header: field names; None if the first line of the message holds them.
+      header: field names, of `csv_header`; None if the first line of the message holds them.
 
     Raises:
-      ValueError: a name of the header is empty or stands twice.
+      ValueError: the first line of the message is no header.
     """
     spans = _lines(message.text)
     if header is None:
         if not spans:
             return _batch(message, [], []), []
         start, end = spans.pop(0)
-        header = _csv_row(message.text[start:end])
+        header = csv_header(message.text[start:end])
     names = list(header)
-    if len(set(names)) < len(names) or not all(names):
-        raise ValueError(f"the header {','.join(names)} has an empty name, or one that stands twice")
 
     def members(line: bytes) -> dict[str, str | None]:
         row = _csv_row(line)
@@ -69,6 +67,18 @@ def read_csv(message: Message, header: Sequence[str] | None = None) -> Read:
         return {name: value or None for name, value in zip(names, row, strict=True)}
 
     return _each(message, spans, members)
+
+
+def csv_header(line: bytes) -> list[str]:
+    """The field names in the first line of a file.
+
+    Raises:
+      ValueError: it is no line of CSV, or a name is empty or stands twice.
+    """
+    names = _csv_row(line.rstrip(b"\r\n"))
+    if len(set(names)) < len(names) or not all(names):
+        raise ValueError(f"the header {','.join(names)} has an empty name, or one that stands twice")
+    return names
 
 
 def read_avro(message: Message) -> Read:

@@ -109,9 +109,11 @@ class RecordBatch:
 
     def refuse(self, record: int, reason: Reason, message: str) -> Rejected:
         """The refusal of one record by a layout."""
+        arrival_ms = int(self.arrivals_ms[record])
         if self.origins:
-            return self.origins.refuse(record, reason, message, Stage.ENCODE)
-        return Rejected(self.payload(record), reason, message, Stage.ENCODE)
+            rejected = self.origins.refuse(record, reason, message, Stage.ENCODE)
+            return dataclasses.replace(rejected, arrival_ms=arrival_ms)
+        return Rejected(self.payload(record), reason, message, Stage.ENCODE, arrival_ms=arrival_ms)
 
 
 def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch, list[Rejected]]:
@@ -129,7 +131,8 @@ def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch,
     for i in np.flatnonzero(bad).tolist():
         message = reasons[batch.index[i]]
         reason = Reason.SERIES_NOT_STORABLE if message else Reason.VALUE_NOT_STORABLE
-        rejected.append(_refuse_point(batch, i, reason, message or "opaque bytes have no text to store"))
+        why = message or "opaque bytes have no text to store"
+        rejected.append(batch.refuse(i, reason, why, Stage.ENCODE))
     if rejected:
         batch = batch.take(np.flatnonzero(~bad))
     index = pa.array(batch.index)
@@ -179,13 +182,6 @@ def _refuse_series(declaration: Declaration, series: Series) -> str | None:
                 "of two series would overwrite each other: add it, or declare allow_overwrite = true"
             )
     return None
-
-
-def _refuse_point(batch: PointBatch, point: int, reason: Reason, message: str) -> Rejected:
-    if batch.origins:
-        return batch.origins.refuse(point, reason, message, Stage.ENCODE)
-    text = f"{batch.series[batch.index[point]]} {batch.times_ms[point]} {batch.value(point)!r}"
-    return Rejected(text.encode(), reason, message, Stage.ENCODE)
 
 
 def _int64(text: str | None) -> int | None:

@@ -23,9 +23,11 @@ from schema.layouts.base import (
     UidSpec,
     UnknownNameError,
 )
+from schema.layouts.heroic.layout import Heroic, HeroicReadable
+from schema.layouts.kairosdb.layout import KairosDb
 from schema.layouts.opentsdb.layout import OpenTsdb
 
-LAYOUTS: dict[str, type[Layout]] = {OpenTsdb.name: OpenTsdb}
+LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, HeroicReadable, KairosDb)}
 
 __all__ = [
     "LAYOUTS",

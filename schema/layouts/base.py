@@ -215,6 +215,11 @@ class Layout(abc.ABC):
     name: str
     packings: Sequence[Packing]
 
+    @property
+    def read_only(self) -> str | None:
+        """Why its tables cannot be written with these options, and what to do; None if they can."""
+        return None
+
     @classmethod
     @abc.abstractmethod
     def from_options(cls, options: Mapping[str, Any]) -> Layout:

@@ -7,12 +7,17 @@ from typing import Any
 
 from schema.messages.avro import Avro
 from schema.messages.base import Framing, Message, MessageFormat, Parsed, Point
+from schema.messages.heroic_json import HeroicJson
+from schema.messages.heroic_proto import HeroicProto
 from schema.messages.influx import Influx
+from schema.messages.kairosdb_json import KairosDbJson
+from schema.messages.kairosdb_text import KairosDbText
 from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.messages.opentsdb_text import OpenTsdbText
 
 FORMATS: dict[str, type[MessageFormat]] = {
-    cls.name: cls for cls in (OpenTsdbJson, OpenTsdbText, Influx, Avro)
+    cls.name: cls
+    for cls in (OpenTsdbJson, OpenTsdbText, Influx, Avro, HeroicJson, HeroicProto, KairosDbJson, KairosDbText)
 }
 
 

@@ -18,6 +18,7 @@ from schema.query.aggregate import AGGREGATORS, Values, aggregate
 from schema.query.downsample import Downsampling, Fill, downsample, fill_gaps
 
 NONE = "none"
+_HOUR_MS = 3_600_000
 """The aggregator that keeps every series apart."""
 
 
@@ -68,7 +69,7 @@ def answer(
 
     The points of `found` should reach beyond that range: interpolation at its edges needs each
     series' neighbours outside of it, and the last interval needs its points after `end_ms`.
-    (OpenTSDB passes the whole hours, and intervals, that the range touches.) An interval that
+    (See `reach`.) An interval that
     starts before `start_ms` is not shown. A series belongs to its group, and to the group's tags,
     if its points, or its intervals, begin by `end_ms` and do not end before `start_ms`.
 
@@ -105,6 +106,20 @@ def answer(
         if len(times_ms[inside]):
             results.append(Result(metric, tags, differing, times_ms[inside], values[inside], nan_is_null))
     return results
+
+
+def reach(downsampling: Downsampling | None, start_ms: int, end_ms: int) -> tuple[int, int]:
+    """(first, last) time in ms, both inclusive, of the points that `answer` should have.
+
+    They are those of the whole intervals, and then hours, that the range touches, as OpenTSDB reads
+    rows: so that every layout gives the same answer, however long its rows are.
+    """
+    last_ms = end_ms
+    if downsampling is not None and downsampling.interval_ms is not None:
+        interval_ms = downsampling.interval_ms
+        start_ms, last_ms = start_ms // interval_ms * interval_ms, end_ms // interval_ms * interval_ms
+        last_ms += interval_ms - 1
+    return max(0, start_ms // _HOUR_MS * _HOUR_MS), last_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
 
 
 def _group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple[str, ...] | None:

@@ -6,12 +6,14 @@ import collections
 import json
 from pathlib import Path
 
+import pytest
 from google.cloud.bigtable_v2.types import ReadRowsRequest
 
 from tests.support.commands import timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Call, FaultProxy, Plan, faulty, no_faults
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run
+from transforms.bigtable import reader
 
 BUCKETS, HOURS = 4, 4
 METRIC = "sys.m0"
@@ -58,17 +60,25 @@ def breaks_once(messages: int) -> Plan:
     return plan
 
 
+@pytest.mark.parametrize("ranges", [1, 500])
 def test_reads_that_break_at_every_message(
-    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path, seed: int
+    bigtable: tuple[str, str],
+    prefix: str,
+    emulator: str,
+    tmp_path: Path,
+    seed: int,
+    ranges: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Test 14. A query over salted rows, in which every read breaks off once, after k messages, for
+    """Test 14, with the ranges of a query in a request each, or all in one. A query over salted rows, in which every read breaks off once, after k messages, for
     every k up to the longest answer: equal to the unbroken one, which is equal to the model."""
+    monkeypatch.setattr(reader, "_RANGES_A_REQUEST", ranges)
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=BUCKETS)
     work = Workload.write(tmp_path, seed, series=60, hours=HOURS, a_row=10)
     assert run(work, store).code == 0
     whole, proxy = query(store, emulator, no_faults)
     reads = proxy.calls[READ_ROWS]
-    assert reads > BUCKETS
+    assert reads > (BUCKETS if ranges == 1 else 2)
     found = {
         (frozenset(series["tags"].items()), int(time_ms)): value
         for series in json.loads(whole)

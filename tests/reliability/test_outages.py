@@ -29,6 +29,7 @@ from tests.support.stored import Store
 from tests.support.tcp_cable import plugged
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run
 from transforms import write
+from transforms.bigtable import mutate
 
 BUDGET_SECONDS = 2
 FROM_THE_THIRD_ON = range(3, 1_000_000)
@@ -44,7 +45,8 @@ def work(tmp_path: Path, seed: int) -> Workload:
 @pytest.fixture
 def short_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers repeat a request for `BUDGET_SECONDS` at most, instead of 2 or 10 minutes."""
-    monkeypatch.setattr(write, "_OPERATION_SECONDS", BUDGET_SECONDS)
+    monkeypatch.setattr(mutate, "OPERATION_SECONDS", BUDGET_SECONDS)
+    monkeypatch.setattr(write, "OPERATION_SECONDS", BUDGET_SECONDS)
     make = MutationsBatcher._init_batcher
 
     def make_impatient(batcher: MutationsBatcher) -> None:

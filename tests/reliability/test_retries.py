@@ -119,7 +119,7 @@ def test_direct_writer_survives_a_burst_of_every_transient_code(
     assert ran.code == 0
     assert not letters(work)
     assert len(proxy.faults) == len(faults)
-    assert proxy.seen[-1].at - proxy.seen[0].at < write._OPERATION_SECONDS
+    assert proxy.seen[-1].at - proxy.seen[0].at < write.OPERATION_SECONDS
     check_equal(store, work.points, packing)
 
 

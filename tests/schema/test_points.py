@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -87,3 +88,31 @@ def test_a_refusal_says_why() -> None:
 def test_reason_values_are_their_names_in_kebab_case() -> None:
     for reason in Reason:
         assert reason.value == reason.name.lower().replace("_", "-")
+
+
+def test_a_point_without_origins_is_refused_as_json() -> None:
+    """In s or ms as it was given; what is no number, and resources, cannot be taken for what they are not."""
+    series = Series.of("m", {"a": "b"})
+    with_resources = Series.of("m", {"a": "b"}, {"pod": "p"})
+    batch = PointBatch.of(
+        [
+            (series, 7000, False, 1.5),
+            (series, 7001, True, 1 << 60),
+            (series, 1, True, "12"),
+            (with_resources, 1, True, b"\x0c"),
+        ],
+        9,
+    )
+    found = [batch.refuse(i, Reason.BAD_NUMBER, "why", Stage.ENCODE) for i in range(4)]
+    assert {(one.offset, one.arrival_ms) for one in found} == {(-1, 9)}
+    assert [json.loads(one.payload) for one in found] == [
+        {"metric": "m", "timestamp": 7, "value": 1.5, "tags": {"a": "b"}},
+        {"metric": "m", "timestamp": 7001, "value": 1 << 60, "tags": {"a": "b"}},
+        {"metric": "m", "timestamp": 1, "value": {"text": "12"}, "tags": {"a": "b"}},
+        {
+            "metric": "m",
+            "timestamp": 1,
+            "value": {"hex": "0c"},
+            "tags": {"tags": {"a": "b"}, "resources": {"pod": "p"}},
+        },
+    ]

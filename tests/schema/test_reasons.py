@@ -9,6 +9,7 @@ import pytest
 
 import schema
 from schema.layouts import SeriesKey
+from schema.layouts.kairosdb.layout import KairosDb
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS, Message
 from schema.points import PointBatch, Reason, Series
@@ -42,6 +43,21 @@ ODD_POINTS = {
 """Points that other systems have and OpenTSDB's layout cannot hold."""
 
 
+LONG = Series.of("m" * 4096, {"host": "a"})
+"""A series whose row keys are longer than Bigtable takes, in a layout that stores names as they are."""
+
+
+def test_keys_over_the_limit_of_bigtable_are_refused() -> None:
+    error = KairosDb().refuse(LONG)
+    assert error is not None
+    assert error.reason is Reason.OVER_BIGTABLE_LIMIT
+
+
+def test_messages_that_are_no_message_are_refused() -> None:
+    (rejected,) = FORMATS["heroic-proto"]().parse(Message(b"\xff", 1)).rejected
+    assert rejected.reason is Reason.CORRUPT_MESSAGE
+
+
 @pytest.mark.parametrize("reason", ODD_POINTS)
 def test_each_reason_for_points_of_other_systems_is_given(reason: Reason) -> None:
     series, value = ODD_POINTS[reason]
@@ -65,4 +81,5 @@ def test_no_reason_is_left_out() -> None:
     root = Path(schema.__file__).parent
     sources = [*root.glob("messages/**/*.py"), *root.glob("layouts/**/*.py")]
     named = {name for source in sources for name in re.findall(r"\bReason\.([A-Z_]+)", source.read_text())}
-    assert {Reason[name] for name in named} == LINES.keys() | CONTAINERS.keys() | ODD_POINTS.keys()
+    given = LINES.keys() | CONTAINERS.keys() | ODD_POINTS.keys()
+    assert {Reason[name] for name in named} == given | {Reason.CORRUPT_MESSAGE, Reason.OVER_BIGTABLE_LIMIT}

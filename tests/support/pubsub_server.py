@@ -50,12 +50,14 @@ class PubSubServer:
         seed: int = 1,
         lease_seconds: int = 10,
         batch: int = 1000,
+        topics: Sequence[str] | None = None,
     ) -> None:
         """
         Args:
           deliveries: each message is delivered once to so many times, whatever is acknowledged.
           seed: of how often, and in which order.
           batch: messages of one pull.
+          topics: that can be published to; any without it.
         """
         self._lock = threading.Lock()
         rng = random.Random(seed)
@@ -66,6 +68,7 @@ class PubSubServer:
         self._leased: dict[str, tuple[int, float]] = {}
         self._lease_seconds, self._batch = lease_seconds, batch
         self._ids = 0
+        self._topics = topics
         self.acknowledged: set[int] = set()
         """Numbers of the messages acknowledged at least once."""
         self.published: list[Published] = []
@@ -118,6 +121,12 @@ class PubSubServer:
         with self._lock:
             return len(self._messages) - len(self.acknowledged)
 
+    @property
+    def waiting(self) -> int:
+        """Deliveries that are not under way."""
+        with self._lock:
+            return len(self._waiting)
+
     def add(self, messages: Sequence[Published]) -> None:
         """Publishes messages to the subscription."""
         with self._lock:
@@ -167,6 +176,10 @@ class PubSubServer:
             for ack_id in request.ack_ids:
                 if ack_id in self._leased:
                     number, _ = self._leased[ack_id]
+                    if request.ack_deadline_seconds == 0:  # given back
+                        del self._leased[ack_id]
+                        self._waiting.append(number)
+                        continue
                     self._leased[ack_id] = (number, time.monotonic() + request.ack_deadline_seconds)
         return None
 
@@ -189,7 +202,9 @@ class PubSubServer:
         config = raw(types.Subscription)
         return config(name=name, topic=TOPIC, ack_deadline_seconds=self._lease_seconds)
 
-    def _publish(self, request: Any, _: grpc.ServicerContext) -> Any:
+    def _publish(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if self._topics is not None and request.topic not in self._topics:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Topic not found")
         now_ms = int(time.time() * 1000)
         with self._lock:
             self.published += [

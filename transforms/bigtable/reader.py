@@ -11,12 +11,28 @@ from google.cloud.bigtable.data.row import Row as BigtableRow
 from schema.layouts import Cell, Row, Scan
 from transforms.bigtable.target import Target, open_table
 
+_Range = tuple[bytes, bytes]
+
+_RANGES_A_REQUEST = 500
+_RANGE_BYTES_A_REQUEST = 200_000  # of their keys; the service takes requests of some hundred KB
+
 
 def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
-    """The rows of a scan, ascending by key within each of its ranges.
+    """The rows of a scan, ascending by key within each of its ranges, the ranges in their order.
 
-    The client resumes a broken read behind the last whole row.
+    The service gives the rows of all ranges of a request in the order of keys, so that many ranges
+    that are in that order, and do not overlap, are one request; others are one each. The client
+    resumes a broken read behind the last whole row.
     """
+    table, row_filter = open_table(target, scan.table), _filter(scan)
+    for some in _requests(scan.ranges):
+        ranges = [RowRange(start or None, end or None) for start, end in some]
+        for row in table.read_rows_stream(ReadRowsQuery(row_ranges=ranges, row_filter=row_filter)):
+            yield as_row(scan.table, row)
+
+
+def _filter(scan: Scan) -> filters.RowFilter:
+    """What is wanted of the rows of a scan."""
     chain: list[filters.RowFilter] = []
     if scan.key_pattern is not None:
         chain.append(filters.RowKeyRegexFilter(scan.key_pattern))
@@ -24,17 +40,32 @@ def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
         family, first, end = scan.columns
         chain.append(
             filters.ColumnRangeFilter(
-                family, first or None, end or None, inclusive_start=True, inclusive_end=False
+                family,
+                first or None,
+                end or None,
+                inclusive_start=True if first else None,  # the client wants none without a qualifier
+                inclusive_end=False if end else None,
             )
         )
     chain.append(filters.CellsColumnLimitFilter(1))
     if scan.keys_only:
         chain.append(filters.StripValueTransformerFilter(True))
-    row_filter = filters.RowFilterChain(chain) if len(chain) > 1 else chain[0]
-    for start, end in scan.ranges:
-        query = ReadRowsQuery(row_ranges=RowRange(start or None, end or None), row_filter=row_filter)
-        for row in open_table(target, scan.table).read_rows_stream(query):
-            yield as_row(scan.table, row)
+    return filters.RowFilterChain(chain) if len(chain) > 1 else chain[0]
+
+
+def _requests(ranges: Sequence[_Range]) -> Iterator[Sequence[_Range]]:
+    """The ranges by request: as many as go together."""
+    some: list[_Range] = []
+    size = 0
+    for one in ranges:
+        behind = some and some[-1][1] and some[-1][1] <= one[0]
+        size += len(one[0]) + len(one[1])
+        if some and (not behind or len(some) == _RANGES_A_REQUEST or size > _RANGE_BYTES_A_REQUEST):
+            yield some
+            some, size = [], len(one[0]) + len(one[1])
+        some.append(one)
+    if some:
+        yield some
 
 
 class TableReader:

@@ -72,10 +72,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
             message = f"the integer {batch.bits[point]} is no double: send a decimal, which may be rounded"
         else:
             reason, message = Reason.VALUE_NOT_STORABLE, "a text: Heroic stores doubles and distributions"
-        if batch.origins:
-            rejected.append(batch.origins.refuse(point, reason, message, Stage.ENCODE))
-        else:
-            rejected.append(Rejected(b"", reason, message, Stage.ENCODE))
+        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
     return batch.take(np.flatnonzero(good)), rejected
 
 

@@ -57,6 +57,13 @@ class KairosDb(Layout):
         return cls(KairosDbOptions(**values))
 
     @property
+    def read_only(self) -> str | None:
+        """See `Layout.read_only`."""
+        if self.options.row_spec is RowSpec.SECONDS:
+            return "row_spec seconds is for reading only: write with legacy or milliseconds"
+        return None
+
+    @property
     def table_names(self) -> Tables:
         """Names of the tables, with prefix."""
         prefix = self.options.table_prefix
@@ -94,8 +101,8 @@ class KairosDb(Layout):
         Raises:
           ValueError: the row spec is `seconds`.
         """
-        if self.options.row_spec is RowSpec.SECONDS:
-            raise ValueError("row_spec seconds is for reading only: write with legacy or milliseconds")
+        if self.read_only:
+            raise ValueError(self.read_only)
         return encode(batch, keys, self.table_names.data, self.options.row_spec)
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:

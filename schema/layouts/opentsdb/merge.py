@@ -42,7 +42,15 @@ def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
       The elements, and int64[n], the column each of them is from.
     """
     columns_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
-    everything = concatenate(columns) if columns else NONE
+    return merge_elements(concatenate(columns) if columns else NONE, columns_of)
+
+
+def merge_elements(everything: Elements, columns_of: Int64s) -> tuple[Elements, Int64s]:
+    """The same of columns that stand one behind the other, in the order of their cell timestamps.
+
+    Args:
+      columns_of: int64[n], the column of each element.
+    """
     offsets = everything.offsets_ms
     order = np.argsort(offsets, kind="stable")
     ascending = offsets[order]

@@ -14,10 +14,10 @@ the usual case (one piece, or pieces one behind the other in time) needs no deco
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import struct
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,8 @@ _QUALIFIER_BYTES = 16 * 1024
 _SECONDS, _MILLISECONDS, _MIXED = 1, 2, 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RowPiece:
-    """One piece taken apart; see the module's table."""
+class RowPiece(NamedTuple):
+    """One piece taken apart; see the module's table. A tuple, since there may be one for each point."""
 
     arrival_ms: int
     checksum: int
@@ -185,8 +184,7 @@ def _joined(pieces: Sequence[RowPiece]) -> RowPiece:
         forms = 0
         for piece in by_time:
             forms |= piece.forms
-        return dataclasses.replace(
-            by_time[0],
+        return by_time[0]._replace(
             forms=forms,
             qualifiers=b"".join(piece.qualifiers for piece in by_time),
             values=b"".join(piece.values for piece in by_time),
@@ -204,11 +202,12 @@ def _point_cells(by_arrival: Sequence[RowPiece]) -> list[Cell]:
     """
     newest: dict[bytes, Cell] = {}
     for piece in by_arrival:
-        found = piece.elements()
-        qualifiers, qualifier_starts = el.qualifier_bytes(found.codes)
-        values, value_starts = el.value_bytes(found)
-        q, v = qualifier_starts.tolist(), value_starts.tolist()
-        for i in range(len(found)):
-            qualifier = qualifiers[q[i] : q[i + 1]]
-            newest[qualifier] = Cell(FAMILY, qualifier, piece.arrival_ms, values[v[i] : v[i + 1]])
+        qualifiers, values, arrival_ms = piece.qualifiers, piece.values, piece.arrival_ms
+        at = value_at = 0
+        while at < len(qualifiers):
+            end = at + (4 if qualifiers[at] >= 0xF0 else 2)  # the first nibble F: milliseconds
+            value_end = value_at + (qualifiers[end - 1] & 7) + 1
+            qualifier = qualifiers[at:end]
+            newest[qualifier] = Cell(FAMILY, qualifier, arrival_ms, values[value_at:value_end])
+            at, value_at = end, value_end
     return [newest[qualifier] for qualifier in sorted(newest)]

@@ -7,11 +7,14 @@ odd lengths first, since 0500 to 05FF is also a plain qualifier.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
+
+import numpy as np
 
 from schema.layouts.base import Cell
 from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import merge, one_per_instant
+from schema.layouts.opentsdb.merge import merge_elements, one_per_instant
 from schema.points import Int64s
 
 ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
@@ -41,27 +44,55 @@ def read_row(cells: Sequence[Cell]) -> RowContent:
 
     At equal timestamps, where a TSD has no rule, the greater qualifier wins.
     """
-    columns: list[tuple[int, bytes, el.Elements]] = []
+    timestamps_ms: list[int] = []
+    columns_of: list[Int64s] = []
+    parts: list[el.Elements] = []
     damage: list[str] = []
     skipped = 0
-    for cell in cells:
-        try:
-            found = read_column(cell.qualifier, cell.value)
-        except el.CorruptError as error:
-            damage.append(f"column {cell.qualifier[:16].hex()}: {error}")
+    for is_plain, together in itertools.groupby(sorted(cells, key=_by_age), key=_is_plain_point):
+        if is_plain:  # a cell for each point: all of them at once
+            points = list(together)
+            columns_of.append(np.arange(len(points)) + len(timestamps_ms))
+            parts.append(
+                el.split_columns(
+                    b"".join([cell.qualifier for cell in points]), b"".join([cell.value for cell in points])
+                )
+            )
+            timestamps_ms += [cell.timestamp_ms for cell in points]
             continue
-        if found is None:
-            skipped += 1
-        else:
-            columns.append((cell.timestamp_ms, cell.qualifier, found))
-    columns.sort(key=lambda column: column[:2])
-    elements, column = merge([found for _, _, found in columns])
+        for cell in together:
+            try:
+                found = read_column(cell.qualifier, cell.value)
+            except el.CorruptError as error:
+                damage.append(f"column {cell.qualifier[:16].hex()}: {error}")
+                continue
+            if found is None:
+                skipped += 1
+                continue
+            columns_of.append(np.full(len(found), len(timestamps_ms)))
+            parts.append(found)
+            timestamps_ms.append(cell.timestamp_ms)
+    if not parts:
+        return RowContent(el.NONE, timestamps_ms, np.zeros(0, np.int64), damage, skipped)
+    elements, column = merge_elements(el.concatenate(parts), np.concatenate(columns_of))
     _, _, good = elements.values()
     if not good.all():
         bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
         damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
         elements, column = elements.take(good.nonzero()[0]), column[good]
-    return RowContent(elements, [timestamp for timestamp, _, _ in columns], column, damage, skipped)
+    return RowContent(elements, timestamps_ms, column, damage, skipped)
+
+
+def _by_age(cell: Cell) -> tuple[int, bytes]:
+    return cell.timestamp_ms, cell.qualifier
+
+
+def _is_plain_point(cell: Cell) -> bool:
+    """Whether a cell is one point, as it should be."""
+    qualifier = cell.qualifier
+    if not qualifier or len(qualifier) != (4 if qualifier[0] >= 0xF0 else 2):
+        return False
+    return len(cell.value) == (qualifier[-1] & 0x7) + 1
 
 
 def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:

@@ -65,7 +65,7 @@ def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
 def select(
     options: OpenTsdbOptions, data: str, uids: str, wanted: Selection, reader: Reader
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`.
+    """See `Layout.select`. A name that is lost is shown in hex; if every metric is wanted, it is a finding.
 
     Args:
       data, uids: names of the data table and of the UID table.
@@ -75,7 +75,7 @@ def select(
     """
     metric, allowed = _resolve(uids, wanted, reader)
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
-    names = _Names(uids, reader)
+    names = _Names(uids, reader, refuse_lost=wanted.metric is None)
     held: list[tuple[Row, list[Pair]]] = []
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
     for row in reader.scan(scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)):
@@ -125,24 +125,37 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
 
 
 class _Names:
-    """Names of UIDs, each read once."""
+    """Names of UIDs, each read once.
 
-    def __init__(self, table: str, reader: Reader) -> None:
-        self._table, self._reader = table, reader
+    Args:
+      refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
+    """
+
+    def __init__(self, table: str, reader: Reader, *, refuse_lost: bool) -> None:
+        self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
         self._known: dict[Pair, str] = {}
+        self._lost: set[Pair] = set()
         self._series: dict[tuple[Pair, ...], Series] = {}
 
-    def selected(self, held: Sequence[tuple[Row, list[Pair]]]) -> Iterator[Selected]:
-        """Rows with their series; a UID without a name is shown in hex."""
+    def selected(self, held: Sequence[tuple[Row, list[Pair]]]) -> Iterator[Selected | Finding]:
+        """Rows with their series."""
         missing = {pair for _, pairs in held for pair in pairs if pair not in self._known}
         rows = self._reader.rows(self._table, sorted({uid for _, uid in missing}))
         for kind, uid in missing:
             row = rows.get(uid)
             self._known[kind, uid] = f"unknown-uid-{uid.hex()}"
+            self._lost.add((kind, uid))
             for cell in row.cells if row else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
                     self._known[kind, uid] = uid_table.name_text(cell.value)
+                    self._lost.discard((kind, uid))
         for row, pairs in held:
+            if self._refuse_lost and not self._lost.isdisjoint(pairs):
+                kind, uid = next(pair for pair in pairs if pair in self._lost)
+                yield Finding(
+                    Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name"
+                )
+                continue
             identity = tuple(pairs)
             series = self._series.get(identity)
             if series is None:

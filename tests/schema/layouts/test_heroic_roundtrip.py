@@ -231,7 +231,7 @@ def test_points_that_cannot_be_stored_are_refused(
     assert layout.index_entries(batch) == [(0, 0)]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, [layout.series_key(SERIES[0], {})]).rejected
-    assert (without.payload, without.offset) == (b"", -1)
+    assert (without.payload, without.offset) == (only.as_json(0), -1)
     assert layout.index_entries(only) == []
 
 

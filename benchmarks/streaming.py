@@ -1,0 +1,265 @@
+"""Streams into an emulator of Bigtable: messages of 1, 10 and 1,000 points, beside a pipeline by the book.
+
+    python -m benchmarks.streaming --messages 100000
+
+| case | what is timed |
+|---|---|
+| memory | parse → pack → write of messages that are in memory, in runs of 50,000, both packings |
+| pubsub | `timebeam ingest` from the emulator of Pub/Sub, until all is acknowledged; needs the gcloud SDK |
+| naive memory | json.loads, one DirectRow per point, WriteToBigTable: Beam's documentation put together |
+| naive pubsub | the same behind ReadFromPubSub on the DirectRunner, until all is stored |
+
+Each case counts what is stored afterwards; a wrong count ends the program with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.io.gcp.bigtableio import WriteToBigTable
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from benchmarks import naive
+from pipelines.generate import publish, publisher
+from pipelines.generator import Generator, Load
+from pipelines.graph import Flow, Job, Steps, build_from_messages
+from pipelines.local import pubsub_emulator
+from pipelines.local.emulator import Emulator
+from pipelines.local.micro_batches import Repeated
+from pipelines.local.subscription import open_client
+from schema.layouts import Packing, Selected, Selection
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.messages import Message
+from transforms.assign import UidOptions
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import Target
+from transforms.messages import pubsub_message
+from transforms.uids import UidPolicy
+
+TARGET = Target("local", "local")
+PROJECT = "projects/local-bench"
+SIZES = (1, 10, 1000)
+_RUN_MESSAGES = 50_000
+_NAIVE_PUBSUB_MESSAGES = 2_000
+
+
+def lines_of(points: int) -> list[str]:
+    """Lines of JSON, without their newlines."""
+    return [line.rstrip("\n") for tick in Generator(Load(points)).ticks() for line in tick]
+
+
+def messages_of(lines: Sequence[str], each: int) -> list[Message]:
+    """Messages of so many lines, ten of them published in each ms."""
+    payloads = ["\n".join(lines[at : at + each]).encode() for at in range(0, len(lines), each)]
+    now_ms = int(time.time() * 1000)
+    return [
+        pubsub_message(payload, str(n), now_ms + n // 10, {}, "memory")
+        for n, payload in enumerate(payloads)
+    ]
+
+
+def layout_of(name: str) -> OpenTsdb:
+    """A layout with new tables."""
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{name}-"))
+    for _ in create_tables(TARGET, layout.tables(), dry_run=False):
+        pass
+    return layout
+
+
+def check(name: str, layout: OpenTsdb, points: int) -> None:
+    """Ends the program unless so many points are stored."""
+    found = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(TARGET))
+    count = sum(len(layout.decode(*one).batch) for one in found if isinstance(one, Selected))
+    if count != points:
+        sys.exit(f"{name}: {points} points were sent, and {count} are stored")
+
+
+def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
+    """Seconds for messages that are in memory."""
+    layout = layout_of(uuid.uuid4().hex[:8])
+    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job("opentsdb-json", {}, layout, packing, TARGET, "direct", uids, f"{folder}/dead")
+        steps = Steps(job)
+        held = steps.hold()
+        graph = Repeated(lambda root, read: build_from_messages(root, job, read, Flow(True), steps))
+        messages = messages_of(lines, each)
+        started = time.perf_counter()
+        for at in range(0, len(messages), _RUN_MESSAGES):
+            graph.run(messages[at : at + _RUN_MESSAGES])
+        seconds = time.perf_counter() - started
+        del held
+    check("memory", layout, len(lines))
+    return seconds
+
+
+def naive_in_memory(lines: Sequence[str], each: int) -> float:
+    """Seconds of the pipeline by the book for the same messages."""
+    table = f"naive-{uuid.uuid4().hex[:8]}"
+    naive.create_table(table)
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("\n".join(lines))
+        file.flush()
+        uids = naive.assign_uids(Path(file.name), naive.from_json)
+    arrival = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    payloads = [message.text for message in messages_of(lines, each)]
+    started = time.perf_counter()
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        _by_the_book(pipeline | beam.Create(payloads), table, uids, arrival)
+    seconds = time.perf_counter() - started
+    if naive.count_cells(table) != len(lines):
+        sys.exit("naive memory: not all points are stored")
+    return seconds
+
+
+def _by_the_book(
+    payloads: beam.PCollection[bytes], table: str, uids: naive.Uids, arrival: datetime.datetime
+) -> None:
+    (
+        payloads
+        | "Lines" >> beam.FlatMap(lambda payload: payload.decode().splitlines())
+        | "Parse" >> beam.Map(naive.from_json)
+        | "ToRow" >> beam.Map(naive.to_row, uids, arrival)
+        | "Write" >> WriteToBigTable(naive.PROJECT, naive.INSTANCE, table)
+    )
+
+
+def from_pubsub(points: int, each: int) -> float:
+    """Seconds of `timebeam ingest` for messages that wait in the emulator of Pub/Sub."""
+    name = "b" + uuid.uuid4().hex[:8]
+    layout = layout_of(name)
+    topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
+    publisher().create_topic(name=topic)
+    open_client().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
+    options = argparse.Namespace(topic=topic, points_per_message=each, rate=None)
+    publish(Generator(Load(points, series=1000)).ticks(), options)
+    idle = 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.cli",
+            "ingest",
+            "--layout=opentsdb",
+            "--format=opentsdb-json",
+        ]
+        command += [f"--table_prefix={name}-", "--auto_create_metrics", "--bigtable_writer=direct"]
+        command += [f"--input_subscription={subscription}", f"--stop_when_idle={idle}", "--summary=json"]
+        command += [f"--dead_letters={folder}/dead"]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    check("pubsub", layout, points)
+    return float(json.loads(ran.stdout)["seconds"]) - idle
+
+
+def naive_from_pubsub(points: int) -> float:
+    """Seconds of the pipeline by the book on the DirectRunner, until all of its messages are stored."""
+    name = "n" + uuid.uuid4().hex[:8]
+    topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
+    publisher().create_topic(name=topic)
+    open_client().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
+    publish(Generator(Load(points)).ticks(), argparse.Namespace(topic=topic, points_per_message=1, rate=None))
+    naive.create_table(name)
+    program = [
+        sys.executable,
+        "-m",
+        "benchmarks.streaming",
+        "--naive_pubsub",
+        subscription,
+        name,
+        str(points),
+    ]
+    process = subprocess.Popen(program, stderr=subprocess.DEVNULL)
+    started = time.perf_counter()
+    try:
+        while naive.count_cells(name) < points:
+            if process.poll() is not None or time.perf_counter() - started > 600:
+                sys.exit("naive pubsub: ended before all was stored")
+            time.sleep(0.2)
+        return time.perf_counter() - started
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
+    """The pipeline by the book, for ever."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("\n".join(lines_of(points)))
+        file.flush()
+        uids = naive.assign_uids(Path(file.name), naive.from_json)
+    arrival = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    with beam.Pipeline(
+        options=PipelineOptions(["--streaming", "--runner=BundleBasedDirectRunner"])
+    ) as pipeline:
+        _by_the_book(pipeline | beam.io.ReadFromPubSub(subscription=subscription), table, uids, arrival)
+
+
+def measure(points: int, naive_points: int) -> dict[str, object]:
+    """All cases; points per second of each, and how many times faster than by the book."""
+    lines, few = lines_of(points), lines_of(naive_points)
+    has_pubsub = pubsub_emulator.find() is not None
+    cases: dict[str, object] = {}
+    for each in SIZES:
+        figures: dict[str, float] = {}
+        figures["naive memory"] = naive_points / naive_in_memory(few, each)
+        figures["memory points"] = points / in_memory(lines, each, Packing.POINTS)
+        figures["memory compacted"] = points / in_memory(lines, each, Packing.COMPACTED)
+        if has_pubsub:
+            figures["pubsub"] = points / from_pubsub(points, each)
+            if each == 1:
+                figures["naive pubsub"] = _NAIVE_PUBSUB_MESSAGES / naive_from_pubsub(_NAIVE_PUBSUB_MESSAGES)
+        ratios = {
+            f"{name} to naive": round(figures[name] / figures["naive memory"], 1)
+            for name in ("memory points", "memory compacted")
+        }
+        if "naive pubsub" in figures:
+            ratios["pubsub to naive"] = round(figures["pubsub"] / figures["naive pubsub"], 1)
+        cases[f"{each} points a message"] = {
+            "points_per_second": {name: round(value) for name, value in figures.items()},
+            "ratios": ratios,
+        }
+        print(json.dumps(cases[f"{each} points a message"]), file=sys.stderr, flush=True)
+    return cases
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--points", type=int, default=200_000, help="points of each case")
+    parser.add_argument("--naive", type=int, default=20_000, help="points of the pipeline by the book")
+    parser.add_argument("--naive_pubsub", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.naive_pubsub:
+        subscription, table, points = options.naive_pubsub
+        run_naive_pubsub(subscription, table, int(points))
+        return 0
+    with Emulator() as emulator, emulator.environment():
+        if pubsub_emulator.find() is None:
+            print(json.dumps(measure(options.points, options.naive), indent=2))
+        else:
+            with pubsub_emulator.pubsub_emulator():
+                print(json.dumps(measure(options.points, options.naive), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    sys.exit(main())

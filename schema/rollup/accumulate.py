@@ -1,0 +1,184 @@
+"""Points to accumulators, and accumulators to the numbers that rollups store.
+
+In numpy over whole batches: points sorted by series and time are cut into buckets, and each
+column of `Buckets` is one `reduceat` over the cuts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from schema.points import Bools, Bytes, Floats, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from schema.rollup.buckets import NO_MAX, NO_MIN, Buckets, Edges, ascending, empty, first_of_each, merge
+from schema.rollup.exact_sum import sums_of_floats, sums_of_integers
+
+_TWO_63 = 2.0**63
+
+
+class Numbers(NamedTuple):
+    """One number for each of m buckets.
+
+    Attributes:
+      kinds: uint8[m], INTEGER or FLOAT.
+      bits: int64[m], as in `PointBatch`.
+      rounded: bool[m], sums of integers alone that 64 bits do not hold, and so are floats.
+    """
+
+    kinds: Bytes
+    bits: Int64s
+    rounded: Bools
+
+
+def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
+    """The points that are finite numbers, and the refusal of the others."""
+    no_number = batch.kinds > Kind.FLOAT
+    bad = no_number | ((batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64)))
+    if not bad.any():
+        return batch, []
+    rejected = []
+    for point in np.flatnonzero(bad).tolist():
+        if no_number[point]:
+            reason, message = Reason.VALUE_NOT_STORABLE, "only numbers can be rolled up"
+        else:
+            reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
+        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
+    return batch.take(np.flatnonzero(~bad)), rejected
+
+
+def accumulate(batch: PointBatch, interval_s: int) -> Buckets:
+    """The buckets of the points of a batch.
+
+    Args:
+      batch: finite numbers in any order, one per series and instant.
+      interval_s: length of a bucket; buckets are counted from 1970.
+
+    Raises:
+      ValueError: values that are no finite numbers, or two points of one series and instant.
+    """
+    if (batch.kinds > Kind.FLOAT).any():
+        raise ValueError("only numbers can be accumulated")
+    if not len(batch):
+        return empty(batch.series, interval_s)
+    batch = _in_order(batch)
+    is_float = batch.kinds == Kind.FLOAT
+    if is_float.all() or not is_float.any():
+        return _accumulated(batch, interval_s)
+    parts = [batch.take(np.flatnonzero(which)) for which in (is_float, ~is_float)]
+    return merge([_accumulated(part, interval_s) for part in parts])
+
+
+def numbers(buckets: Buckets, aggregator: str) -> Numbers:
+    """What an aggregator makes of each bucket: sum, count, min, max, first or last.
+
+    A sum is an integer if all points are and it fits 64 bits, else a float rounded once; infinite if it is
+    beyond the floats. Of an integer and an equal float the integer is min and max.
+    """
+    never = np.zeros(len(buckets), np.bool_)
+    integers, floats = np.full(len(buckets), Kind.INTEGER, np.uint8), np.uint8(Kind.FLOAT)
+    if aggregator == "count":
+        return Numbers(integers, buckets.counts, never)
+    if aggregator in ("first", "last"):
+        edges = buckets.first if aggregator == "first" else buckets.last
+        return Numbers(edges.kinds, edges.bits, never)
+    if aggregator == "sum":
+        whole, fits = buckets.sums.integers()
+        of_integers = buckets.float_counts == 0
+        exact = of_integers & fits
+        bits = np.where(exact, whole, buckets.sums.floats().view(np.int64))
+        return Numbers(np.where(exact, integers, floats), bits, of_integers & ~fits)
+    if aggregator not in ("min", "max"):
+        raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
+    if aggregator == "min":
+        ints, found = buckets.int_mins, buckets.float_mins
+        beats = _less(found, ints)
+    else:
+        ints, found = buckets.int_maxs, buckets.float_maxs
+        beats = _greater(found, ints)
+    chosen = (buckets.float_counts > 0) & ((buckets.float_counts == buckets.counts) | beats)
+    return Numbers(np.where(chosen, floats, integers), np.where(chosen, found.view(np.int64), ints), never)
+
+
+def _less(floats: Floats, integers: Int64s) -> Bools:
+    """bool[m]: which floats are less than integers, exactly, also beyond 2**53."""
+    rounded = integers.astype(np.float64)
+    tie = (floats == rounded) & (floats < _TWO_63)
+    found: Bools = floats < rounded
+    found[tie] = floats[tie].astype(np.int64) < integers[tie]
+    return found
+
+
+def _greater(floats: Floats, integers: Int64s) -> Bools:
+    """bool[m]: which floats are greater than integers, exactly."""
+    rounded = integers.astype(np.float64)
+    tie = (floats == rounded) & (floats < _TWO_63)
+    found: Bools = floats >= rounded
+    found[tie] = floats[tie].astype(np.int64) > integers[tie]
+    return found
+
+
+def _in_order(batch: PointBatch) -> PointBatch:
+    """The points by series and time.
+
+    Raises:
+      ValueError: two points of one series and instant.
+    """
+    if not ascending(batch.index, batch.times_ms):
+        batch = batch.take(_order(batch))
+    again = (batch.index[1:] == batch.index[:-1]) & (batch.times_ms[1:] == batch.times_ms[:-1])
+    if again.any():
+        at = int(np.argmax(again))
+        where = f"{batch.series[batch.index[at]]} at {batch.times_ms[at]} ms"
+        raise ValueError(f"two points of one instant, which would count twice: {where}")
+    return batch
+
+
+def _order(batch: PointBatch) -> Int64s:
+    """int64[n]: the points by series and time; by one number each where that fits, which is faster."""
+    low, high = int(batch.times_ms.min()), int(batch.times_ms.max())
+    span = high - low + 1
+    if len(batch.series) * span < 1 << 63:
+        return np.argsort(batch.index.astype(np.int64) * span + (batch.times_ms - low), kind="stable")
+    return np.lexsort((batch.times_ms, batch.index))
+
+
+def _accumulated(batch: PointBatch, interval_s: int) -> Buckets:
+    """The buckets of points in order that are all integers or all floats."""
+    length_ms = interval_s * 1000
+    starts = batch.times_ms // length_ms
+    firsts = first_of_each(batch.index, starts)
+    ends = np.append(firsts[1:], len(batch))
+    m, counts = len(firsts), ends - firsts
+    int_mins, int_maxs = np.full(m, NO_MIN, np.int64), np.full(m, NO_MAX, np.int64)
+    float_mins, float_maxs = np.full(m, np.inf), np.full(m, -np.inf)
+    float_counts = np.zeros(m, np.int64)
+    if batch.kinds[0] == Kind.INTEGER:
+        int_mins = np.minimum.reduceat(batch.bits, firsts)
+        int_maxs = np.maximum.reduceat(batch.bits, firsts)
+        sums = sums_of_integers(batch.bits, firsts)
+    else:
+        values = batch.bits.view(np.float64)
+        # Plus zero: -0.0 and 0.0 are equal, and which of them came first must not show.
+        float_mins = np.minimum.reduceat(values, firsts) + 0.0
+        float_maxs = np.maximum.reduceat(values, firsts) + 0.0
+        largest = np.maximum(np.abs(float_mins), np.abs(float_maxs))
+        if not np.isfinite(largest).all():
+            raise ValueError("only finite numbers can be accumulated")
+        sums, float_counts = sums_of_floats(values, largest, firsts), counts
+    lasts = ends - 1
+    return Buckets(
+        interval_s,
+        batch.series,
+        batch.index[firsts],
+        starts[firsts] * length_ms,
+        counts,
+        float_counts,
+        sums,
+        int_mins,
+        int_maxs,
+        float_mins,
+        float_maxs,
+        Edges(batch.times_ms[firsts], batch.kinds[firsts], batch.bits[firsts]),
+        Edges(batch.times_ms[lasts], batch.kinds[lasts], batch.bits[lasts]),
+    )

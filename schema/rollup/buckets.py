@@ -1,0 +1,233 @@
+"""Accumulators: what is remembered of the points of one series, or group of series, in one interval.
+
+Integers and floats are kept apart until the end, so that nothing is rounded on the way. Everything is a
+function of the set of the points: however they are split, and in whatever order the parts are merged,
+the same accumulators come out, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from schema.points import Bools, Bytes, Floats, Int32s, Int64s, Series
+from schema.rollup import exact_sum
+from schema.rollup.exact_sum import Sums
+
+MOST_POINTS = 1 << 34
+"""In one bucket; more would overflow the digits of sums."""
+
+NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)
+"""Least and greatest of no integers; of no floats they are inf and -inf."""
+
+
+_COLUMNS = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
+
+
+class Edges(NamedTuple):
+    """The first or the last point of each bucket: time in ms, `Kind` and bits.
+
+    Of points of one time (of different series of a group) the order is by kind, then by bits.
+    """
+
+    times_ms: Int64s
+    kinds: Bytes
+    bits: Int64s
+
+    def take(self, indices: Int64s) -> Edges:
+        """A selection."""
+        return Edges(self.times_ms[indices], self.kinds[indices], self.bits[indices])
+
+    def earliest(self, firsts: Int64s, sizes: Int64s) -> Edges:
+        """The first one of each group of neighbours; see `Buckets._grouped`."""
+        return self._chosen(np.minimum, firsts, sizes)
+
+    def latest(self, firsts: Int64s, sizes: Int64s) -> Edges:
+        """The last one of each group of neighbours."""
+        return self._chosen(np.maximum, firsts, sizes)
+
+    def _chosen(self, choose: np.ufunc, firsts: Int64s, sizes: Int64s) -> Edges:
+        worst = NO_MIN if choose is np.minimum else NO_MAX
+        times = choose.reduceat(self.times_ms, firsts)
+        left = self.times_ms == np.repeat(times, sizes)
+        wide = np.where(left, self.kinds.astype(np.int64), worst)
+        kinds = choose.reduceat(wide, firsts)
+        left &= wide == np.repeat(kinds, sizes)
+        bits = choose.reduceat(np.where(left, self.bits, worst), firsts)
+        return Edges(times, kinds.astype(np.uint8), bits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Buckets:
+    """m accumulators, by series and start; of each (series, start) one.
+
+    Attributes:
+      interval_s: the length of all of them; they are counted from 1970.
+      series: distinct.
+      index: int32[m], the series of each.
+      starts_ms: int64[m], where each begins.
+      counts, float_counts: int64[m], how many points, and how many of them are floats.
+      sums: of all points.
+      int_mins, int_maxs: int64[m], of the integers (`NO_MIN`, `NO_MAX` of none).
+      float_mins, float_maxs: float64[m], of the floats (inf, -inf of none); never -0.0.
+      first, last: by time.
+    """
+
+    interval_s: int
+    series: Sequence[Series]
+    index: Int32s
+    starts_ms: Int64s
+    counts: Int64s
+    float_counts: Int64s
+    sums: Sums
+    int_mins: Int64s
+    int_maxs: Int64s
+    float_mins: Floats
+    float_maxs: Floats
+    first: Edges
+    last: Edges
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, indices: Int64s) -> Buckets:
+        """A selection, whose indices ascend."""
+        return dataclasses.replace(
+            self,
+            **{name: getattr(self, name)[indices] for name in ("index", *_COLUMNS)},
+            sums=self.sums.take(indices),
+            first=self.first.take(indices),
+            last=self.last.take(indices),
+        )
+
+    def within(self, start_ms: int, end_ms: int) -> Buckets:
+        """The buckets that start in [start_ms, end_ms)."""
+        inside: Bools = (self.starts_ms >= start_ms) & (self.starts_ms < end_ms)
+        return self if inside.all() else self.take(np.flatnonzero(inside))
+
+    def coarser(self, interval_s: int) -> Buckets:
+        """The buckets of a longer interval.
+
+        Raises:
+          ValueError: the longer interval is no multiple of this one.
+        """
+        if interval_s % self.interval_s:
+            raise ValueError(f"{self.interval_s} s do not divide {interval_s} s: start from the points")
+        length_ms = interval_s * 1000
+        wider = self.starts_ms - self.starts_ms % length_ms
+        return _grouped(dataclasses.replace(self, interval_s=interval_s, starts_ms=wider))
+
+    def of_groups(self, groups: Sequence[Series | None]) -> Buckets:
+        """The buckets of groups of series.
+
+        Args:
+          groups: the group of each of the series; None where it has none.
+        """
+        numbers: dict[Series, int] = {}
+        renumber = np.array(
+            [-1 if group is None else numbers.setdefault(group, len(numbers)) for group in groups], np.int32
+        )
+        index = renumber[self.index] if len(groups) else self.index
+        member = np.flatnonzero(index >= 0)
+        grouped = dataclasses.replace(self.take(member), series=tuple(numbers), index=index[member])
+        return _grouped(grouped)
+
+
+def empty(series: Sequence[Series], interval_s: int) -> Buckets:
+    """No buckets."""
+    none, nothing = np.zeros(0, np.int64), np.zeros(0)
+    edges = Edges(none, np.zeros(0, np.uint8), none)
+    sums = exact_sum.NONE
+    index = np.zeros(0, np.int32)
+    return Buckets(
+        interval_s, series, index, none, none, none, sums, none, none, nothing, nothing, edges, edges
+    )
+
+
+def merge(parts: Sequence[Buckets]) -> Buckets:
+    """The accumulators of all points of the parts; associative and commutative but for the order of series.
+
+    Args:
+      parts: at least one; of the same interval, from disjoint sets of points.
+
+    Raises:
+      ValueError: different intervals.
+      OverflowError: more than `MOST_POINTS` points in one bucket.
+    """
+    if len({part.interval_s for part in parts}) != 1:
+        raise ValueError("only buckets of the same interval can be merged")
+    if len(parts) == 1:
+        return parts[0]
+    numbers: dict[Series, int] = {}
+    indices = []
+    for part in parts:
+        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
+        indices.append(renumber[part.index] if len(part) else part.index)
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    return _grouped(
+        Buckets(
+            parts[0].interval_s,
+            tuple(numbers),
+            np.concatenate(indices),
+            sums=exact_sum.concatenate([part.sums for part in parts]),
+            first=_joined([part.first for part in parts]),
+            last=_joined([part.last for part in parts]),
+            **joined,
+        )
+    )
+
+
+def _joined(parts: list[Edges]) -> Edges:
+    return Edges(
+        np.concatenate([part.times_ms for part in parts]),
+        np.concatenate([part.kinds for part in parts]),
+        np.concatenate([part.bits for part in parts]),
+    )
+
+
+def _grouped(buckets: Buckets) -> Buckets:
+    """Accumulators in any order, several of one series and start, as one each, in order."""
+    if not len(buckets):
+        return buckets
+    index, starts = buckets.index, buckets.starts_ms
+    if not ascending(index, starts):
+        order = np.lexsort((starts, index))
+        buckets = buckets.take(order)
+        index, starts = buckets.index, buckets.starts_ms
+    firsts = first_of_each(index, starts)
+    if len(firsts) == len(index):
+        return buckets
+    sizes = np.diff(firsts, append=len(index))
+    counts = np.add.reduceat(buckets.counts, firsts)
+    if int(counts.max()) > MOST_POINTS:
+        raise OverflowError(f"more than {MOST_POINTS} points in one bucket of {buckets.interval_s} s")
+    return Buckets(
+        buckets.interval_s,
+        buckets.series,
+        index[firsts],
+        starts[firsts],
+        counts,
+        np.add.reduceat(buckets.float_counts, firsts),
+        buckets.sums.added(firsts),
+        np.minimum.reduceat(buckets.int_mins, firsts),
+        np.maximum.reduceat(buckets.int_maxs, firsts),
+        np.minimum.reduceat(buckets.float_mins, firsts),
+        np.maximum.reduceat(buckets.float_maxs, firsts),
+        buckets.first.earliest(firsts, sizes),
+        buckets.last.latest(firsts, sizes),
+    )
+
+
+def ascending(index: Int32s, times: Int64s) -> bool:
+    """Whether (index, time) ascends, equal neighbours allowed."""
+    same = index[1:] == index[:-1]
+    return bool(((index[1:] > index[:-1]) | (same & (times[1:] >= times[:-1]))).all())
+
+
+def first_of_each(index: Int32s, starts: Int64s) -> Int64s:
+    """int64[k]: where each run of equal (index, start) begins."""
+    changes = (index[1:] != index[:-1]) | (starts[1:] != starts[:-1])
+    return np.concatenate([[0], np.flatnonzero(changes) + 1])

@@ -1,0 +1,286 @@
+"""The configuration of rollups: OpenTSDB 2.4's JSON as it is, and a section of ours that TSDs pass over.
+
+Section 7.1 of the format notes; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. Both
+ignore fields that they do not know, so that TSDs and this project can share one file; what
+OpenTSDB accepts and then breaks on is refused. Parsed by `schema.rollup.config_json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from schema.points import Reason, RefusedError, Series
+from schema.query.times import parse_duration
+from schema.rollup.row_span import RowSpan
+
+FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840
+"""In a row. OpenTSDB allows 7774, but from 3840 on a qualifier is read as one of milliseconds."""
+
+COMPUTED = ("sum", "count", "min", "max", "first", "last")
+"""The aggregators whose rollups are computed here."""
+
+OF_GROUP: Mapping[str, Mapping[str, str]] = {
+    "sum": {"sum": "sum", "count": "count"},
+    "count": {"sum": "count"},
+    "min": {"min": "min"},
+    "max": {"max": "max"},
+}
+"""For each group-by aggregator of a pre-aggregate, the rollups of its rows, and the number each one is.
+
+`sum` and `count` of all points of the group, so that a TSD answers sum and avg; a TSD asked for
+the sum of the counts adds up what stands under `sum`.
+"""
+
+_TABLE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
+_PERCENTILES = ("50", "75", "90", "95", "99", "999")
+_KNOWN = frozenset(
+    (
+        *("sum", "min", "max", "avg", "none", "median", "mult", "dev", "diff", "count"),
+        *("zimsum", "mimmin", "mimmax", "pfsum", "first", "last"),
+        *(f"p{rank}" for rank in _PERCENTILES),
+        *(f"ep{rank}r{kind}" for rank in _PERCENTILES for kind in (3, 7)),
+    )
+)
+"""core/Aggregators, as far as lower-cased names reach them."""
+
+
+class RollupConfigError(ValueError):
+    """A configuration that cannot be used; the message begins with the name of the field."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupInterval:
+    """One rollup interval and its tables.
+
+    Attributes:
+      interval: its text, by which writes and TSDs name it ("60m" is not "1h").
+      row_span: how much time a row holds.
+      table: rollups of single series; of the default interval the table of raw points.
+      pre_aggregation_table: rollups of groups; of the default interval plain points of groups.
+      is_default: whether it is the interval of the raw table.
+      delay_s: how late the tables may be (delaySla), in seconds.
+    """
+
+    interval: str
+    row_span: RowSpan
+    table: str
+    pre_aggregation_table: str
+    is_default: bool = False
+    delay_s: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, name in (("table", self.table), ("preAggregationTable", self.pre_aggregation_table)):
+            if not _TABLE.fullmatch(name):
+                raise RollupConfigError(
+                    f"{field}: {name!r} is no name of a Bigtable table: 1 to 50 of a-z A-Z 0-9 _ . -"
+                )
+        self._check_interval()
+        if self.delay_s is not None and self.delay_s < 1:
+            raise RollupConfigError("delaySla: give at least 1s")
+
+    def _check_interval(self) -> None:
+        """Refuses intervals that do not cut rows into 12 to 3840 equal parts counted from 1970."""
+        try:
+            length_ms = parse_duration(self.interval)
+        except ValueError as error:
+            raise RollupConfigError(f"interval: {error}") from None
+        if self.interval != self.interval.strip() or length_ms % 1000 or self.interval.lower().endswith("ms"):
+            raise RollupConfigError(f"interval: {self.interval!r}: give whole seconds, as 10s, 1m or 1h")
+        span = self.row_span
+        if self.seconds >= span.nominal_s:
+            raise RollupConfigError(f"interval: {self.interval} is not shorter than the row span {span}")
+        if not FEWEST_INTERVALS <= self.row_intervals <= MOST_INTERVALS:
+            raise RollupConfigError(
+                f"interval: a row of {span} would hold {self.row_intervals} intervals of {self.interval}: "
+                f"choose a row span with {FEWEST_INTERVALS} to {MOST_INTERVALS} of them"
+            )
+        if span.step_s % self.seconds:
+            raise RollupConfigError(
+                f"interval: {self.interval} does not divide {'the span' if span.unit == 'h' else 'a day'}: "
+                "its intervals would begin anew with each row, but queries count them from 1970"
+            )
+
+    @property
+    def seconds(self) -> int:
+        """The length of an interval in seconds; intervals are counted from 1970."""
+        return parse_duration(self.interval) // 1000
+
+    @property
+    def row_intervals(self) -> int:
+        """How many intervals OpenTSDB lets a row have."""
+        return self.row_span.nominal_s // self.seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreAggregate:
+    """Series to be added up to groups: those with equal values of the kept tags, per metric.
+
+    Attributes:
+      metrics: patterns with * and ?; one that matches is enough.
+      keep: tag keys, sorted. A series that lacks one is in no group, as with a query's group-by.
+      aggregators: keys of `OF_GROUP`, sorted.
+    """
+
+    metrics: tuple[str, ...]
+    keep: tuple[str, ...]
+    aggregators: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_patterns(self.metrics)
+        if len(set(self.keep)) < len(self.keep) or "" in self.keep:
+            raise RollupConfigError("keepTags: give each tag key once")
+        for name in self.aggregators:
+            if name in ("avg", "dev"):
+                raise RollupConfigError(
+                    f"aggregators: {name} is derived (TSDs refuse it): sum also gives the average"
+                )
+            if name not in OF_GROUP:
+                raise RollupConfigError(f"aggregators: {name!r}: choose from {', '.join(OF_GROUP)}")
+        if not self.aggregators or len(set(self.aggregators)) < len(self.aggregators):
+            raise RollupConfigError(f"aggregators: give one or more of {', '.join(OF_GROUP)}, each once")
+
+    def group(self, series: Series) -> Series | None:
+        """The group of a series, still without the tag of the aggregator; None if it has none."""
+        if not matches(self.metrics, series.metric):
+            return None
+        kept = tuple(tag for tag in series.tags if tag[0] in self.keep)
+        return Series(series.metric, kept) if len(kept) == len(self.keep) else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupConfig:
+    """What is rolled up, and into which tables.
+
+    Attributes:
+      aggregation_ids: of aggregators, by lower-case name; 0 to 127.
+      intervals: at least one, exactly one of them the default.
+      metrics: patterns of the metrics whose series are rolled up.
+      tag_raw: whether rollups of single series get a tag of their own (tsd.rollups.tag_raw).
+      agg_tag_key: key of the tag that says how points were aggregated (tsd.rollups.agg_tag_key).
+      raw_agg_tag_value: its value with tag_raw (tsd.rollups.raw_agg_tag_value).
+    """
+
+    aggregation_ids: Mapping[str, int]
+    intervals: tuple[RollupInterval, ...]
+    metrics: tuple[str, ...] = ("*",)
+    pre_aggregates: tuple[PreAggregate, ...] = ()
+    tag_raw: bool = False
+    agg_tag_key: str = "_aggregate"
+    raw_agg_tag_value: str = "RAW"
+
+    def __post_init__(self) -> None:
+        self._check_ids()
+        self._check_intervals()
+        _check_patterns(self.metrics)
+        if not self.agg_tag_key or not self.raw_agg_tag_value:
+            raise RollupConfigError("aggTagKey: the tag of aggregates needs a key and a value")
+        for i, pre_aggregate in enumerate(self.pre_aggregates):
+            where = f"timebeam.preAggregates[{i}]"
+            if self.agg_tag_key in pre_aggregate.keep:
+                raise RollupConfigError(f"{where}.keepTags: {self.agg_tag_key} is the tag of aggregates")
+            for name in pre_aggregate.aggregators:
+                lacking = sorted(OF_GROUP[name].keys() - self.aggregation_ids.keys())
+                if lacking:
+                    raise RollupConfigError(f"{where}.aggregators: {lacking[0]} has no aggregation id")
+
+    def _check_ids(self) -> None:
+        ids: dict[int, str] = {}
+        for name, number in self.aggregation_ids.items():
+            if name not in _KNOWN:
+                raise RollupConfigError(f"aggregationIds: OpenTSDB has no aggregator {name!r}")
+            if not 0 <= number <= 127:
+                raise RollupConfigError(f"aggregationIds: {name}: {number} is not from 0 to 127")
+            if number in ids:
+                raise RollupConfigError(f"aggregationIds: {ids[number]} and {name} both have {number}")
+            ids[number] = name
+        for name in ("count", "sum"):
+            if name not in self.aggregation_ids:
+                raise RollupConfigError(
+                    f"aggregationIds: {name} is missing, without which TSDs cannot answer from rollups"
+                )
+
+    def _check_intervals(self) -> None:
+        defaults = sum(interval.is_default for interval in self.intervals)
+        if defaults != 1:
+            raise RollupConfigError(
+                f"intervals: {defaults} have defaultInterval true: it must be one, that of the raw table"
+            )
+        texts: set[str] = set()
+        owners: dict[str, str] = {}
+        for interval in self.intervals:
+            if interval.interval in texts:
+                raise RollupConfigError(f"intervals: {interval.interval} stands twice")
+            texts.add(interval.interval)
+            for table in (interval.table, interval.pre_aggregation_table):
+                owner = owners.setdefault(table, interval.interval)
+                if owner != interval.interval:
+                    raise RollupConfigError(
+                        f"intervals: {owner} and {interval.interval} share the table {table}: "
+                        "nothing in a cell says which of them it is of"
+                    )
+
+    @property
+    def default(self) -> RollupInterval:
+        """The interval of the raw table."""
+        return next(interval for interval in self.intervals if interval.is_default)
+
+    @property
+    def rollups(self) -> tuple[RollupInterval, ...]:
+        """The intervals that have rollups, finest first: all but the default."""
+        found = (interval for interval in self.intervals if not interval.is_default)
+        return tuple(sorted(found, key=lambda interval: interval.seconds))
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The aggregators that have an id and are computed here."""
+        return tuple(name for name in COMPUTED if name in self.aggregation_ids)
+
+    def takes(self, series: Series) -> bool:
+        """Whether the rollups of a series are wanted."""
+        return matches(self.metrics, series.metric)
+
+    def rollup_series(self, series: Series) -> Series:
+        """The series under which the rollups of a series are stored.
+
+        Raises:
+          RefusedError: with `tag_raw`, the series has that tag already, with another value.
+        """
+        if not self.tag_raw:
+            return series
+        given = dict(series.tags).get(self.agg_tag_key, self.raw_agg_tag_value)
+        if given.upper() != self.raw_agg_tag_value.upper():
+            raise RefusedError(
+                Reason.SERIES_NOT_STORABLE,
+                f"tag {self.agg_tag_key}={given}: in rollups of single series it is {self.raw_agg_tag_value}",
+            )
+        return self._tagged(series, self.raw_agg_tag_value)
+
+    def groups(self, series: Series) -> dict[Series, tuple[str, ...]]:
+        """The groups that a series is in, each with its group-by aggregators, sorted."""
+        found: dict[Series, tuple[str, ...]] = {}
+        for pre_aggregate in self.pre_aggregates:
+            group = pre_aggregate.group(series)
+            if group is not None:
+                names = set(pre_aggregate.aggregators).union(found.get(group, ()))
+                found[group] = tuple(sorted(names))
+        return found
+
+    def group_series(self, group: Series, aggregator: str) -> Series:
+        """The series under which a group is stored: it has the aggregator in upper case as a tag."""
+        return self._tagged(group, aggregator.upper())
+
+    def _tagged(self, series: Series, value: str) -> Series:
+        return series._replace(tags=tuple(sorted({**dict(series.tags), self.agg_tag_key: value}.items())))
+
+
+def matches(patterns: tuple[str, ...], metric: str) -> bool:
+    """Whether a metric matches one of the patterns."""
+    return any(fnmatchcase(metric, pattern) for pattern in patterns)
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> None:
+    if not patterns or "" in patterns:
+        raise RollupConfigError("metrics: give one or more patterns, as sys.*")

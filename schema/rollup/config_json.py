@@ -1,0 +1,138 @@
+"""The JSON of a rollup configuration to its records (section 7.1).
+
+Strictly: every field is known, has its type, and stands once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from schema.declared.strict_json import RepeatedKeyError, check_keys
+from schema.query.times import parse_duration
+from schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
+from schema.rollup.row_span import RowSpan
+
+OURS = "timebeam"
+"""The field that holds our section."""
+
+_TYPES = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+
+
+def parse_config(text: str) -> RollupConfig:
+    """The configuration that a JSON document holds.
+
+    Raises:
+      RollupConfigError: it cannot be used; the message begins with the path of the field.
+    """
+    try:
+        check_keys(text)
+        document = json.loads(text)
+    except RepeatedKeyError as error:
+        raise RollupConfigError(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise RollupConfigError(f"not JSON: {error}") from None
+    top = _Fields(document, "")
+    ids = top.take("aggregationIds", dict)
+    intervals = top.take("intervals", list)
+    ours = _Fields(top.take(OURS, dict, {}), OURS)
+    top.end()
+    return _config(_aggregation_ids(ids), tuple(_intervals(intervals)), ours)
+
+
+def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _Fields) -> RollupConfig:
+    metrics = ours.texts("metrics", ["*"])
+    pre_aggregates = ours.take("preAggregates", list, [])
+    parsed = []
+    for i, content in enumerate(pre_aggregates):
+        fields = _Fields(content, f"{OURS}.preAggregates[{i}]")
+        aggregators = tuple(sorted(name.lower() for name in fields.texts("aggregators")))
+        found = fields.texts("metrics"), tuple(sorted(fields.texts("keepTags", []))), aggregators
+        fields.end()
+        parsed.append(fields.checked(PreAggregate, *found))
+    tags = (
+        ours.take("tagRaw", bool, False),
+        ours.take("aggTagKey", str, "_aggregate"),
+        ours.take("rawAggTagValue", str, "RAW"),
+    )
+    ours.end()
+    return RollupConfig(ids, intervals, metrics, tuple(parsed), *tags)
+
+
+def _aggregation_ids(content: dict[str, Any]) -> dict[str, int]:
+    fields = _Fields(content, "aggregationIds")
+    found: dict[str, int] = {}
+    for name in content:
+        if name.lower() in found:
+            raise RollupConfigError(f"aggregationIds: {name.lower()} stands twice")
+        found[name.lower()] = fields.take(name, int)
+    return found
+
+
+def _intervals(contents: list[Any]) -> list[RollupInterval]:
+    found = []
+    for i, content in enumerate(contents):
+        fields = _Fields(content, f"intervals[{i}]")
+        span, delay = fields.take("rowSpan", str), fields.take("delaySla", str, None)
+        values = (
+            fields.take("interval", str),
+            fields.parsed("rowSpan", RowSpan.parse, span),
+            fields.take("table", str),
+            fields.take("preAggregationTable", str),
+            fields.take("defaultInterval", bool, False),
+            fields.parsed("delaySla", parse_duration, delay) // 1000 if delay else None,
+        )
+        fields.end()
+        found.append(fields.checked(RollupInterval, *values))
+    return found
+
+
+_REQUIRED: Any = object()
+
+
+class _Fields:
+    """The fields of one JSON object, each taken once."""
+
+    def __init__(self, content: Any, path: str) -> None:
+        if not isinstance(content, dict):
+            raise RollupConfigError(f"{path or 'the document'}: must be an object")
+        self._left = dict(content)
+        self._path = path
+
+    def _name(self, field: str) -> str:
+        return f"{self._path}.{field}" if self._path else field
+
+    def take(self, field: str, kind: type, default: Any = _REQUIRED) -> Any:
+        """A field of a type, or its default."""
+        value = self._left.pop(field, default)
+        if value is _REQUIRED:
+            raise RollupConfigError(f"{self._name(field)}: is missing")
+        if value is not default and type(value) is not kind:
+            raise RollupConfigError(f"{self._name(field)}: must be {_TYPES[kind]}")
+        return value
+
+    def texts(self, field: str, default: Any = _REQUIRED) -> tuple[str, ...]:
+        """A list of texts."""
+        values = self.take(field, list, default)
+        if not all(isinstance(value, str) for value in values):
+            raise RollupConfigError(f"{self._name(field)}: must be a list of texts")
+        return tuple(values)
+
+    def parsed(self, field: str, parse: Any, text: str) -> Any:
+        """What a parser makes of the text of a field."""
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise RollupConfigError(f"{self._name(field)}: {error}") from None
+
+    def checked(self, record: type[Any], *values: Any) -> Any:
+        """A record, whose own errors begin with the name of a field."""
+        try:
+            return record(*values)
+        except RollupConfigError as error:
+            raise RollupConfigError(self._name(str(error))) from None
+
+    def end(self) -> None:
+        """Refuses the fields that no one has taken."""
+        if self._left:
+            raise RollupConfigError(f"{self._name(next(iter(self._left)))}: no such field")

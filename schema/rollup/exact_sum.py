@@ -1,0 +1,190 @@
+"""Sums that do not depend on the order of their terms: what makes a repeated rollup write the same cells.
+
+A number is cut into digits of 28 bits on one grid for all numbers: place p has the weight 2**(28 p).
+A sum keeps four places, `top` being that of its largest term, and each digit summed on its own
+in 64 bits, without carry:
+
+| place | top | top - 1 | top - 2 | top - 3 |
+|---|---|---|---|---|
+| holds | at least one bit of the largest term | 28 bits | 28 bits | 28 bits |
+
+So a sum is a function of the set of its terms. Integers are exact. Of floats, what is dropped of a term
+is less than 2**-84 of the largest one; all else is exact, and rounded once, at the end (to
+even). If no two terms are more than 2**31 apart in size, the result is that of math.fsum.
+
+The method is that of reproducible summation (Demmel and Nguyen 2013, Ahrens, Demmel and Nguyen
+2020), with integers instead of floats for the digits. Terms that a sum may have: 2**34.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from schema.points import Bools, Floats, Int64s
+
+_BITS = 28
+_PLACES = 4
+_MASK = (1 << _BITS) - 1
+_LOWEST_TOP = -36
+"""Below, scaling a float to its place would overflow; three more places reach every float there is."""
+
+Uint64s = npt.NDArray[np.uint64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sums:
+    """m sums.
+
+    Attributes:
+      tops: int64[m], the highest place of each; `_LOWEST_TOP` of sums of zeros.
+      digits: int64[m, 4], from the highest place down, not carried.
+    """
+
+    tops: Int64s
+    digits: Int64s
+
+    def take(self, indices: Int64s) -> Sums:
+        """A selection."""
+        return Sums(self.tops[indices], self.digits[indices])
+
+    def added(self, firsts: Int64s) -> Sums:
+        """The sums of groups of neighbours.
+
+        Args:
+          firsts: where each group begins, ascending, from 0 on.
+        """
+        tops = np.maximum.reduceat(self.tops, firsts)
+        sizes = np.diff(firsts, append=len(self.tops))
+        aligned = _aligned(self, np.repeat(tops, sizes))
+        return Sums(tops, np.add.reduceat(aligned.digits, firsts, axis=0))
+
+    def floats(self) -> Floats:
+        """float64[m]: each sum, rounded once; infinite beyond the floats."""
+        negative, digits = _carried(self)
+        return _rounded(digits, self.tops + 1) * np.where(negative, -1.0, 1.0) + 0.0
+
+    def integers(self) -> tuple[Int64s, Bools]:
+        """(int64[m], fits bool[m]) of sums of integers; where one does not fit 64 bits, the number is 0."""
+        negative, digits = _carried(_aligned(self, np.full(len(self.tops), 2, np.int64)))
+        fits = (digits[:, 0] == 0) & (digits[:, 1] < 1 << 7)
+        sizes = (digits[:, 1] << (2 * _BITS)) | (digits[:, 2] << _BITS) | digits[:, 3]
+        smallest = negative & (digits[:, 0] == 0) & (digits[:, 1] == 1 << 7) & (sizes == -(2**63))
+        found = np.where(fits, np.where(negative, -sizes, sizes), 0)
+        return np.where(smallest, -(2**63), found), fits | smallest
+
+
+NONE = Sums(np.zeros(0, np.int64), np.zeros((0, _PLACES), np.int64))
+
+
+def concatenate(parts: list[Sums]) -> Sums:
+    """All sums of the parts, in their order."""
+    return Sums(
+        np.concatenate([part.tops for part in parts]), np.concatenate([part.digits for part in parts])
+    )
+
+
+def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
+    """The sums of groups of neighbours among n integers; see `Sums.added`."""
+    sizes = np.abs(values).view(np.uint64)  # of -2**63 too: its bits are those of 2**63
+    largest = np.maximum.reduceat(sizes, firsts)
+    tops = np.full(len(firsts), 2, np.int64)
+    tops[largest < 1 << (2 * _BITS)] = 1
+    tops[largest <= _MASK] = 0
+    tops[largest == 0] = _LOWEST_TOP
+    digits = np.zeros((len(firsts), _PLACES), np.int64)
+    if int(largest.max()) <= _MASK:
+        digits[:, 0] = np.add.reduceat(values, firsts)
+        return Sums(tops, digits)
+    signs = values >> 63  # -1 or 0: (x ^ s) - s is -x or x
+    for place in range(3):
+        own = ((sizes >> np.uint64(_BITS * place)) & np.uint64(_MASK)).view(np.int64)
+        digits[:, 2 - place] = np.add.reduceat((own ^ signs) - signs, firsts)
+    return _aligned(Sums(np.full(len(firsts), 2, np.int64), digits), tops)
+
+
+def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
+    """The sums of groups of neighbours among n finite floats; see `Sums.added`.
+
+    Args:
+      largest: float64[m], the largest size (absolute value) in each group.
+    """
+    exponents = np.frexp(largest)[1].astype(np.int64) - 1  # 2**exponent <= largest
+    tops = np.where(largest == 0, _LOWEST_TOP, np.maximum(exponents // _BITS, _LOWEST_TOP))
+    counts = np.diff(firsts, append=len(values))
+    left = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
+    digits = np.zeros((len(firsts), _PLACES), np.int64)
+    for place in range(_PLACES):
+        whole = np.trunc(left)
+        digits[:, place] = np.add.reduceat(whole.astype(np.int64), firsts)
+        left -= whole
+        if not left.any():
+            break
+        left *= 1 << _BITS
+    return Sums(tops, digits)
+
+
+def _aligned(sums: Sums, tops: Int64s) -> Sums:
+    """The same sums with other highest places: digits below the lowest place are dropped.
+
+    Where the new place is lower, the digits above it must be zero.
+    """
+    steps = tops - sums.tops
+    if not steps.any():
+        return sums
+    source = np.arange(_PLACES) - steps[:, None]
+    inside = (source >= 0) & (source < _PLACES)
+    picked = np.take_along_axis(sums.digits, np.clip(source, 0, _PLACES - 1), axis=1)
+    return Sums(tops, np.where(inside, picked, 0))
+
+
+def _carried(sums: Sums) -> tuple[Bools, Int64s]:
+    """(negative bool[m], digits int64[m, 5]): sign and size, carried; the first digit is a place higher.
+
+    Every digit is from 0 to 2**28 - 1, but the first, which has what is left.
+    """
+    digits = np.zeros((len(sums.tops), _PLACES + 1), np.int64)
+    digits[:, 1:] = sums.digits
+    _carry(digits)
+    negative = digits[:, 0] < 0
+    if negative.any():
+        digits[negative] = -digits[negative]
+        _carry(digits)
+    return negative, digits
+
+
+def _carry(digits: Int64s) -> None:
+    for place in range(_PLACES, 0, -1):
+        digits[:, place - 1] += digits[:, place] >> _BITS
+        digits[:, place] &= _MASK
+
+
+def _rounded(digits: Int64s, tops: Int64s) -> Floats:
+    """float64[m]: the numbers of carried digits, whose first one has the place `tops`.
+
+    The 62 bits or more from the first one that is set, and one that says whether any is set below, make
+    an integer that the processor rounds as IEEE 754 says.
+    """
+    m = len(tops)
+    padded = np.zeros((m, _PLACES + 5), np.int64)
+    padded[:, 1 : _PLACES + 2] = digits
+    # The first digit may have more than 28 bits: in a place of its own it has not.
+    padded[:, 0] = padded[:, 1] >> _BITS
+    padded[:, 1] &= _MASK
+    lead = np.argmax(padded != 0, axis=1)
+    picked = np.take_along_axis(padded, lead[:, None] + np.arange(4), axis=1)
+    below = np.arange(padded.shape[1]) >= lead[:, None] + 4
+    rest = (np.where(below, padded, 0) != 0).any(axis=1)
+    high = (picked[:, 0] << _BITS) | picked[:, 1]  # 29 to 56 bits
+    low = (picked[:, 2] << _BITS) | picked[:, 3]
+    width = np.frexp(high.astype(np.float64))[1].astype(np.int64)  # 57 where rounding made it so
+    shift = np.where(high == 0, 0, 62 - width)
+    bits = (high << shift) | (low >> (2 * _BITS - shift))
+    rest |= (low & ((np.int64(1) << (2 * _BITS - shift)) - 1)) != 0
+    numbers = (bits | rest).astype(np.float64)
+    place = tops + 1 - lead - 1  # of the second picked digit
+    with np.errstate(over="ignore"):
+        found: Floats = np.ldexp(numbers, _BITS * place - shift)
+    return found

@@ -1,0 +1,211 @@
+"""Rows and cells of OpenTSDB's rollup and pre-aggregate tables (sections 7.2 to 7.4 of the format notes).
+
+rollup/RollupUtils.buildRollupQualifier, core/TSDB.addAggregatePointInternal and core/RollupSeq of
+OpenTSDB 2.4.1. Row keys are those of the data table (schema.layouts.opentsdb.keys) with the base time
+of the row span. Qualifiers: `schema.rollup.qualifiers`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from schema.layouts.base import Cell
+from schema.layouts.opentsdb import elements as el
+from schema.layouts.opentsdb.keys import SPAN_S
+from schema.points import Bytes, Int64s, Kind, Reason, Rejected, Stage
+from schema.rollup.accumulate import numbers
+from schema.rollup.buckets import Buckets
+from schema.rollup.config import RollupInterval
+from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, qualifiers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupRow:
+    """The cells of one row.
+
+    Attributes:
+      series: number of the series in `Buckets.series`.
+      base_s: base time of the row in seconds.
+      cells: by qualifier; the timestamp of each is the start of its interval.
+    """
+
+    series: int
+    base_s: int
+    cells: Sequence[Cell]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedRollups:
+    """What buckets became: rows by series and base time, and the numbers that no cell can hold."""
+
+    rows: Sequence[RollupRow]
+    rejected: Sequence[Rejected]
+
+
+def encode_rollups(
+    buckets: Buckets, interval: RollupInterval, stored: Mapping[int, str], form: Form
+) -> EncodedRollups:
+    """The rows of a rollup table.
+
+    Args:
+      buckets: of the interval.
+      stored: by aggregation id the number to be stored: sum, count, min, max, first or last.
+
+    Raises:
+      ValueError: buckets of another interval.
+    """
+    if buckets.interval_s != interval.seconds:
+        raise ValueError(f"buckets of {buckets.interval_s} s are none of the interval {interval.interval}")
+    starts_s = buckets.starts_ms // 1000
+    bases = interval.row_span.bases(starts_s)
+    return _encoded(buckets, bases, (starts_s - bases) // interval.seconds, stored, form, ROLLUP_BYTES)
+
+
+def encode_points(buckets: Buckets, stored: str, form: Form) -> EncodedRollups:
+    """The rows of the default interval's pre-aggregate table: plain points at the start of each bucket.
+
+    Args:
+      buckets: of groups.
+      stored: the number to be stored: sum, count, min or max.
+    """
+    starts_s = buckets.starts_ms // 1000
+    bases = starts_s - starts_s % SPAN_S
+    return _encoded(buckets, bases, starts_s - bases, {0: stored}, form, POINT_BYTES)
+
+
+def _encoded(
+    buckets: Buckets, bases: Int64s, offsets: Int64s, stored: Mapping[int, str], form: Form, wide: int
+) -> EncodedRollups:
+    m = len(buckets)
+    if not m or not stored:
+        return EncodedRollups([], [])
+    rejected: list[Rejected] = []
+    firsts = np.flatnonzero(np.diff(buckets.index, prepend=-1) | np.diff(bases, prepend=-1))
+    row_of = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=m))
+    parts = []
+    for number in sorted(stored):
+        found = numbers(buckets, stored[number])
+        good = (found.kinds == Kind.INTEGER) | np.isfinite(found.bits.view(np.float64))
+        rejected += [_too_large(buckets, at, stored[number]) for at in np.flatnonzero(~good).tolist()]
+        at = np.flatnonzero(good)
+        parts.append((np.full(len(at), number), at, found.kinds[at], found.bits[at]))
+    ids, at, kinds, bits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(row_of[at], kind="stable")  # by row, then by id, then by time
+    ids, at, kinds, bits = ids[order], at[order], kinds[order], bits[order]
+    cells = _cells(ids, offsets[at], kinds, bits, buckets.starts_ms[at], form, wide)
+    ends = np.searchsorted(row_of[at], np.arange(len(firsts)), "right").tolist()
+    rows, start = [], 0
+    for end, series, base in zip(ends, buckets.index[firsts].tolist(), bases[firsts].tolist(), strict=True):
+        if end > start:
+            rows.append(RollupRow(series, base, cells[start:end]))
+        start = end
+    return EncodedRollups(rows, rejected)
+
+
+def _too_large(buckets: Buckets, at: int, name: str) -> Rejected:
+    where = f"{buckets.series[buckets.index[at]]} from {buckets.starts_ms[at]} ms"
+    message = f"{name} of {where} on, {buckets.interval_s} s: it is beyond the floats"
+    return Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE)
+
+
+def _cells(
+    ids: Int64s, offsets: Int64s, kinds: Bytes, bits: Int64s, times_ms: Int64s, form: Form, wide: int
+) -> list[Cell]:
+    flags, raws = _values(kinds, bits, form)
+    names = qualifiers(ids, offsets, flags, wide)
+    values, starts = el.value_bytes(el.Elements(flags, raws))
+    at = starts.tolist()
+    return [
+        Cell(FAMILY, name, time, values[start:end])
+        for name, time, start, end in zip(names, times_ms.tolist(), at, at[1:], strict=False)
+    ]
+
+
+def _values(kinds: Bytes, bits: Int64s, form: Form) -> tuple[npt.NDArray[np.uint32], el.Raws]:
+    """(flags uint32[n], raws uint64[n]) of numbers."""
+    is_float = kinds == Kind.FLOAT
+    if form is Form.FIXED:
+        return np.where(is_float, np.uint32(0xF), np.uint32(0x7)), bits.view(np.uint64)
+    flags, raws = el.integer_elements(bits)
+    which = np.flatnonzero(is_float)
+    flags[which], raws[which] = el.float_elements(bits[which], exact=False, short=False)
+    return flags, raws
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedRollups:
+    """n numbers of one row, by id and interval; of each one.
+
+    Attributes:
+      ids: int64[n], aggregation ids.
+      starts_s: int64[n], where their intervals start.
+      kinds, bits: as in `PointBatch`.
+      timestamps_ms: int64[n], of the cells.
+      damage: what could not be read, in words.
+    """
+
+    ids: Int64s
+    starts_s: Int64s
+    kinds: Bytes
+    bits: Int64s
+    timestamps_ms: Int64s
+    damage: Sequence[str]
+
+
+def decode_rollups(
+    cells: Sequence[Cell], base_s: int, interval: RollupInterval, aggregation_ids: Mapping[str, int]
+) -> DecodedRollups:
+    """The numbers of a row of a rollup table.
+
+    Of several cells of one interval the newest wins, of equal age the one with the greater qualifier.
+    Names in qualifiers are read in either case (TSDs know only the lower one).
+    """
+    known = frozenset(aggregation_ids.values())
+    good: list[tuple[int, bytes, int, bytes, bytes]] = []  # timestamp, qualifier, id, offset and flags, value
+    damage = []
+    for cell in cells:
+        name = cell.qualifier
+        number = name[0] if len(name) == ROLLUP_BYTES else _id_of_name(name[:-2], aggregation_ids)
+        why = _damage(cell, number, known, interval)
+        if why:
+            damage.append(f"column {name[:16].hex()}: {why}")
+        else:
+            good.append((cell.timestamp_ms, name, number, name[-2:], cell.value))
+    good.sort()
+    codes = el.split_columns(b"".join(g[3] for g in good), b"".join(g[4] for g in good)) if good else el.NONE
+    ids = np.array([g[2] for g in good], np.int64)
+    offsets = (codes.codes >> 4).astype(np.int64)
+    order = np.lexsort((offsets, ids))  # stable: of equal ones the winner comes last
+    ids, offsets = ids[order], offsets[order]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (ids[1:] != ids[:-1]) | (offsets[1:] != offsets[:-1])
+    bits, kinds, _ = codes.take(order[last]).values()
+    timestamps = np.array([g[0] for g in good], np.int64)[order[last]]
+    starts = base_s + offsets[last] * interval.seconds
+    return DecodedRollups(ids[last], starts, kinds, bits, timestamps, damage)
+
+
+def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
+    """The id of an aggregator whose name and a colon begin a qualifier; -1 if there is none."""
+    if not prefix.endswith(b":"):
+        return -1
+    return aggregation_ids.get(prefix[:-1].decode("iso-8859-1").lower(), -1)
+
+
+def _damage(cell: Cell, number: int, known: frozenset[int], interval: RollupInterval) -> str:
+    """Why a cell is no rollup of an interval; empty if it is one."""
+    if number not in known:
+        return "no aggregator of the configuration has this id or name"
+    flags = cell.qualifier[-1] & 0xF
+    if flags not in Form.FEWEST.value:
+        return f"flags {flags:x}: no number has this type and length"
+    if len(cell.value) != (flags & 0x7) + 1:
+        return f"{len(cell.value)} bytes where the qualifier says {(flags & 0x7) + 1}"
+    offset = int.from_bytes(cell.qualifier[-2:], "big") >> 4
+    if offset >= interval.row_intervals:
+        return f"interval {offset} of a row that has {interval.row_intervals}"
+    return ""

@@ -1,0 +1,156 @@
+"""What the rollups of a range of time, usually a day, read, write and clear: exactly that range.
+
+An interval belongs to the range in which it starts, so that ranges that follow each other share no
+interval and leave out none, whatever the time zone in which days are counted. Intervals, rows and
+their spans are always in UTC.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from schema.declared.spans import UTC, first_instant, local_ms
+from schema.layouts.base import SeriesKey
+from schema.layouts.opentsdb.keys import SPAN_S, row_key
+from schema.rollup.config import RollupConfig, RollupInterval
+from schema.rollup.qualifiers import Form, possible_point_qualifiers, possible_qualifiers
+from schema.rollup.row_span import RowSpan
+
+_DAY_MS = 86_400_000
+_EPOCH = datetime.date(1970, 1, 1)
+_LAST_S = 1 << 32
+_HOUR = RowSpan(1, "h")
+
+
+class RowPart(NamedTuple):
+    """The intervals [first, end) of the row that begins at `base_s`; `whole` if the row has no others."""
+
+    base_s: int
+    first: int
+    end: int
+    whole: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IntervalPlan:
+    """What of one interval is written.
+
+    Attributes:
+      interval: with its tables.
+      start_s, end_s: its intervals that start in [start_s, end_s) are written; both are starts of intervals.
+      source: the interval from whose accumulators these are computed; None for the points.
+    """
+
+    interval: RollupInterval
+    start_s: int
+    end_s: int
+    source: RollupInterval | None
+
+    def rows(self) -> Iterator[RowPart]:
+        """The rows that are written, ascending. Of the default interval: hours, and seconds of the hour."""
+        span, step = self.interval.row_span, self.interval.seconds
+        if self.interval.is_default:
+            span, step = _HOUR, 1
+        for base, end in span.rows(self.start_s, self.end_s):
+            first, last = max(base, self.start_s), min(end, self.end_s)
+            yield RowPart(base, (first - base) // step, (last - base) // step, (first, last) == (base, end))
+
+    def keys(self, series: SeriesKey) -> Iterator[tuple[bytes, RowPart]]:
+        """The rows of one series, or group, that are written."""
+        for part in self.rows():
+            yield row_key(series, part.base_s), part
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What a range of time needs.
+
+    Attributes:
+      intervals: finest first, the default interval among them if there are pre-aggregates.
+      start_ms, end_ms: the points needed, in [start_ms, end_ms): those of all intervals that start in
+        the range. They can end after the range, and not before they are all there should a job run.
+    """
+
+    intervals: tuple[IntervalPlan, ...]
+    start_ms: int
+    end_ms: int
+
+    def raw_bases(self) -> range:
+        """The base times, in seconds, of the raw rows that hold the points."""
+        return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
+
+    def raw_keys(self, series: SeriesKey) -> list[bytes]:
+        """The raw rows of one series."""
+        return [row_key(series, base) for base in self.raw_bases()]
+
+
+def plan(config: RollupConfig, start_ms: int, end_ms: int) -> Plan:
+    """What the rollups of [start_ms, end_ms) read and write.
+
+    Raises:
+      ValueError: the range is empty, or outside of what base times can hold.
+    """
+    if not 0 <= start_ms < end_ms <= _LAST_S * 1000:
+        raise ValueError(f"no range of time: {start_ms} to {end_ms} ms; give times from 1970 to 2106")
+    intervals = list(config.rollups)
+    if config.pre_aggregates:
+        intervals = sorted([config.default, *intervals], key=lambda interval: interval.seconds)
+    found = []
+    for interval in intervals:
+        length = interval.seconds
+        first, end = (-(-at // (1000 * length)) * length for at in (start_ms, end_ms))
+        if first < end:
+            finer = [one for one in config.rollups if one.seconds < length and length % one.seconds == 0]
+            source = finer[-1] if finer and not interval.is_default else None
+            found.append(IntervalPlan(interval, first, end, source))
+    starts = [one.start_s * 1000 for one in found]
+    ends = [one.end_s * 1000 for one in found]
+    return Plan(tuple(found), min(starts, default=start_ms), max(ends, default=start_ms))
+
+
+def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
+    """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change."""
+    midnight = (day - _EPOCH).days * _DAY_MS
+    start, end = first_instant(np.array([midnight, midnight + _DAY_MS], np.int64), zone).tolist()
+    return start, end
+
+
+def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
+    """Yesterday in a time zone."""
+    days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // _DAY_MS
+    return _EPOCH + datetime.timedelta(days=days - 1)
+
+
+class Clearing(NamedTuple):
+    """What to delete of a row before its new cells are set, in the same mutation.
+
+    `whole`: everything in the family; else the columns with these qualifiers.
+    """
+
+    whole: bool
+    qualifiers: Sequence[bytes]
+
+
+def clearing(
+    config: RollupConfig, of: IntervalPlan, part: RowPart, ids: Iterable[int], form: Form
+) -> Clearing:
+    """What a rewrite of a part of a row deletes: every cell that it could have written there before.
+
+    The whole row goes only if all of its intervals are written and no aggregation id is left to others.
+
+    Args:
+      ids: the aggregation ids that are written; not used for the default interval, which has none.
+      form: see `possible_qualifiers`.
+    """
+    if of.interval.is_default:
+        step = of.interval.seconds
+        return Clearing(False, possible_point_qualifiers(part.first, part.end, step, form))
+    written = set(ids)
+    if part.whole and written.issuperset(config.aggregation_ids.values()):
+        return Clearing(True, ())
+    return Clearing(False, possible_qualifiers(written, part.first, part.end, form))

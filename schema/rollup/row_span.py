@@ -1,0 +1,90 @@
+"""Row spans: how much time one row of a rollup table holds, and where rows begin (section 7.2).
+
+rollup/RollupInterval.validateAndCompile and rollup/RollupUtils.getRollupBasetime of OpenTSDB 2.4.1.
+Everything is in UTC and in whole seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from schema.points import Int64s
+
+_SPAN = re.compile(r"([0-9]{1,9})([a-z]+)")
+_NOMINAL_S = {"h": 3600, "d": 86_400, "n": 32 * 86_400, "y": 366 * 86_400}
+_CALENDAR = {"d": "datetime64[D]", "n": "datetime64[M]", "y": "datetime64[Y]"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowSpan:
+    """`count` hours (h), or one day (d), month (n) or year (y).
+
+    Attributes:
+      count: 1, or with `h` any even number.
+      unit: h, d, n or y.
+    """
+
+    count: int
+    unit: str
+
+    @classmethod
+    def parse(cls, text: str) -> RowSpan:
+        """The span that a text such as 1h, 6h, 1d, 1n or 1y names.
+
+        Raises:
+          ValueError: it names none that OpenTSDB takes.
+        """
+        match = _SPAN.fullmatch(text)
+        if match is None or match[2] not in _NOMINAL_S:
+            hint = " (m is minutes; a month is n)" if match is not None and match[2] == "m" else ""
+            raise ValueError(f"{text!r} is no row span{hint}: give 1h, an even number of h, 1d, 1n or 1y")
+        count, unit = int(match[1]), match[2]
+        if count < 1 or (count > 1 and (unit != "h" or count % 2)):
+            raise ValueError(
+                f"{text!r}: only h may be given more than once, and then an even number of times"
+            )
+        return cls(count, unit)
+
+    def __str__(self) -> str:
+        return f"{self.count}{self.unit}"
+
+    @property
+    def nominal_s(self) -> int:
+        """The seconds that OpenTSDB reckons with: a month has 32 days, a year 366."""
+        return self.count * _NOMINAL_S[self.unit]
+
+    @property
+    def step_s(self) -> int:
+        """Rows begin at multiples of this many seconds since 1970: their own length, or whole days."""
+        return self.count * 3600 if self.unit == "h" else 86_400
+
+    def bases(self, times_s: Int64s) -> Int64s:
+        """int64[n]: the base time of the row that each time is in."""
+        if self.unit == "h":
+            return times_s - times_s % (self.count * 3600)
+        return _seconds(times_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]))
+
+    def ends(self, bases_s: Int64s) -> Int64s:
+        """int64[n]: where rows with these base times end, which is where the next ones begin."""
+        if self.unit == "h":
+            return bases_s + self.count * 3600
+        return _seconds(bases_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]) + 1)
+
+    def rows(self, start_s: int, end_s: int) -> list[tuple[int, int]]:
+        """(base time, end) of each row that holds a time of [start_s, end_s), ascending."""
+        found = []
+        at = start_s
+        while at < end_s:
+            base = self.bases(np.array([at], np.int64))
+            end = int(self.ends(base)[0])
+            found.append((int(base[0]), end))
+            at = end
+        return found
+
+
+def _seconds(calendar: npt.NDArray[np.datetime64]) -> Int64s:
+    return calendar.astype("datetime64[s]").astype(np.int64)

@@ -1,0 +1,91 @@
+"""`timebeam replay` of files: payloads as input, rows as rows, what is not whole as dead letters."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.commands import ingest, timebeam
+from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
+from tests.support.stored import Store
+
+T = 1_767_225_600
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    return Store.create(bigtable, prefix)
+
+
+def replay(store: Store, folder: Path, pattern: str, *flags: str) -> dict[str, object]:
+    ran = timebeam(
+        *("replay", folder / pattern, *store.flags, "--format=opentsdb-text", "--summary=json"),
+        *("--dead_letters", folder / "again", *flags),
+    )
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def values(store: Store) -> dict[int, float | int]:
+    return {
+        time_ms // 1000 - T: value for points in store.points().values() for time_ms, value in points.items()
+    }
+
+
+def test_after_the_fix_all_is_there_and_corrections_win(store: Store, tmp_path: Path) -> None:
+    """Names that may not be created are refused; a newer file corrects one of their points."""
+    old, new = tmp_path / "old.txt", tmp_path / "new.txt"
+    old.write_text("".join(f"put m {T + n} {n} host=a\n" for n in range(5)) + "put m 5\n")
+    new.write_text(f"put m {T + 2} 2.5 host=a\n")
+    os.utime(old, (1_000_000_000, 1_000_000_000))
+    os.utime(new, (1_500_000_000, 1_500_000_000))
+    source = ("--format=opentsdb-text", "--input")
+    refused = ingest(tmp_path, *store.flags, *source, old)
+    assert {letter["arrival_ms"] for letter in refused.letters} == {1_000_000_000_000}
+    ingest(tmp_path, *store.flags, "--auto_create_metrics", *source, new)
+    first: set[object] = set()
+    for _ in range(2):
+        summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics")
+        assert (summary["points_stored"], summary["refused"]) == (5, {"bad-syntax": 1})
+        first = first or set(store.cells())
+        assert set(store.cells()) == first
+    assert values(store) == {0: 0, 1: 1, 2: 2.5, 3: 3, 4: 4}
+
+
+def test_refused_rows_are_written(store: Store, emulator: str, tmp_path: Path) -> None:
+    """Rows that Bigtable refused, as they are, with their cell timestamps."""
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"put m {T + 3600 * n} {n} host=a\n" for n in range(50)))
+    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--input", path)
+    bad = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, some_keys(0.3, 1))
+    with faulty(emulator, lambda call: bad if call.method == MUTATE_ROWS else None):
+        found = ingest(tmp_path, *store.flags, *flags)
+    assert 0 < len(found.letters) == 50 - len(values(store))
+    replay(store, tmp_path, "letters-*/*.jsonl")
+    assert values(store) == {3600 * n: n for n in range(50)}
+    assert {cell[2] for cell in store.cells()} == {int(path.stat().st_mtime * 1000)}
+
+
+def test_what_is_not_whole_stays_a_dead_letter(store: Store, tmp_path: Path) -> None:
+    """A cut line may read as another one: put m T 1 host=aaaa... is a good line at any length."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"put m %d 1 host=" % T + b"a" * (1 << 20) + b"\n")
+    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", path)
+    summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics")
+    assert (summary["points_stored"], summary["refused"]) == (0, {"line-too-long": 1})
+    assert values(store) == {}
+    (again,) = [
+        json.loads(line) for name in tmp_path.glob("again*") for line in name.read_text().splitlines()
+    ]
+    assert again["source"] == str(path)
+
+
+def test_other_files_are_refused(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"metric": "m"}\n\nput m 1 1 host=a\n')
+    assert replay(store, tmp_path, "a.jsonl")["refused"] == {"bad-syntax": 2}
+    ran = timebeam("replay", tmp_path / "none*", *store.flags, "--format=opentsdb-text")
+    assert (ran.code, "no file matches" in ran.err) == (1, True)

@@ -1,0 +1,209 @@
+"""What a range of time reads, writes and clears; row spans against Python's calendar."""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.layouts import SeriesKey
+from schema.rollup.config import RollupConfig
+from schema.rollup.config_json import parse_config
+from schema.rollup.plan import clearing, day_range, last_complete_day, plan
+from schema.rollup.qualifiers import Form
+from schema.rollup.row_span import RowSpan
+from tests.schema.rollup.plain_rollup import plain_base
+
+DAY_MS = 86_400_000
+KEY = SeriesKey(b"\x00\x00\x01", b"\x00\x00\x01\x00\x00\x01")
+SPANS = st.sampled_from(["1h", "2h", "6h", "10h", "1d", "1n", "1y"]).map(RowSpan.parse)
+SECONDS = st.one_of(
+    st.integers(0, 2**32 - 1),
+    st.datetimes(datetime.datetime(1970, 1, 2), datetime.datetime(2100, 1, 1)).map(
+        lambda moment: calendar.timegm((moment.year, moment.month, 1, 0, 0, 0))
+    ),
+)
+
+
+def config(*pairs: str, groups: bool = False) -> RollupConfig:
+    """A configuration of intervals given as 1h/1d; the default is 1m/1h."""
+    intervals = [("1m", "1h"), *(pair.split("/") for pair in pairs)]
+    pre = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}] if groups else []
+    return parse_config(
+        json.dumps(
+            {
+                "aggregationIds": {"sum": 0, "count": 1},
+                "intervals": [
+                    {
+                        "table": f"t-{interval}",
+                        "preAggregationTable": f"p-{interval}",
+                        "interval": interval,
+                        "rowSpan": span,
+                        "defaultInterval": i == 0,
+                    }
+                    for i, (interval, span) in enumerate(intervals)
+                ],
+                "timebeam": {"preAggregates": pre},
+            }
+        )
+    )
+
+
+def utc(text: str) -> int:
+    return int(datetime.datetime.fromisoformat(text + "+00:00").timestamp())
+
+
+@given(st.lists(SECONDS, min_size=1), SPANS)
+def test_base_times_are_those_of_the_calendar(times, span):
+    bases = span.bases(np.array(times, np.int64))
+    assert bases.tolist() == [plain_base(time, span.count, span.unit) for time in times]
+    ends = span.ends(bases)
+    assert (ends > np.array(times)).all()
+    assert span.bases(ends).tolist() == ends.tolist()
+    assert span.bases(ends - 1).tolist() == bases.tolist()
+    assert (ends - bases <= span.nominal_s).all()
+
+
+@given(
+    st.integers(0, 2**32 - 90 * 86_400),
+    st.integers(1, 80 * 86_400),
+    st.sampled_from(["1m/1d", "10s/6h", "1h/1n", "1d/1y", "30m/1d"]),
+)
+def test_the_intervals_that_start_in_the_range_are_written_and_no_others(start_s, length_s, pair):
+    one = config(pair)
+    (interval,) = one.rollups
+    end_s = start_s + length_s
+    planned = plan(one, start_s * 1000, end_s * 1000)
+    step = interval.seconds
+    starts = list(range(-(-start_s // step) * step, end_s, step))
+    written = []
+    for found in planned.intervals:
+        for part in found.rows():
+            members = [part.base_s + at * step for at in range(part.first, part.end)]
+            assert {plain_base(at, interval.row_span.count, interval.row_span.unit) for at in members} == {
+                part.base_s
+            }
+            after = members[-1] + step
+            row_ends = plain_base(after, interval.row_span.count, interval.row_span.unit) == after
+            assert part.whole == (members[0] == part.base_s and row_ends)
+            written += members
+    assert written == starts
+    if starts:
+        assert (planned.start_ms, planned.end_ms) == (starts[0] * 1000, (starts[-1] + step) * 1000)
+        hours = {at // 3600 * 3600 for at in range(starts[0], starts[-1] + step, 10)}
+        assert list(planned.raw_bases()) == sorted(hours)
+
+
+@given(st.integers(0, 40_000), st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kolkata"]))
+def test_days_that_follow_each_other_write_every_interval_once(day, zone):
+    one = config("1m/1d", "1h/1n", "1d/1y")
+    first = datetime.date(1970, 1, 2) + datetime.timedelta(days=day)
+    ranges = [day_range(first + datetime.timedelta(days=i), zone) for i in range(3)]
+    assert [a[1] for a in ranges[:-1]] == [b[0] for b in ranges[1:]]
+    plans = [plan(one, *one_day) for one_day in ranges]
+    for i in range(len(one.rollups)):
+        found = [
+            next((p for p in planned.intervals if p.interval is one.rollups[i]), None) for planned in plans
+        ]
+        ends = [p.end_s for p in found if p]
+        starts = [p.start_s for p in found if p]
+        assert starts[1:] == ends[:-1]
+
+
+def test_a_utc_day():
+    planned = plan(config("1m/1d", "1h/1n", "1d/1y"), *day_range(datetime.date(2016, 2, 29)))
+    day = utc("2016-02-29")
+    assert (planned.start_ms, planned.end_ms) == (day * 1000, (day + 86_400) * 1000)
+    assert list(planned.raw_bases()) == [day + hour * 3600 for hour in range(24)]
+    assert planned.raw_keys(KEY)[0] == KEY.head + day.to_bytes(4, "big") + KEY.tail
+    assert len(planned.raw_keys(KEY)) == 24
+    rows = {found.interval.interval: list(found.rows()) for found in planned.intervals}
+    assert rows == {
+        "1m": [(day, 0, 1440, True)],
+        "1h": [(utc("2016-02-01"), 28 * 24, 29 * 24, False)],
+        "1d": [(utc("2016-01-01"), 59, 60, False)],
+    }
+    sources = {found.interval.interval: found.source for found in planned.intervals}
+    assert {name: one and one.interval for name, one in sources.items()} == {
+        "1m": None,
+        "1h": "1m",
+        "1d": "1h",
+    }
+    ((key, part),) = planned.intervals[1].keys(KEY)
+    assert key == KEY.head + utc("2016-02-01").to_bytes(4, "big") + KEY.tail
+    assert part.first == 672
+
+
+def test_a_day_of_a_zone_takes_the_utc_intervals_that_start_in_it():
+    start, end = day_range(datetime.date(2026, 7, 1), "Asia/Kolkata")  # UTC+05:30
+    assert start == (utc("2026-06-30") + 18 * 3600 + 1800) * 1000
+    planned = plan(config("1h/1n", "1d/1y"), start, end)
+    hourly, daily = planned.intervals
+    assert list(hourly.rows()) == [
+        (utc("2026-06-01"), 29 * 24 + 19, 30 * 24, False),
+        (utc("2026-07-01"), 0, 19, False),
+    ]
+    assert list(daily.rows()) == [(utc("2026-01-01"), 181, 182, False)]
+    assert planned.start_ms == (utc("2026-06-30") + 19 * 3600) * 1000
+    assert planned.end_ms == utc("2026-07-02") * 1000  # the last interval ends after the range
+
+
+def test_days_on_which_clocks_change_are_shorter_and_longer():
+    hours = [
+        (b - a) // 3_600_000
+        for a, b in (
+            day_range(datetime.date(2026, m, d), "Europe/Berlin") for m, d in ((3, 29), (10, 25), (7, 1))
+        )
+    ]
+    assert hours == [23, 25, 24]
+
+
+def test_the_last_complete_day_is_yesterday_where_the_zone_is():
+    now = utc("2026-03-01T00:30:00") * 1000
+    assert last_complete_day(now) == datetime.date(2026, 2, 28)
+    assert last_complete_day(now, "America/New_York") == datetime.date(2026, 2, 27)
+    assert last_complete_day(now, "Asia/Kolkata") == datetime.date(2026, 2, 28)
+
+
+def test_pre_aggregates_need_the_default_interval_in_hour_rows():
+    day = utc("2026-01-02")
+    planned = plan(config("1h/1d", groups=True), (day + 90) * 1000, (day + 7200) * 1000)
+    default, hourly = planned.intervals
+    assert list(default.rows()) == [(day, 120, 3600, False), (day + 3600, 0, 3600, True)]
+    assert default.source is None
+    assert hourly.source is None
+    assert list(hourly.rows()) == [(day, 1, 2, False)]
+
+
+def test_what_is_cleared():
+    one = config("1m/1d", "1h/1n", groups=True)
+    default, minutes, hours = plan(one, *day_range(datetime.date(2026, 1, 2))).intervals
+    (part,) = minutes.rows()
+    assert clearing(one, minutes, part, [0, 1], Form.FIXED) == (True, ())
+    only_sum = clearing(one, minutes, part, [0], Form.FIXED)  # count is someone else's
+    assert (only_sum.whole, len(only_sum.qualifiers)) == (False, 1440 * 2)
+    assert {name[0] for name in only_sum.qualifiers} == {0}
+    (part,) = hours.rows()
+    of_hours = clearing(one, hours, part, [0, 1], Form.FEWEST)
+    assert (of_hours.whole, len(of_hours.qualifiers)) == (False, 24 * 2 * 6)
+    assert {int.from_bytes(name[1:], "big") >> 4 for name in of_hours.qualifiers} == set(range(24, 48))
+    part = next(default.rows())
+    of_points = clearing(one, default, part, [], Form.FIXED)
+    assert (of_points.whole, len(of_points.qualifiers)) == (False, 60 * 2)
+    assert {int.from_bytes(name, "big") >> 4 for name in of_points.qualifiers} == set(range(0, 3600, 60))
+
+
+def test_a_range_in_which_no_interval_starts_needs_nothing():
+    planned = plan(config("1h/1d"), 1000, 2000)
+    assert (planned.intervals, list(planned.raw_bases())) == ((), [])
+
+
+@pytest.mark.parametrize("times", [(0, 0), (5, 4), (-1, 5), (0, 2**32 * 1000 + 1)])
+def test_what_is_no_range_is_refused(times):
+    with pytest.raises(ValueError, match="no range of time"):
+        plan(config("1h/1d"), *times)

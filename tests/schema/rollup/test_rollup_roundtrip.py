@@ -1,0 +1,218 @@
+"""Buckets to rows to buckets, against plain loops; and a rewrite of rows leaves nothing stale behind."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.layouts import Cell
+from schema.points import PointBatch, Reason, Series, Stage
+from schema.rollup.accumulate import accumulate
+from schema.rollup.config import RollupInterval
+from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
+from schema.rollup.qualifiers import (
+    Form,
+    column_ranges,
+    possible_point_qualifiers,
+    possible_qualifiers,
+    stale_qualifiers,
+)
+from schema.rollup.row_span import RowSpan
+from tests.schema.layouts.plain_opentsdb import number, read_value
+from tests.schema.rollup.plain_rollup import plain_base, plain_summaries
+from tests.schema.rollup.test_accumulate import BASE_MS, POINTS, batch_of
+
+IDS = {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 5, "p99": 127}
+STORED = {number: name for name, number in IDS.items() if name != "p99"}
+A = Series.of("cpu", {"host": "a"})
+
+
+def interval(text: str = "1h", span: str = "1d") -> RollupInterval:
+    return RollupInterval(text, RowSpan.parse(span), "rollup", "preagg")
+
+
+INTERVALS = [
+    interval(*pair) for pair in (("1m", "1d"), ("10s", "2h"), ("1h", "1n"), ("1d", "1y"), ("3h", "1y"))
+]
+
+
+@given(POINTS, st.sampled_from(INTERVALS), st.sampled_from(Form), st.integers(0, 2**32 - 10**6))
+def test_cells_are_those_of_a_plain_loop_and_are_read_back(points, interval, form, shift_s):
+    shifted = [(series, time - BASE_MS + shift_s * 1000 + 1000, value) for series, time, value in points]
+    buckets = accumulate(batch_of(shifted), interval.seconds)
+    encoded = encode_rollups(buckets, interval, STORED, form)
+    assert encoded.rejected == []
+    span = interval.row_span
+    expected, found, read = {}, {}, {}
+    for (series, start_ms), summary in plain_summaries(shifted, interval.seconds).items():
+        base = plain_base(start_ms // 1000, span.count, span.unit)
+        for name, value in summary.items():
+            at = (start_ms // 1000 - base) // interval.seconds
+            expected[series, base, IDS[name], at, start_ms] = value
+    for row in encoded.rows:
+        series = buckets.series[row.series]
+        assert [cell.qualifier for cell in row.cells] == sorted(cell.qualifier for cell in row.cells)
+        for cell in row.cells:
+            code = int.from_bytes(cell.qualifier[1:], "big")
+            assert len(cell.value) == (code & 7) + 1
+            assert (code & 15) in form.value
+            at = (series, row.base_s, cell.qualifier[0], code >> 4, cell.timestamp_ms)
+            found[at] = read_value(code & 15, cell.value)
+        decoded = decode_rollups(row.cells, row.base_s, interval, IDS)
+        assert decoded.damage == []
+        none = decoded.bits[:0]
+        values = PointBatch((), none, none, none.astype(bool), decoded.kinds, decoded.bits, none)
+        for i, (one, start) in enumerate(zip(decoded.ids.tolist(), decoded.starts_s.tolist(), strict=True)):
+            read[series, start * 1000, STORED[one]] = number(values.value(i))
+    assert found == expected
+    assert read == {(key[0], key[4], STORED[key[2]]): value for key, value in expected.items()}
+
+
+@given(POINTS, POINTS, st.sampled_from(INTERVALS), st.sampled_from(Form))
+def test_a_rewrite_leaves_nothing_of_what_was_written_before(before, after, interval, form):
+    both = [accumulate(batch_of(points), interval.seconds) for points in (before, after)]
+    old, new = (
+        {
+            (buckets.series[row.series], row.base_s): row.cells
+            for row in encode_rollups(buckets, interval, STORED, form).rows
+        }
+        for buckets in both
+    )
+    per_row = interval.row_intervals
+    deleted = set(possible_qualifiers(STORED, 0, per_row, form))
+    assert len(deleted) == len(STORED) * per_row * len(form.value)
+    for key, cells in new.items():
+        kept = {cell.qualifier: cell for cell in old.get(key, ())}
+        assert set(stale_qualifiers(kept.values(), cells)) == kept.keys() - {c.qualifier for c in cells}
+        for qualifier in deleted:
+            kept.pop(qualifier, None)
+        assert kept == {}
+
+
+def test_what_is_deleted_is_the_range_and_nothing_outside():
+    deleted = set(possible_qualifiers([3, 0], 24, 48, Form.FEWEST))
+    for one in range(6):
+        for at in range(100):
+            for flags in range(16):
+                name = bytes([one]) + (at << 4 | flags).to_bytes(2, "big")
+                inside = one in (0, 3) and 24 <= at < 48
+                assert (name in deleted) == (inside and flags in (0, 1, 3, 7, 11, 15))
+                ranges = column_ranges([3, 0], 24, 48)
+                assert any(found.start <= name < found.end for found in ranges) == inside
+    assert [found.family for found in column_ranges([3, 0], 24, 48)] == ["t", "t"]
+    assert column_ranges([1], 3839, 3840)[0][1:] == (b"\x01\xef\xf0", b"\x01\xf0\x00")
+    points = possible_point_qualifiers(120, 240, 60, Form.FIXED)
+    assert [name.hex() for name in points] == ["0787", "078f", "0b47", "0b4f"]
+
+
+def test_the_last_interval_of_a_leap_year_and_of_months():
+    for text, span, day, second, qualifier in (
+        ("1d", "1y", 1483142400, 0, "0016df"),  # 2016-12-31: the 366th day
+        ("1h", "1n", 1456700400, 0, "002b7f"),  # 2016-02-28T23:00
+        ("1h", "1n", 1456786800, 0, "002cff"),  # 2016-02-29T23:00
+        ("1h", "1n", 1454281200, 0, "002e7f"),  # 2016-01-31T23:00
+        ("1m", "1d", 1483228740, 59, "0059ff"),  # 2016-12-31T23:59
+        ("10s", "6h", 1483228790, 9, "0086ff"),
+    ):
+        buckets = accumulate(batch_of([(A, (day + second) * 1000, 1.5)]), interval(text, span).seconds)
+        (row,) = encode_rollups(buckets, interval(text, span), {0: "sum"}, Form.FIXED).rows
+        ((_, name, time_ms, value),) = row.cells
+        assert (name.hex(), time_ms, value) == (qualifier, day * 1000, struct.pack(">d", 1.5))
+        assert row.base_s == plain_base(day, RowSpan.parse(span).count, span[-1])
+
+
+def test_old_names_are_read_in_either_case_and_the_newest_cell_wins():
+    cells = [
+        Cell("t", b"sum:\x00\x10", 1, b"\x05"),
+        Cell("t", b"SUM:\x00\x20", 1, b"\x06"),
+        Cell("t", b"Count:\x00\x11", 1, b"\x01\x00"),
+        Cell("t", b"\x00\x00\x20", 3, b"\x07"),
+        Cell("t", b"\x00\x00\x3f", 2, struct.pack(">d", 2.5)),
+        Cell("t", b"\x00\x00\x30", 1, b"\x08"),
+        Cell("t", b"\x00\x00\x41", 5, b"\x00\x09"),
+        Cell("t", b"\x00\x00\x4b", 5, struct.pack(">f", 9.5)),  # of equal age: the greater qualifier
+    ]
+    for order in (cells, cells[::-1]):
+        decoded = decode_rollups(order, 86_400, interval(), IDS)
+        assert decoded.damage == []
+        assert decoded.ids.tolist() == [0, 0, 0, 0, 1]
+        assert [start // 3600 - 24 for start in decoded.starts_s.tolist()] == [1, 2, 3, 4, 1]
+        assert decoded.timestamps_ms.tolist() == [1, 3, 2, 5, 1]
+        floats = decoded.bits.view(np.float64)
+        assert [decoded.bits[0], decoded.bits[1], floats[2], floats[3], decoded.bits[4]] == [
+            5,
+            7,
+            2.5,
+            9.5,
+            256,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("qualifier", "value", "why"),
+    [
+        (b"", b"\x05", "id or name"),
+        (b"\x00\x10", b"\x05", "id or name"),  # a plain point: no rollup
+        (b"\x06\x00\x10", b"\x05", "id or name"),
+        (b"\x80\x00\x10", b"\x05", "id or name"),  # bit 7: reserved
+        (b"avg:\x00\x10", b"\x05", "id or name"),
+        (b"sum\x00\x10", b"\x05", "id or name"),
+        (b"\x00\x00\x12", b"\x05\x05\x05", "flags 2"),
+        (b"\x00\x00\x18", b"\x05", "flags 8"),
+        (b"\x00\x00\x11", b"\x05", "1 bytes where the qualifier says 2"),
+        (b"\x00\x01\x80", b"\x05", "interval 24 of a row that has 24"),
+        (b"\x00\xf0\x10", b"\x05", "interval 3841"),
+    ],
+)
+def test_cells_that_are_no_rollups_are_damage_and_the_others_are_read(qualifier, value, why):
+    cells = [Cell("t", qualifier, 1, value), Cell("t", b"\x00\x00\x00", 1, b"\x05")]
+    decoded = decode_rollups(cells, 0, interval(), IDS)
+    (text,) = decoded.damage
+    assert why in text
+    assert text.startswith(f"column {qualifier.hex()}: ")
+    assert decoded.bits.tolist() == [5]
+
+
+def test_an_empty_row_has_no_rollups():
+    decoded = decode_rollups([], 0, interval(), IDS)
+    assert (decoded.ids.tolist(), decoded.damage) == ([], [])
+
+
+def test_a_sum_beyond_the_floats_is_refused_and_the_rest_stored():
+    points = [(A, BASE_MS + i, 1.5e308) for i in range(2)]
+    buckets = accumulate(batch_of(points), 3600)
+    encoded = encode_rollups(buckets, interval(), STORED, Form.FIXED)
+    (refused,) = encoded.rejected
+    assert (refused.reason, refused.stage) == (Reason.NUMBER_OUT_OF_RANGE, Stage.ENCODE)
+    assert refused.message.startswith("sum of cpu{host=a} from 1356998400000 ms")
+    (row,) = encoded.rows
+    assert [cell.qualifier[0] for cell in row.cells] == [1, 2, 3, 4, 5]
+    alone = encode_rollups(buckets, interval(), {0: "sum"}, Form.FIXED)
+    assert (alone.rows, len(alone.rejected)) == ([], 1)
+
+
+def test_buckets_of_another_interval_are_refused():
+    buckets = accumulate(batch_of([(A, BASE_MS, 1)]), 60)
+    with pytest.raises(ValueError, match="buckets of 60 s are none of the interval 1h"):
+        encode_rollups(buckets, interval(), STORED, Form.FIXED)
+
+
+@given(POINTS, st.sampled_from(Form))
+def test_points_of_groups_stand_at_the_start_of_their_interval(points, form):
+    buckets = accumulate(batch_of(points), 60)
+    encoded = encode_points(buckets, "sum", form)
+    found = {}
+    for row in encoded.rows:
+        assert row.base_s % 3600 == 0
+        possible = set(possible_point_qualifiers(0, 3600, 60, form))
+        for cell in row.cells:
+            assert cell.qualifier in possible
+            code = int.from_bytes(cell.qualifier, "big")
+            start_ms = (row.base_s + (code >> 4)) * 1000
+            assert cell.timestamp_ms == start_ms
+            found[buckets.series[row.series], start_ms] = read_value(code & 15, cell.value)
+    assert found == {at: summary["sum"] for at, summary in plain_summaries(points, 60).items()}

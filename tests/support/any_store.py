@@ -1,0 +1,113 @@
+"""Tables of any layout in the emulator: made for a test, and read back through the layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pipelines.parameters import LAYOUT
+from schema.layouts import LAYOUTS, Layout, Selected, Selection
+from tests.schema.layouts.plain_opentsdb import Number, number
+from tests.support.model import Content, SeriesName
+from transforms.bigtable.reader import TableReader, scan_table
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import Target
+
+EVER_MS = 1 << 42
+"""Behind every time of a test."""
+
+
+class AnyCell(NamedTuple):
+    """The newest version of one cell of any table."""
+
+    table: str
+    key: bytes
+    family: str
+    qualifier: bytes
+    timestamp_ms: int
+    value: bytes
+
+
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "opentsdb": ("opentsdb", {}),
+    "opentsdb-salted": ("opentsdb", {"salt_width": 1}),
+    "heroic": ("heroic", {}),
+    "heroic-readable": ("heroic-readable", {}),
+    "heroic-readable-names": ("heroic-readable", {"resource_names": True}),
+    "kairosdb-legacy": ("kairosdb", {"row_spec": "legacy"}),
+    "kairosdb-milliseconds": ("kairosdb", {"row_spec": "milliseconds"}),
+    "kairosdb-retention": ("kairosdb", {"retention": "7,90", "retention_class": 90}),
+}
+"""Layouts with options, by a name for tests."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyStore:
+    """The tables of one layout, for one test."""
+
+    target: Target
+    layout: Layout
+    options: Mapping[str, Any]
+
+    @classmethod
+    def create(cls, bigtable: tuple[str, str], prefix: str, variant: str) -> AnyStore:
+        """New tables of a variant of `VARIANTS`, in the instance of the fixture `bigtable`."""
+        name, given = VARIANTS[variant]
+        options = {"table_prefix": prefix, **given}
+        defaults = {parameter.name: parameter.default for parameter in LAYOUT}
+        store = cls(Target(*bigtable), LAYOUTS[name].from_options({**defaults, **options}), options)
+        for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
+            pass
+        return store
+
+    @property
+    def place(self) -> list[str]:
+        """The options that name the instance."""
+        return [f"--project={self.target.project}", f"--instance={self.target.instance}"]
+
+    @property
+    def flags(self) -> list[str]:
+        """The options that name these tables, for any command."""
+        return [f"--layout={self.layout.name}", *self.place, *self.layout_flags("--")]
+
+    def layout_flags(self, start: str) -> list[str]:
+        """The options of the layout, each beginning so."""
+        return [f"{start}{name}={value}" for name, value in self.options.items()]
+
+    @property
+    def auto_create(self) -> list[str]:
+        """What an ingest of new names needs."""
+        return ["--auto_create_metrics"] if self.layout.uids else []
+
+    def cells(self) -> set[AnyCell]:
+        """The cells of all tables, newest versions only."""
+        return {
+            AnyCell(spec.name, row.key, *cell)
+            for spec in self.layout.tables()
+            for row in scan_table(self.target, spec.name)
+            for cell in row.cells
+        }
+
+    def content(self) -> Content:
+        """What the layout finds and decodes; asserts that nothing is damaged."""
+        return {at: value for at, (_, value) in self.arrived().items()}
+
+    def arrived(self) -> dict[tuple[SeriesName, int], tuple[int, Number]]:
+        """The same, with the arrival in ms of each value.
+
+        Of two values of one instant the one that arrived last counts, as with a query.
+        """
+        found: dict[tuple[SeriesName, int], tuple[int, Number]] = {}
+        everything = Selection(None, {}, 0, EVER_MS)
+        for selected in self.layout.select(everything, TableReader(self.target)):
+            assert isinstance(selected, Selected), selected
+            decoded = self.layout.decode(selected.row, selected.series)
+            assert not decoded.damage
+            for i, (series, time_ms, value) in enumerate(decoded.batch.points()):
+                assert not series.resources
+                name, arrival_ms = (series.metric, series.tags), int(decoded.batch.arrivals_ms[i])
+                held = found.get((name, time_ms))
+                if held is None or held[0] < arrival_ms:
+                    found[name, time_ms] = arrival_ms, number(value)  # type: ignore[arg-type]
+        return found

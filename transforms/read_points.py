@@ -1,0 +1,84 @@
+"""Points of all series of a layout back out of its tables, in batches: the source of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import DoOutputsTuple, PBegin
+
+from schema.layouts import Finding, Layout, Reader, Selection
+from schema.points import PointBatch, Reason, Rejected, Stage, join
+from transforms import metrics
+from transforms.bigtable.limits import refused_row
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.target import Target
+from transforms.rejected import RejectedOutput, refuse, refusing
+
+BATCH_POINTS = 100_000
+
+
+class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
+    """All points of a time range as `PointBatch`, read by one worker; damage to the output `REJECTED`.
+
+    The arrivals of the points are their cell timestamps, so that where they are written, beside others
+    that may be there, the newest one wins.
+
+    Args:
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+    """
+
+    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+        super().__init__()
+        self._fn = _ReadFn(target, layout, start_ms, end_ms)
+
+    def expand(self, root: PBegin) -> DoOutputsTuple:
+        """See the class."""
+        once = root | "Once" >> beam.Create([None], reshuffle=False)
+        read: DoOutputsTuple = once | "Rows" >> refusing(self._fn, PointBatch)
+        return read
+
+
+class _ReadFn(beam.DoFn):
+    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+        self._target, self._layout, self._range = target, layout, (start_ms, end_ms)
+
+    def process(self, _: None) -> Iterator[PointBatch | RejectedOutput]:
+        for found in read_points(self._layout, TableReader(self._target), *self._range):
+            if isinstance(found, Rejected):
+                metrics.count("points_read")
+                yield refuse(found)
+            else:
+                metrics.count("points_read", len(found))
+                yield found
+
+
+def read_points(
+    layout: Layout, reader: Reader, start_ms: int, end_ms: int
+) -> Iterator[PointBatch | Rejected]:
+    """The points of a time range in batches of about `BATCH_POINTS`; rows that cannot be read as refusals.
+
+    Of a row that is damaged in part the rest is read. An instant may come twice, from two rows: the
+    point that arrived last is the one that a query shows.
+    """
+    held: list[PointBatch] = []
+    size = 0
+    for found in layout.select(Selection(None, {}, start_ms, end_ms), reader):
+        if isinstance(found, Finding):
+            source = f"row of table {found.table}"
+            yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, source)
+            continue
+        decoded = layout.decode(found.row, found.series)
+        for text in decoded.damage:
+            yield refused_row(found.row, Reason.CORRUPT_FILE, text, Stage.READ)
+        times_ms = decoded.batch.times_ms
+        inside = np.flatnonzero((times_ms >= start_ms) & (times_ms <= end_ms))
+        if len(inside):
+            held.append(decoded.batch.take(inside))
+            size += len(inside)
+        if size >= BATCH_POINTS:
+            yield join(held)
+            held, size = [], 0
+    if held:
+        yield join(held)

@@ -1,0 +1,145 @@
+"""Records into the rows of declared tables, and points as records; refusals on the side."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from schema.declared.model import Declaration
+from schema.declared.reading import Read, csv_header, read_avro, read_csv, read_json
+from schema.declared.records import RecordBatch, of_points
+from schema.declared.rows import rows
+from schema.layouts import Cell, Row
+from schema.lru import LruCache
+from schema.messages import Framing, Message
+from schema.points import PointBatch, Reason, Rejected, Stage
+from transforms import metrics
+from transforms.decompress import DamagedError, TruncatedError, content
+from transforms.files import LINE_BYTES
+from transforms.pack import mutations
+from transforms.rejected import RejectedOutput, refuse
+
+_HEADERS = 1000  # of so many files the headers are remembered
+
+
+class RecordEncoding(str, enum.Enum):
+    """How records of named fields are written."""
+
+    JSON = "json"
+    CSV = "csv"
+    AVRO = "avro"
+
+    @property
+    def framing(self) -> Framing:
+        """How files are cut."""
+        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
+
+
+class RecordRowsFn(beam.DoFn):
+    """`Message`, a block of a file of records, in; `Row` mutations out, refused records to `REJECTED`."""
+
+    def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
+        self._declaration, self._encoding = declaration, encoding
+        self._headers: LruCache[str, Sequence[str]] = LruCache(_HEADERS)
+
+    def process(self, message: Message) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        try:
+            batch, rejected = self._read(message)
+        except ValueError as error:
+            metrics.count("points_read")
+            why = Reason.BAD_SYNTAX
+            yield refuse(_stamped(Rejected(message.text, why, str(error), Stage.PARSE, offset=0), message))
+            return
+        metrics.count("points_read", len(batch) + len(rejected))
+        for one in rejected:
+            yield refuse(_stamped(one, message))
+        for found in _stored(self._declaration, batch):
+            yield refuse(_stamped(found, message)) if isinstance(found, Rejected) else found
+
+    def _read(self, message: Message) -> Read:
+        """The records of a block.
+
+        Raises:
+          ValueError: the header of its file is none.
+        """
+        if self._encoding is RecordEncoding.CSV:
+            return read_csv(message, None if message.offset == 0 else self._header(message.source))
+        return read_avro(message) if self._encoding is RecordEncoding.AVRO else read_json(message)
+
+    def _header(self, path: str) -> Sequence[str]:
+        """The header of a file, of which a block further behind is at hand."""
+        header = self._headers.get(path)
+        if header is None:
+            header = csv_header(_first_line(path))
+            self._headers[path] = header
+        return header
+
+
+class PointRowsFn(beam.DoFn):
+    """`PointBatch` in; `Row` mutations of declared tables out, refused points to `REJECTED`."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+
+    def process(self, points: PointBatch) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        batch, rejected = of_points(self._declaration, points)
+        for one in rejected:
+            yield refuse(one)
+        for found in _stored(self._declaration, batch):
+            yield refuse(found) if isinstance(found, Rejected) else found
+
+
+def merged(found: Iterable[Row]) -> list[Row]:
+    """One mutation for each row of each table; of two values of one cell and timestamp the later one."""
+    by_key: dict[tuple[str, bytes], list[Row]] = {}
+    for row in found:
+        by_key.setdefault((row.table, row.key), []).append(row)
+    return [same[0] if len(same) == 1 else _one(same) for same in by_key.values()]
+
+
+def _one(same: Sequence[Row]) -> Row:
+    """One row of several with one key."""
+    cells = {cell[:3]: cell for row in same for cell in row.cells}
+    return same[0]._replace(cells=list[Cell](cells.values()))
+
+
+def _stored(declaration: Declaration, batch: RecordBatch) -> Iterator[Row | RejectedOutput | Rejected]:
+    """The mutations and refusals of a batch, counted."""
+    made, refused = rows(declaration, batch)
+    metrics.count("points_packed", len(batch) - len(refused))
+    yield from refused
+    for row in merged(made):
+        yield from mutations(row)
+
+
+def _stamped(rejected: Rejected, message: Message) -> Rejected:
+    """A refusal with where and when its message came."""
+    return dataclasses.replace(rejected, source=message.source, arrival_ms=message.arrival_ms)
+
+
+def _first_line(path: str) -> bytes:
+    """The first line of a file that holds more than blanks.
+
+    Raises:
+      ValueError: it is longer than lines may be, or cannot be read.
+    """
+    text = b""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        try:
+            for some in content(path, file, LINE_BYTES):
+                text = (text + some).lstrip()
+                if b"\n" in text or len(text) > LINE_BYTES:
+                    break
+        except (TruncatedError, DamagedError):
+            pass  # what is read before may hold the line; the reader of the file refuses the rest
+    line = text.partition(b"\n")[0]
+    if len(line) > LINE_BYTES:
+        raise ValueError(f"the header is longer than {LINE_BYTES} bytes")
+    return line
