@@ -44,11 +44,11 @@ from schema.layouts import Packing, Selected, Selection
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.messages import Message
-from transforms.assign import UidOptions
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.tables import create_tables
 from transforms.bigtable.target import Target
 from transforms.messages import pubsub_message
+from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 
 TARGET = Target("local", "local")
@@ -68,8 +68,7 @@ def messages_of(lines: Sequence[str], each: int) -> list[Message]:
     payloads = ["\n".join(lines[at : at + each]).encode() for at in range(0, len(lines), each)]
     now_ms = int(time.time() * 1000)
     return [
-        pubsub_message(payload, str(n), now_ms + n // 10, {}, "memory")
-        for n, payload in enumerate(payloads)
+        pubsub_message(payload, str(n), now_ms + n // 10, {}, "memory") for n, payload in enumerate(payloads)
     ]
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
     "copy": ("pipelines.copy", "points of one layout into another"),
+    "rollup": ("pipelines.rollup", "rollups and pre-aggregates of a day"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
     "layout": ("pipelines.layout", "explain declared tables, draw their key heat"),
 }

@@ -13,6 +13,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
+from pipelines.bounded import run_bounded
 from pipelines.graph import Job, build_from_points
 from pipelines.ingest import DEAD_LETTERS, WRITING, storing_job
 from pipelines.parameters import (
@@ -24,8 +25,7 @@ from pipelines.parameters import (
     layout_named,
     parser_of,
 )
-from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
-from pipelines.summary import Summary
+from pipelines.run import beam_options, is_dataflow
 from schema.layouts import LAYOUTS, Layout
 from schema.points import Reason
 from schema.query.times import parse_time
@@ -88,12 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.verify_only:
         pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
         build_from_points(pipeline, job, ReadPoints(job.target, source, *period), run_ms)
-        if is_dataflow(flags):
-            return submit(pipeline)
-        result = run_with_progress(pipeline)
-        summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, job.dead_letters)
-        print(summary.to_json() if options.summary == "json" else summary.to_text())
-        if job.dry_run:
+        run_bounded(pipeline, options, flags, run_ms, job.dead_letters)
+        if job.dry_run or is_dataflow(flags):
             return 0
         refused = metrics.refused_by_reason()
     unread = refused.pop(Reason.CORRUPT_FILE.value, 0)

@@ -20,7 +20,7 @@ from schema.layouts import Layout, Packing, Row
 from schema.messages import Message
 from schema.points import PointBatch, Rejected
 from transforms import coders
-from transforms.assign import AssignFn, KeyedBatch, UidOptions, UidSnapshot
+from transforms.assign import AssignFn, KeyedBatch, UidSnapshot
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.index import IndexFn
@@ -29,6 +29,7 @@ from transforms.messages import GatherFn, ParseMessagesFn
 from transforms.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
 from transforms.parse import ParseFn
 from transforms.rejected import REJECTED, refusing
+from transforms.series_keys import UidOptions
 from transforms.write import WriteRows, data_tables
 
 

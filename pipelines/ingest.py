@@ -9,34 +9,37 @@ import time
 from collections.abc import Sequence
 
 import apache_beam as beam
-from apache_beam.io.gcp.pubsub import parse_topic
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import cli, stream
+from pipelines import cli, records, stream
+from pipelines.bounded import run_bounded
 from pipelines.graph import Job, build_from_blocks
 from pipelines.parameters import (
     BIGTABLE,
+    DECLARED,
     FORMAT,
     LAYOUT,
+    RECORDS,
+    TABLES,
     Parameter,
     UsageError,
     boolean,
+    check_writer,
     create_command,
     format_of,
     layout_of,
+    letters_of,
     names,
     not_negative,
     parser_of,
     positive,
     target_of,
 )
-from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
-from pipelines.summary import Summary
+from pipelines.run import beam_options
 from schema.layouts import Layout, Packing
 from schema.messages import FORMATS, Framing
-from transforms.assign import UidOptions
+from transforms.series_keys import UidOptions
 from transforms.bigtable.tables import check_tables
-from transforms.dead_letters import TOPIC
 from transforms.files import ReadBlocks, match
 from transforms.uids import UidPolicy
 
@@ -137,6 +140,7 @@ EXAMPLES = """\
       --auto_create_metrics --project my-project --instance my-instance
   timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
   timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+  timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
   timebeam ingest --layout opentsdb --format opentsdb-json --bigtable_writer direct \\
       --input_subscription projects/my-project/subscriptions/points
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
@@ -150,8 +154,8 @@ def job_of(options: argparse.Namespace, *, endless: bool, run_ms: int) -> tuple[
     Raises:
       UsageError: options that cannot go together.
     """
-    format_options, framing = format_of(options)
     job = storing_job(options, layout_of(options), endless=endless, run_ms=run_ms)
+    format_options, framing = format_of(options)
     return dataclasses.replace(job, format_name=options.format, format_options=format_options), framing
 
 

@@ -252,7 +252,9 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     """
     own = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
     if options.format == RECORDS:
-        raise UsageError(f"--format {RECORDS} is for tables that you declare: --layout {DECLARED} --tables FILE")
+        raise UsageError(
+            f"--format {RECORDS} is for tables that you declare: --layout {DECLARED} --tables FILE"
+        )
     try:
         framing = message_format(options.format, own).framing
     except ValueError as error:
@@ -287,7 +289,7 @@ def layout_named(name: str, options: Mapping[str, Any]) -> Layout:
 
 
 def declaration_of(options: argparse.Namespace) -> Declaration:
-    """The tables that the options name the declaration of; its warnings go to standard error.
+    """The declaration that the options name, its tables with their prefix; its warnings go to standard error.
 
     Raises:
       UsageError: no file is given, or it is wrong.
@@ -302,7 +304,11 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
         raise UsageError(str(error)) from error
     for warning in declaration.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    return declaration
+    layouts = [
+        dataclasses.replace(layout, table=options.table_prefix + layout.table)
+        for layout in declaration.layouts
+    ]
+    return dataclasses.replace(declaration, layouts=tuple(layouts))
 
 
 def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:

@@ -10,11 +10,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli, stream
+from pipelines.bounded import run_bounded
 from pipelines.graph import Flow, build_from_messages
 from pipelines.ingest import STORING, job_of
 from pipelines.parameters import create_command, parser_of
-from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
-from pipelines.summary import Summary
+from pipelines.run import beam_options
 from transforms.bigtable.tables import check_tables
 from transforms.files import match
 from transforms.letters import ReadLetters
@@ -44,12 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_tables(job.target, job.layout.tables(), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
     build_from_messages(pipeline, job, ReadLetters(paths), Flow(endless=False, run_ms=run_ms), letters=True)
-    if is_dataflow(flags):
-        return submit(pipeline)
-    result = run_with_progress(pipeline)
-    summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, job.dead_letters)
-    print(summary.to_json() if options.summary == "json" else summary.to_text())
-    return 0
+    return run_bounded(pipeline, options, flags, run_ms, job.dead_letters)
 
 
 if __name__ == "__main__":

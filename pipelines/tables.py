@@ -6,17 +6,23 @@ import sys
 from collections.abc import Sequence
 
 from pipelines import cli
-from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, boolean, layout_of, parser_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, boolean, parser_of, tables_of, target_of
+from pipelines.rollup import read_config
 from transforms.bigtable.tables import create_tables
+from transforms.rollup.job import rollup_tables
 
 PARAMETERS = (
     *LAYOUT,
+    TABLES,
+    Parameter("rollup_config", "opentsdb: with the tables of this rollup configuration", "Layout"),
     *BIGTABLE,
     Parameter("dry_run", "say what would be done, and do nothing", "Run", boolean, False),
 )
 
 EXAMPLES = """\
   timebeam tables create --layout opentsdb --project my-project --instance my-instance
+  timebeam tables create --layout table --tables market.toml
+  timebeam tables create --layout opentsdb --rollup_config rollups.json
   timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)"""
 
 
@@ -25,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of("tables", "Creates the tables of a layout; safe to repeat.", EXAMPLES, PARAMETERS)
     parser.add_argument("action", choices=["create"], help="create what is missing")
     options = parser.parse_args(argv)
-    for line in create_tables(target_of(options), layout_of(options).tables(), dry_run=options.dry_run):
+    specs = list(tables_of(options))
+    if options.rollup_config:
+        specs += rollup_tables(read_config(options.rollup_config), options.table_prefix)
+    for line in create_tables(target_of(options), specs, dry_run=options.dry_run):
         print(line)
     return 0
 

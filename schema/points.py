@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -290,6 +291,8 @@ class PointBatch:
             members["value"] = {"text": value}
         elif isinstance(value, bytes):
             members["value"] = {"hex": value.hex()}
+        elif not math.isfinite(value):
+            members["value"] = {"text": repr(value)}
         return json.dumps(members).encode()
 
     @classmethod

@@ -99,10 +99,11 @@ class _DirectFn(beam.DoFn):
         self._held, self._bytes, self._cells = {}, 0, 0
 
     def process(self, row: Row) -> Iterator[Rejected]:
-        if self._cells + len(row.cells) > MUTATIONS:
+        mutations = len(row.cells) + len(row.deleted)
+        if self._cells + mutations > MUTATIONS:
             yield from self._flush()
         self._held.setdefault(row.table, []).append(row)
-        self._cells += len(row.cells)
+        self._cells += mutations
         self._bytes += sum(len(cell.qualifier) + len(cell.value) + 64 for cell in row.cells)
         if self._bytes >= BUFFER_BYTES:
             yield from self._flush()
@@ -123,7 +124,8 @@ def _observe(rows: Sequence[Row]) -> None:
     metrics.observe("flush_rows", len(rows))
     now_ms = int(time.time() * 1000)
     for row in rows:
-        metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
+        if row.cells:
+            metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
 
 
 def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:

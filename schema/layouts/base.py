@@ -32,12 +32,24 @@ class Cell(NamedTuple):
     value: bytes
 
 
+class Deletion(NamedTuple):
+    """The versions of one column that are older than `before_ms`; None for all of them."""
+
+    family: str
+    qualifier: bytes
+    before_ms: int | None = None
+
+
 class Row(NamedTuple):
-    """Cells of one row: to be written as one mutation, or as they were read (newest version only)."""
+    """Cells of one row: to be written as one mutation, or as they were read (newest version only).
+
+    `deleted` is what the mutation deletes before it sets the cells.
+    """
 
     table: str
     key: bytes
     cells: Sequence[Cell]
+    deleted: Sequence[Deletion] = ()
 
 
 class SeriesKey(NamedTuple):
@@ -302,4 +314,7 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, row: Row, series: Series) -> Decoded:
-        """The points of a data row; never raises for damaged cells."""
+        """The points of a data row; never raises for damaged cells.
+
+        In a layout that does not know in which unit a time was given, whole seconds were given as such.
+        """

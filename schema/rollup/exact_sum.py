@@ -64,7 +64,7 @@ class Sums:
     def floats(self) -> Floats:
         """float64[m]: each sum, rounded once; infinite beyond the floats."""
         negative, digits = _carried(self)
-        return _rounded(digits, self.tops + 1) * np.where(negative, -1.0, 1.0) + 0.0
+        return _rounded(digits, self.tops + 1) * np.where(negative, -1.0, 1.0)
 
     def integers(self) -> tuple[Int64s, Bools]:
         """(int64[m], fits bool[m]) of sums of integers; where one does not fit 64 bits, the number is 0."""

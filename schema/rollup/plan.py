@@ -82,6 +82,8 @@ class Plan:
 
     def raw_bases(self) -> range:
         """The base times, in seconds, of the raw rows that hold the points."""
+        if self.start_ms == self.end_ms:
+            return range(0)
         return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
 
     def raw_keys(self, series: SeriesKey) -> list[bytes]:

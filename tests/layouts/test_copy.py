@@ -12,13 +12,16 @@ from google.cloud.bigtable.data import SetCell
 
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS, Message
+from schema.points import PointBatch
 from tests.schema.layouts.plain_opentsdb import number
-from tests.support.any_store import AnyStore
+from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.commands import Ran, ingest, timebeam
-from tests.support.model import Point, content
+from tests.support.model import Point, SeriesName, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, write_file
 from tests.support.workload import random_points
+from transforms.bigtable.reader import TableReader
 from transforms.bigtable.target import open_table
+from transforms.read_points import read_points
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
@@ -46,6 +49,17 @@ def some_points(seed: int) -> list[Point]:
         point._replace(arrival_ms=FIRST_MS, value=point.value if abs(point.value) < 2**50 else 0.5)
         for point in points
     ]
+
+
+def times_of(store: AnyStore) -> set[tuple[SeriesName, int]]:
+    """(series, time as it was given: in s, or in ms) of all points of OpenTSDB's layout."""
+    found = read_points(store.layout, TableReader(store.target), 0, EVER_MS)
+    return {
+        ((series.metric, series.tags), time_ms if in_ms else time_ms // 1000)
+        for batch in found
+        if isinstance(batch, PointBatch)
+        for (series, time_ms, _), in_ms in zip(batch.points(), batch.in_ms.tolist(), strict=True)
+    }
 
 
 def filled(bigtable: tuple[str, str], prefix: str, folder: Path, points: list[Point]) -> AnyStore:
@@ -76,6 +90,8 @@ def test_round_trip_through_all_layouts(
         stores.append(store)
     wanted = content([point._replace(value=float(point.value)) for point in points])
     assert stores[-1].content() == wanted
+    times = {(point.series, point.time) for point in first}  # in s and ms, told apart by their size
+    assert times_of(stores[-1]) == times_of(start) == times
     arrivals = {at: arrival for at, (arrival, _) in start.arrived().items()}
     assert set(arrivals.values()) == {FIRST_MS, LATER_MS}
     for store in stores:

@@ -100,10 +100,11 @@ def test_a_point_without_origins_is_refused_as_json() -> None:
             (series, 7001, True, 1 << 60),
             (series, 1, True, "12"),
             (with_resources, 1, True, b"\x0c"),
+            (series, 1, True, math.nan),
         ],
         9,
     )
-    found = [batch.refuse(i, Reason.BAD_NUMBER, "why", Stage.ENCODE) for i in range(4)]
+    found = [batch.refuse(i, Reason.BAD_NUMBER, "why", Stage.ENCODE) for i in range(5)]
     assert {(one.offset, one.arrival_ms) for one in found} == {(-1, 9)}
     assert [json.loads(one.payload) for one in found] == [
         {"metric": "m", "timestamp": 7, "value": 1.5, "tags": {"a": "b"}},
@@ -115,4 +116,5 @@ def test_a_point_without_origins_is_refused_as_json() -> None:
             "value": {"hex": "0c"},
             "tags": {"tags": {"a": "b"}, "resources": {"pod": "p"}},
         },
+        {"metric": "m", "timestamp": 1, "value": {"text": "nan"}, "tags": {"a": "b"}},
     ]

@@ -18,7 +18,7 @@ from schema.messages import Message
 from schema.points import Envelope
 from tests.support.stored import Store
 from transforms import coders
-from transforms.assign import UidOptions
+from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 
 HOUR = 3600

@@ -123,6 +123,12 @@ def _request(target: Target, table: str, rows: Sequence[Row]) -> MutateRowsReque
     for row in rows:
         entry = new_entry(row_key=row.key)
         new_mutation = entry.mutations.add
+        for family, qualifier, before_ms in row.deleted:
+            column = new_mutation().delete_from_column
+            column.family_name = family
+            column.column_qualifier = qualifier
+            if before_ms is not None:
+                column.time_range.end_timestamp_micros = before_ms * 1000
         for family, qualifier, timestamp_ms, value in row.cells:
             cell = new_mutation().set_cell
             cell.family_name = family

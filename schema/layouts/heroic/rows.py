@@ -47,7 +47,7 @@ def read_row(cells: Sequence[Cell], base_ms: int, series: Series, form: KeyForm)
         (series,),
         np.zeros(len(found), np.int32),
         base_ms + offsets,
-        np.ones(len(found), np.bool_),
+        (base_ms + offsets) % 1000 != 0,
         kinds,
         bits,
         np.fromiter((cell.timestamp_ms for cell in found), np.int64, len(found)),

@@ -49,12 +49,12 @@ def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
     which = which[np.lexsort((timestamps[which], offsets[which]))]
     instants = offsets[which]
     which = which[np.append(instants[1:] != instants[:-1], True)] if len(which) else which
-    n = len(which)
+    times_ms = parts.row_ms + offsets[which]
     batch = PointBatch(
         (series,),
-        np.zeros(n, np.int32),
-        parts.row_ms + offsets[which],
-        np.full(n, spec is not RowSpec.SECONDS),
+        np.zeros(len(which), np.int32),
+        times_ms,
+        times_ms % 1000 != 0,
         kinds[which],
         bits[which],
         timestamps[which],

@@ -101,6 +101,14 @@ class OpenTsdb(Layout):
         """See `Layout.select`."""
         return select.select(self.options, self.data_table, self.uid_table, wanted, reader)
 
+    def metric_uids(self, reader: Reader) -> dict[str, bytes]:
+        """The UID of every metric that has one, by name, sorted."""
+        return select.metric_uids(self.uid_table, reader)
+
+    def metrics(self, reader: Reader) -> list[str]:
+        """The names of all metrics, sorted."""
+        return list(self.metric_uids(reader))
+
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
         maps = audit.UidMaps(read(self.uid_table))

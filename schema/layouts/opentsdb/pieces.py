@@ -122,6 +122,17 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     return [_column(part) for piece in _without_superseded(by_arrival) for part in _in_columns(piece)]
 
 
+def columns(found: el.Elements, timestamp_ms: int) -> list[Cell]:
+    """Compacted columns that hold these elements; a plain point if there is one only.
+
+    Args:
+      found: at least one element; one per instant, ascending.
+      timestamp_ms: of the cells.
+    """
+    (whole,) = _packed(found, np.array([0, len(found)]), timestamp_ms)
+    return [_column(part) for part in _in_columns(whole)]
+
+
 def _by_arrival(pieces: Sequence[RowPiece]) -> list[RowPiece]:
     """One piece for each arrival, ascending."""
     together: dict[int, list[RowPiece]] = {}

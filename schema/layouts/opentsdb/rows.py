@@ -39,12 +39,45 @@ class RowContent:
     skipped: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowColumns:
+    """The columns of a row that hold points, and their elements.
+
+    Attributes:
+      cells: in the order of their age; of one instant the last one wins.
+      elements: n elements, column after column; those of a column one per instant, ascending.
+      column: int64[n], which of the cells each element is from.
+      damage: in words, which cells could not be read.
+      skipped: cells that hold no points: annotations and histograms.
+    """
+
+    cells: Sequence[Cell]
+    elements: el.Elements
+    column: Int64s
+    damage: Sequence[str]
+    skipped: int
+
+
 def read_row(cells: Sequence[Cell]) -> RowContent:
     """Merges the cells of one row; the column with the newest cell timestamp wins an instant.
 
     At equal timestamps, where a TSD has no rule, the greater qualifier wins.
     """
-    timestamps_ms: list[int] = []
+    columns = read_columns(cells)
+    timestamps_ms = [cell.timestamp_ms for cell in columns.cells]
+    elements, column = merge_elements(columns.elements, columns.column)
+    damage = list(columns.damage)
+    _, _, good = elements.values()
+    if not good.all():
+        bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
+        damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
+        elements, column = elements.take(good.nonzero()[0]), column[good]
+    return RowContent(elements, timestamps_ms, column, damage, columns.skipped)
+
+
+def read_columns(cells: Sequence[Cell]) -> RowColumns:
+    """The columns of one row before they are merged; never raises for damaged cells."""
+    found_in: list[Cell] = []
     columns_of: list[Int64s] = []
     parts: list[el.Elements] = []
     damage: list[str] = []
@@ -52,13 +85,13 @@ def read_row(cells: Sequence[Cell]) -> RowContent:
     for is_plain, together in itertools.groupby(sorted(cells, key=_by_age), key=_is_plain_point):
         if is_plain:  # a cell for each point: all of them at once
             points = list(together)
-            columns_of.append(np.arange(len(points)) + len(timestamps_ms))
+            columns_of.append(np.arange(len(points)) + len(found_in))
             parts.append(
                 el.split_columns(
                     b"".join([cell.qualifier for cell in points]), b"".join([cell.value for cell in points])
                 )
             )
-            timestamps_ms += [cell.timestamp_ms for cell in points]
+            found_in += points
             continue
         for cell in together:
             try:
@@ -69,18 +102,12 @@ def read_row(cells: Sequence[Cell]) -> RowContent:
             if found is None:
                 skipped += 1
                 continue
-            columns_of.append(np.full(len(found), len(timestamps_ms)))
+            columns_of.append(np.full(len(found), len(found_in)))
             parts.append(found)
-            timestamps_ms.append(cell.timestamp_ms)
+            found_in.append(cell)
     if not parts:
-        return RowContent(el.NONE, timestamps_ms, np.zeros(0, np.int64), damage, skipped)
-    elements, column = merge_elements(el.concatenate(parts), np.concatenate(columns_of))
-    _, _, good = elements.values()
-    if not good.all():
-        bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
-        damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
-        elements, column = elements.take(good.nonzero()[0]), column[good]
-    return RowContent(elements, timestamps_ms, column, damage, skipped)
+        return RowColumns((), el.NONE, np.zeros(0, np.int64), damage, skipped)
+    return RowColumns(found_in, el.concatenate(parts), np.concatenate(columns_of), damage, skipped)
 
 
 def _by_age(cell: Cell) -> tuple[int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from schema.layouts.base import (
+    ColumnRange,
     Finding,
     Name,
     Reader,
@@ -122,6 +123,16 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
             if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
                 found[name] = cell.value
     return found
+
+
+def metric_uids(table: str, reader: Reader) -> dict[str, bytes]:
+    """The UID of every metric, by name, sorted."""
+    column = ColumnRange(uid_table.ID_FAMILY, b"metrics", b"metrics\x00")
+    found = {}
+    for row in reader.scan(Scan(table, ((b"", b""),), columns=column)):
+        if row.key != uid_table.COUNTER_ROW:
+            found[uid_table.name_text(row.key)] = row.cells[0].value
+    return dict(sorted(found.items()))
 
 
 class _Names:

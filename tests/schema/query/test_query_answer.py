@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from schema.points import Series
-from schema.query.answer import FoundSeries, Result, answer, common_tags, to_json
+from schema.query.answer import FoundSeries, Result, answer, common_tags, reach, to_json
 from schema.query.downsample import Downsampling
 
 BASE = 1356998400000  # 2013-01-01
@@ -229,3 +229,20 @@ def test_json_escapes_names():
     strange = Result('a"b\\', {"k": 'v"é'}, [], np.array([0]), np.array([1]))
     (parsed,) = json.loads(to_json([strange], False))
     assert (parsed["metric"], parsed["tags"]) == ('a"b\\', {"k": 'v"é'})
+
+
+@pytest.mark.parametrize(
+    ("downsampling", "start", "end", "first", "last"),
+    [
+        (None, 0, 0, 0, 3_599_999),
+        (None, 3_599_999, 3_600_000, 0, 7_199_999),
+        ("1m-avg", 60_000, 7_200_000, 0, 10_799_999),
+        ("1d-sum", 3_600_001, 3_600_002, 0, 86_399_999),
+        ("7h-sum", 90_000_000, 90_000_001, 75_600_000, 100_799_999),
+        ("0all-sum", 5_000_000, 5_000_001, 3_600_000, 7_199_999),
+    ],
+)
+def test_what_an_answer_needs_are_whole_intervals_and_hours(downsampling, start, end, first, last):
+    """Counted from 1970 on."""
+    how = Downsampling.parse(downsampling) if downsampling else None
+    assert reach(how, start, end) == (first, last)

@@ -13,29 +13,7 @@ from schema.rollup.buckets import Buckets, empty, merge
 from schema.rollup.config import COMPUTED
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
-
-BASE_MS = 1_356_998_400_000
-SERIES = [Series.of("cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]
-
-VALUES = st.one_of(
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(-300, 300),
-    st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]),
-    st.floats(-1e6, 1e6).map(lambda value: round(value, 3)),
-    st.sampled_from([float(2**53), 2.0**63, -(2.0**63), 0.5, -0.0, 0.0, 3.0, 1e-9]),
-)
-TIMES = st.one_of(
-    st.integers(0, 7200).map(lambda second: BASE_MS + second * 1000),  # gaps: two hours, few points
-    st.integers(0, 120_000).map(lambda ms: BASE_MS + ms),
-    st.integers(-3, 3).map(lambda ms: BASE_MS + 3_600_000 + ms),
-)
-POINTS = st.dictionaries(st.tuples(st.sampled_from(SERIES), TIMES), VALUES, min_size=1, max_size=60).map(
-    lambda found: [(series, time, value) for (series, time), value in found.items()]
-)
-
-
-def batch_of(points: list[Point]) -> PointBatch:
-    return PointBatch.of([(series, time, True, value) for series, time, value in points], 1)
+from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
 
 
 def content(buckets: Buckets) -> dict[tuple[Series, int], dict[str, Number]]:
@@ -131,6 +109,15 @@ def test_groups_do_not_depend_on_the_order_of_their_series(points, chance):
     a, b = (accumulate(batch_of(order), 60) for order in (points, chance.sample(points, len(points))))
     first, second = (part.of_groups([group] * len(part.series)) for part in (a, b))
     assert columns(first) == columns(second)
+
+
+def test_of_points_of_one_time_in_a_group_kind_and_bits_are_of_the_same_point():
+    values = (1, -1.0, 7, 2.0)  # the bits of -1.0 are the least, those of 2.0 the greatest
+    series = [Series.of("cpu", {"host": str(i)}) for i in range(len(values))]
+    points = [(one, BASE_MS, value) for one, value in zip(series, values, strict=True)]
+    buckets = accumulate(batch_of(points), 60).of_groups([SERIES[0]] * len(values))
+    found = content(buckets)[SERIES[0], BASE_MS]
+    assert (found["first"], found["last"]) == (number(1), number(2.0))
 
 
 def test_series_of_no_group_are_left_out():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +74,15 @@ def test_a_configuration_is_read():
     assert config.computed == ("sum", "count", "min", "max")
     assert config.pre_aggregates[0] == PreAggregate(("sys.cpu", "sys.net.*"), ("dc",), ("max", "sum"))
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_the_example_and_the_error_of_the_document_are_those_of_the_code():
+    text = (Path(__file__).parents[3] / "docs" / "rollups.md").read_text()
+    example = parse_config(text.split("```json")[1].split("```")[0])
+    assert [str(interval.row_span) for interval in example.intervals] == ["1h", "1n"]
+    with pytest.raises(RollupConfigError) as refused:
+        parse_config(changed(("intervals.1.rowSpan", "1m")))
+    assert str(refused.value).split(":")[0] + ": '1m' is no row span" in " ".join(text.split())
 
 
 def test_the_configurations_of_real_tsds_are_read():

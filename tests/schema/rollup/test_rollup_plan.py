@@ -30,9 +30,9 @@ SECONDS = st.one_of(
 )
 
 
-def config(*pairs: str, groups: bool = False) -> RollupConfig:
-    """A configuration of intervals given as 1h/1d; the default is 1m/1h."""
-    intervals = [("1m", "1h"), *(pair.split("/") for pair in pairs)]
+def config(*pairs: str, default: str = "1s", groups: bool = False) -> RollupConfig:
+    """A configuration of intervals given as 1h/1d; the default has rows of 1h."""
+    intervals = [(default, "1h"), *(pair.split("/") for pair in pairs)]
     pre = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}] if groups else []
     return parse_config(
         json.dumps(
@@ -172,7 +172,7 @@ def test_the_last_complete_day_is_yesterday_where_the_zone_is():
 
 def test_pre_aggregates_need_the_default_interval_in_hour_rows():
     day = utc("2026-01-02")
-    planned = plan(config("1h/1d", groups=True), (day + 90) * 1000, (day + 7200) * 1000)
+    planned = plan(config("1h/1d", default="1m", groups=True), (day + 90) * 1000, (day + 7200) * 1000)
     default, hourly = planned.intervals
     assert list(default.rows()) == [(day, 120, 3600, False), (day + 3600, 0, 3600, True)]
     assert default.source is None
@@ -181,7 +181,7 @@ def test_pre_aggregates_need_the_default_interval_in_hour_rows():
 
 
 def test_what_is_cleared():
-    one = config("1m/1d", "1h/1n", groups=True)
+    one = config("1m/1d", "1h/1n", default="10s", groups=True)
     default, minutes, hours = plan(one, *day_range(datetime.date(2026, 1, 2))).intervals
     (part,) = minutes.rows()
     assert clearing(one, minutes, part, [0, 1], Form.FIXED) == (True, ())
@@ -194,8 +194,8 @@ def test_what_is_cleared():
     assert {int.from_bytes(name[1:], "big") >> 4 for name in of_hours.qualifiers} == set(range(24, 48))
     part = next(default.rows())
     of_points = clearing(one, default, part, [], Form.FIXED)
-    assert (of_points.whole, len(of_points.qualifiers)) == (False, 60 * 2)
-    assert {int.from_bytes(name, "big") >> 4 for name in of_points.qualifiers} == set(range(0, 3600, 60))
+    assert (of_points.whole, len(of_points.qualifiers)) == (False, 360 * 2)
+    assert {int.from_bytes(name, "big") >> 4 for name in of_points.qualifiers} == set(range(0, 3600, 10))
 
 
 def test_a_range_in_which_no_interval_starts_needs_nothing():

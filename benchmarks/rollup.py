@@ -1,0 +1,209 @@
+"""Rollups of packed rows, beside a bare scan of the same rows and a pipeline with an element for each point.
+
+    python -m benchmarks.rollup --points 3000000 30000000
+
+Loads an emulator with points of 400 series, a second apart, packed; then, for each number of points:
+
+| figure | is |
+|---|---|
+| `scan` | reading the raw rows with the same client, in one process, and nothing else |
+| `rollup` | `timebeam rollup` of 1m, 1h, 1d and two pre-aggregates, from read to write; its own clock |
+| `no_write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
+| `cells` | that the rollup writes |
+| `peak_mib` | of the rollup's process |
+| `naive` | points/s of a pipeline with an element for each point, which makes 1h alone, of `--naive` points |
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from benchmarks.generate import write
+from pipelines import rollup
+from pipelines.generator import Load
+from pipelines.local.emulator import Emulator
+from pipelines.run import run_with_progress
+from schema.layouts import Row, Selected, Selection
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from transforms.bigtable.reader import TableReader, scan_table
+from transforms.bigtable.target import Target
+
+TARGET = Target("local", "local")
+_START = 1_356_998_400
+_CONFIG = {
+    "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
+    "intervals": [
+        {"table": "tsdb", "preAggregationTable": "preagg", "interval": "30s", "rowSpan": "1h"}
+        | {"defaultInterval": True},
+        {"table": "rollup-1m", "preAggregationTable": "preagg-1m", "interval": "1m", "rowSpan": "1d"},
+        {"table": "rollup-1h", "preAggregationTable": "preagg-1h", "interval": "1h", "rowSpan": "1n"},
+        {"table": "rollup-1d", "preAggregationTable": "preagg-1d", "interval": "1d", "rowSpan": "1y"},
+    ],
+    "timebeam": {
+        "preAggregates": [
+            {"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]},
+            {"metrics": ["*"], "keepTags": ["cpu"], "aggregators": ["max"]},
+        ]
+    },
+}
+
+
+def load(points: int, prefix: str, folder: Path) -> None:
+    """Ingests points, packed."""
+    config = folder / "rollups.json"
+    config.write_text(json.dumps(_CONFIG))
+    program = [sys.executable, "-m", "pipelines.cli"]
+    place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*program, "tables", "create", *place, f"--rollup_config={config}"], check=True, **quiet)
+    for path in write(Load(points), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
+        command = [*program, "ingest", *place, "--format=opentsdb-json", f"--input={path}"]
+        command += ["--auto_create_metrics", "--bigtable_writer=direct", f"--dead_letters={folder / 'dead'}"]
+        subprocess.run(command, check=True, **quiet)
+        path.unlink()
+
+
+def scan(prefix: str) -> tuple[float, int]:
+    """(seconds, rows) of a bare scan of the raw rows."""
+    started = time.perf_counter()
+    rows = sum(1 for _ in scan_table(TARGET, f"{prefix}tsdb"))
+    return time.perf_counter() - started, rows
+
+
+def rolled_up(points: int, prefix: str, folder: Path, *flags: str) -> dict[str, float]:
+    """The figures of one rollup, in a process of its own."""
+    end = _START + points // 400 + 86_400
+    command = [sys.executable, "-m", "benchmarks.rollup", "measured", *flags, "--layout=opentsdb"]
+    command += [f"--table_prefix={prefix}", f"--rollup_config={folder / 'rollups.json'}", "--summary=json"]
+    command += [f"--start={_START}", f"--end={end - end % 86_400}", f"--dead_letters={folder / 'dead'}"]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return dict(json.loads(ran.stdout))
+
+
+def measured(arguments: list[str], write_cells: bool) -> None:
+    """Runs a rollup in this process and prints its figures."""
+    parser = rollup.parser_of("rollup", "", "", rollup.PARAMETERS)
+    options = parser.parse_args(arguments)
+    job = rollup.job_of(options, int(time.time() * 1000))
+    started = time.perf_counter()
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    rollup.build(pipeline, job, options.dead_letters, 0, write=write_cells)
+    result = run_with_progress(pipeline)
+    found = rollup.Summary.of(result, time.perf_counter() - started, False, options.dead_letters)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures = {"seconds": found.seconds, "points": found.points_read, "cells": found.cells, "peak_mib": peak}
+    print(json.dumps(figures))
+
+
+def naive(points: int, prefix: str) -> float:
+    """Points/s of a pipeline with an element for each point, which makes 1h rollups of some of them."""
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
+    rows: list[Row] = []
+    series = []
+    held = 0
+    wanted = Selection(None, {}, _START * 1000, (_START + 3600) * 1000 - 1)
+    for found in layout.select(wanted, TableReader(TARGET)):
+        if isinstance(found, Selected) and held < points:
+            rows.append(found.row)
+            series.append(found.series)
+            held += len(layout.decode(*found).batch)
+
+    def points_of(at: int) -> Iterator[tuple[tuple[str, int], float]]:
+        for one, time_ms, value in layout.decode(rows[at], series[at]).batch.points():
+            assert not isinstance(value, (str, bytes))
+            yield (str(one), time_ms // 3_600_000), float(value)
+
+    started = time.perf_counter()
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        (
+            pipeline
+            | beam.Create(range(len(rows)))
+            | beam.FlatMap(points_of)
+            | beam.CombinePerKey(_Aggregates())
+            | beam.Map(lambda _: None)
+        )
+    return held / (time.perf_counter() - started)
+
+
+class _Aggregates(beam.CombineFn):
+    """Sum, count, min and max, as a user would write it."""
+
+    def create_accumulator(self) -> tuple[float, int, float, float]:
+        return 0.0, 0, float("inf"), float("-inf")
+
+    def add_input(
+        self, held: tuple[float, int, float, float], value: float
+    ) -> tuple[float, int, float, float]:
+        return held[0] + value, held[1] + 1, min(held[2], value), max(held[3], value)
+
+    def merge_accumulators(
+        self, parts: Iterable[tuple[float, int, float, float]]
+    ) -> tuple[float, int, float, float]:
+        sums, counts, mins, maxs = zip(*parts, strict=True)
+        return sum(sums), sum(counts), min(mins), max(maxs)
+
+    def extract_output(self, held: tuple[float, int, float, float]) -> tuple[float, int, float, float]:
+        return held
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
+    parser.add_argument("--naive", type=int, default=200_000)
+    if sys.argv[1:2] == ["measured"]:  # one rollup, in a process of its own
+        arguments = [one for one in sys.argv[2:] if one != "--no_write"]
+        measured(arguments, "--no_write" not in sys.argv)
+        return 0
+    options = parser.parse_args()
+    report = []
+    with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
+        for points in options.points:
+            prefix, folder = f"b{points}-", Path(name)
+            load(points, prefix, folder)
+            seconds, rows = min(scan(prefix) for _ in range(2))
+            found = rolled_up(points, prefix, folder)
+            bare = rolled_up(points, prefix, folder, "--no_write")
+            simple = naive(options.naive, prefix)
+            report.append(
+                {
+                    "points": points,
+                    "rows": rows,
+                    "scan_seconds": round(seconds, 2),
+                    "rollup_seconds": round(found["seconds"], 2),
+                    "no_write_seconds": round(bare["seconds"], 2),
+                    "points_per_second": round(points / found["seconds"]),
+                    "cells": found["cells"],
+                    "peak_mib": round(found["peak_mib"]),
+                    "times_scan": round(found["seconds"] / seconds, 2),
+                    "times_scan_no_write": round(bare["seconds"] / seconds, 2),
+                    "naive_points_per_second": round(simple),
+                    "ratio_to_naive": round(points / found["seconds"] / simple, 1),
+                }
+            )
+            print(json.dumps(report[-1]), file=sys.stderr, flush=True)
+    print(json.dumps(report, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""`timebeam rollup`: rollups and pre-aggregates of a day, out of the raw rows into OpenTSDB's tables.
+
+raw rows ─► accumulators by series and row ─┐
+                                            ├─► group per row ─► merge, encode ─► write over what stands there
+rollup rows ─► what stands there ───────────┘
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines import cli
+from pipelines.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    Parameter,
+    UsageError,
+    boolean,
+    create_command,
+    layout_of,
+    not_negative,
+    parser_of,
+    target_of,
+)
+from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
+from pipelines.summary import Summary
+from schema.layouts import Packing, Row
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.query.times import parse_time
+from schema.rollup.config import RollupConfig, RollupConfigError
+from schema.rollup.config_json import parse_config
+from schema.rollup.plan import day_range, last_complete_day, plan
+from transforms import coders
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.tables import check_tables
+from transforms.dead_letters import WriteDeadLetters
+from transforms.rejected import REJECTED, refusing
+from transforms.rollup.accumulate import AccumulateFn, Chunk, ChunksFn, Piece
+from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
+from transforms.rollup.rows import EncodeRowFn, StandingFn, metric_uids
+from transforms.series_keys import UidOptions
+from transforms.uids import UidPolicy
+from transforms.write import WriteRows
+
+ROLLUP_CONFIG = Parameter(
+    "rollup_config", "OpenTSDB's rollup configuration, a JSON file (docs/rollups.md)", "Rollup", required=True
+)
+
+PARAMETERS = (
+    ROLLUP_CONFIG,
+    Parameter("day", "the day to roll up, 2026-11-20; without it the last complete one", "Rollup"),
+    Parameter("start", "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago", "Rollup"),
+    Parameter("end", "end of the range, not included", "Rollup"),
+    Parameter("zone", "time zone in which days are counted, as Europe/Berlin", "Rollup", default="UTC"),
+    Parameter("delay_hours", "a day is complete so many hours after its end", "Rollup", not_negative, 0.0),
+    Parameter("lookback_days", "days before that one to do again, for late points", "Rollup", int, 0),
+    Parameter(
+        "dead_letters",
+        "where what cannot be rolled up goes: files PREFIX-TIME-*.jsonl, or a topic",
+        "Rollup",
+        default="dead-letters",
+    ),
+    *LAYOUT,
+    *BIGTABLE,
+    Parameter("dry_run", "say what would be read and written, and do nothing", "Run", boolean, False),
+    Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
+)
+
+EXAMPLES = """\
+  timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
+
+running it again gives what a computation from scratch gives; every option of Beam can be given too"""
+
+
+def read_config(path: str) -> RollupConfig:
+    """The configuration in a file.
+
+    Raises:
+      UsageError: it cannot be read, or used.
+    """
+    try:
+        with FileSystems.open(path) as file:
+            return parse_config(file.read().decode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the rollup configuration {path}: {error}") from error
+    except RollupConfigError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def period_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
+    """[start, end) in ms of what is to be rolled up.
+
+    Raises:
+      UsageError: the options name no range of time, or two.
+    """
+    try:
+        if options.start or options.end:
+            if options.day or not (options.start and options.end):
+                raise UsageError("give --start and --end, or --day")
+            return parse_time(options.start, now_ms), parse_time(options.end, now_ms)
+        if options.day:
+            day = datetime.date.fromisoformat(options.day)
+        else:
+            day = last_complete_day(now_ms - int(options.delay_hours * 3_600_000), options.zone)
+        first, _ = day_range(day - datetime.timedelta(days=options.lookback_days), options.zone)
+        return first, day_range(day, options.zone)[1]
+    except (ValueError, KeyError) as error:
+        raise UsageError(str(error)) from error
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> RollupJob:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    layout = layout_of(options)
+    if not isinstance(layout, OpenTsdb):
+        raise UsageError(f"rollups are OpenTSDB's: layout {layout.name} has none")
+    config = read_config(options.rollup_config)
+    raw = layout.options.table_prefix + config.default.table
+    if raw != layout.data_table:
+        raise UsageError(
+            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
+            f"the raw points are in {layout.data_table}"
+        )
+    try:
+        planned = plan(config, *period_of(options, now_ms))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    # Names that rollups need and no raw point has: the tags of aggregates.
+    policy = UidPolicy(auto_create_metrics=False, auto_create_tagks=True, auto_create_tagvs=True)
+    return RollupJob(target_of(options), layout, config, planned, UidOptions(policy), options.dry_run)
+
+
+def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *, write: bool = True) -> None:
+    """Adds the graph of a rollup to a pipeline; without `write` it ends before the tables."""
+    coders.register()
+    piece = tuple[RollupRowKey, Piece]
+    chunks = (
+        root
+        | "Once" >> beam.Create([None], reshuffle=False)
+        | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
+        | "SpreadChunks" >> beam.Reshuffle()
+    )
+    accumulated = chunks | "Accumulate" >> refusing(AccumulateFn(job), piece)
+    standing = (
+        root
+        | "OnceMore" >> beam.Create([None], reshuffle=False)
+        | "Metrics" >> metric_uids(job)
+        | "SpreadMetrics" >> beam.Reshuffle()
+        | "Standing" >> beam.ParDo(StandingFn(job)).with_output_types(piece)
+    )
+    encoded = (
+        (accumulated.main, standing)
+        | "Both" >> beam.Flatten()
+        | "GroupPerRow" >> beam.GroupByKey()
+        | "Encode" >> refusing(EncodeRowFn(job), Row)
+    )
+    tables = [spec.name for spec in rollup_tables(job.config, job.layout.options.table_prefix)]
+    refused = [accumulated[REJECTED], encoded[REJECTED]]
+    if write:
+        refused.append(encoded.main | "Write" >> WriteRows(job.target, tables, "direct", Packing.POINTS))
+    (
+        refused
+        | "AllRefused" >> beam.Flatten()
+        | "DeadLetters" >> WriteDeadLetters(dead_letters, run_ms, bounded=True)
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Rolls up one range of time; exit code 1 if rows could not be read."""
+    parser = parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project)
+    run_ms = int(time.time() * 1000)
+    job = job_of(options, run_ms)
+    prefix = job.layout.options.table_prefix
+    command = f"{create_command(options)} --rollup_config {options.rollup_config}"
+    check_tables(job.target, [*job.layout.tables(), *rollup_tables(job.config, prefix)], command)
+    if options.dry_run:
+        print("\n".join(described(job)))
+        return 0
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
+    letters = (
+        options.dead_letters if "/topics/" in options.dead_letters else f"{options.dead_letters}-{stamp}"
+    )
+    pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
+    build(pipeline, job, letters, run_ms)
+    if is_dataflow(flags):
+        return submit(pipeline)
+    result = run_with_progress(pipeline)
+    summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, letters)
+    print(summary.to_json() if options.summary == "json" else summary.to_text())
+    return 0
+
+
+def described(job: RollupJob) -> list[str]:
+    """What a job would read and write, in lines."""
+    metrics = job.layout.metrics(TableReader(job.target))
+    hours = len(job.plan.raw_bases())
+    lines = [f"would read {len(metrics):,} metrics, {hours:,} hours each, of {job.layout.data_table}"]
+    for one in job.plan.intervals:
+        rows = sum(1 for _ in one.rows())
+        first, end = (
+            datetime.datetime.fromtimestamp(at, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+            for at in (one.start_s, one.end_s)
+        )
+        tables = [] if one.interval.is_default else [one.interval.table]
+        tables += [one.interval.pre_aggregation_table] if job.config.pre_aggregates else []
+        into = ", ".join(job.table(name) for name in tables)
+        lines.append(
+            f"would write {one.interval.interval} from {first} to {end}, {rows:,} rows each series: {into}"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["rollup", *sys.argv[1:]]))

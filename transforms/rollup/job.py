@@ -1,0 +1,59 @@
+"""What a rollup does, and the names that its steps share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from schema.layouts import TableSpec
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
+from schema.rollup.plan import Plan
+from schema.rollup.qualifiers import FAMILY
+from transforms.bigtable.target import Target
+from transforms.series_keys import UidOptions
+
+SINGLE = ""
+"""Stands for the aggregator of a group where rollups are those of single series."""
+
+RollupRowKey = tuple[str, bytes]
+"""(table without prefix, row key)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupJob:
+    """A configuration, a range of time, and where the tables are.
+
+    Attributes:
+      plan: what of each interval is written.
+    """
+
+    target: Target
+    layout: OpenTsdb
+    config: RollupConfig
+    plan: Plan
+    uids: UidOptions
+    dry_run: bool = False
+
+    def table(self, name: str) -> str:
+        """A table of the configuration, with the layout's prefix."""
+        return self.layout.options.table_prefix + name
+
+    def stored(self, aggregator: str) -> Mapping[int, str]:
+        """By aggregation id the number that rows of single series (or of a group) hold."""
+        ids = self.config.aggregation_ids
+        if aggregator == SINGLE:
+            return {ids[name]: name for name in self.config.computed}
+        return {ids[name]: number for name, number in OF_GROUP[aggregator].items()}
+
+
+def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
+    """The tables, without prefix, that the buckets of an interval go to."""
+    tables = [] if interval.is_default else [interval.table]
+    return tables + ([interval.pre_aggregation_table] if config.pre_aggregates else [])
+
+
+def rollup_tables(config: RollupConfig, prefix: str) -> Sequence[TableSpec]:
+    """The tables that rollups are written to."""
+    names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
+    return [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for name in names]

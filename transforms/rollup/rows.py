@@ -1,0 +1,145 @@
+"""Accumulators of one row merged, encoded, and written over what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from schema.layouts import Cell, Deletion, Row, Scan
+from schema.layouts.opentsdb import keys as row_keys
+from schema.points import Series
+from schema.rollup.buckets import merge
+from schema.rollup.config import OF_GROUP, RollupInterval
+from schema.rollup.opentsdb_rollup import encode_points, encode_rollups
+from schema.rollup.pieces import unpacked
+from schema.rollup.plan import IntervalPlan
+from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, stale_qualifiers
+from transforms import metrics
+from transforms.bigtable.limits import over_limit
+from transforms.bigtable.reader import TableReader
+from transforms.rejected import RejectedOutput, refuse
+from transforms.rollup.accumulate import Piece
+from transforms.rollup.job import RollupJob, RollupRowKey, outputs
+
+STANDING = "standing"
+"""In place of an aggregator: the piece holds the qualifiers that stand in a row."""
+
+_NOBODY = Series("", ())
+
+
+class StandingFn(beam.DoFn):
+    """UIDs of metrics in; ((table, row key), (STANDING, qualifiers)) out, of the rollup rows of the range.
+
+    What stands there and is not written again is deleted: a number on another width, and buckets whose
+    points have gone.
+    """
+
+    def __init__(self, job: RollupJob) -> None:
+        self._job = job
+
+    def process(self, metric: bytes) -> Iterator[tuple[RollupRowKey, Piece]]:
+        """See the class."""
+        job = self._job
+        for plan in job.plan.intervals:
+            for name in outputs(job.config, plan.interval):
+                for key, cells in self._rows(metric, plan, job.table(name)):
+                    standing = [cell.qualifier for cell in cells if _is_of(cell, key, plan, job)]
+                    if standing:
+                        packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
+                        yield (name, key), (STANDING, packed)
+
+    def _rows(self, metric: bytes, plan: IntervalPlan, table: str) -> Iterator[tuple[bytes, Iterable[Cell]]]:
+        parts = list(plan.rows())
+        if not parts:
+            return
+        first, last = parts[0].base_s * 1000, parts[-1].base_s * 1000
+        ranges = tuple(row_keys.ranges(self._job.layout.options, metric, first, last))
+        scan = Scan(table, ranges, keys_only=True)
+        for row in TableReader(self._job.target).scan(scan):
+            yield row.key, row.cells
+
+
+def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob) -> bool:
+    """Whether a cell is of an interval that is written."""
+    qualifier, interval = cell.qualifier, plan.interval
+    if cell.family != FAMILY:
+        return False
+    base_s = row_keys.parse_key(job.layout.options, key).base_s
+    if interval.is_default:
+        if len(qualifier) != POINT_BYTES:
+            return False
+        start_s = base_s + (int.from_bytes(qualifier, "big") >> 4)
+    else:
+        is_name = b":" in qualifier[:-2]
+        if len(qualifier) != ROLLUP_BYTES and not is_name:
+            return False
+        start_s = base_s + (int.from_bytes(qualifier[-2:], "big") >> 4) * interval.seconds
+    return plan.start_s <= start_s < plan.end_s
+
+
+class EncodeRowFn(beam.DoFn):
+    """((table, row key), pieces) in; the `Row` mutation out, sums beyond the floats to `REJECTED`."""
+
+    def __init__(self, job: RollupJob) -> None:
+        self._job = job
+        self._intervals: dict[str, RollupInterval] = {
+            name: interval for interval in job.config.intervals for name in outputs(job.config, interval)
+        }
+
+    def process(self, group: tuple[RollupRowKey, Iterable[Piece]]) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        (name, key), pieces = group
+        interval = self._intervals[name]
+        by_aggregator: dict[str, list[bytes]] = {}
+        for aggregator, packed in pieces:
+            by_aggregator.setdefault(aggregator, []).append(packed)
+        standing = [
+            Cell(FAMILY, qualifier, 0, b"")
+            for packed in by_aggregator.pop(STANDING, [])
+            for qualifier in _qualifiers(packed)
+        ]
+        cells: list[Cell] = []
+        for aggregator, parts in by_aggregator.items():
+            buckets = merge(unpacked(parts, _NOBODY, interval.seconds))
+            if interval.is_default:
+                (number,) = [OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))]
+                assert number is not None
+                encoded = encode_points(buckets, number, Form.FIXED)
+            else:
+                encoded = encode_rollups(buckets, interval, self._job.stored(aggregator), Form.FIXED)
+            for rejected in encoded.rejected:
+                yield refuse(rejected)
+            for one in encoded.rows:
+                cells += one.cells
+            metrics.count("cells_written", sum(len(one.cells) for one in encoded.rows))
+        deleted = [Deletion(FAMILY, qualifier) for qualifier in stale_qualifiers(standing, cells)]
+        row = Row(self._job.table(name), key, cells, deleted)
+        too_large = over_limit(row)
+        if too_large is not None:
+            yield refuse(too_large)
+            return
+        metrics.count("rows_written")
+        yield row
+
+
+def _qualifiers(packed: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(packed):
+        end = at + 1 + packed[at]
+        yield packed[at + 1 : end]
+        at = end
+
+
+def metric_uids(job: RollupJob) -> Any:
+    """A ParDo that gives the UID of every metric."""
+    return beam.ParDo(_MetricUidsFn(job)).with_output_types(bytes)
+
+
+class _MetricUidsFn(beam.DoFn):
+    def __init__(self, job: RollupJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[bytes]:
+        yield from self._job.layout.metric_uids(TableReader(self._job.target)).values()
