@@ -69,12 +69,15 @@ def load(points: int, prefix: str, folder: Path) -> None:
     config.write_text(json.dumps(_CONFIG))
     program = [sys.executable, "-m", "pipelines.cli"]
     place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([*program, "tables", "create", *place, f"--rollup_config={config}"], check=True, **quiet)
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    run(*program, "tables", "create", *place, f"--rollup_config={config}")
     for path in write(Load(points), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
         command = [*program, "ingest", *place, "--format=opentsdb-json", f"--input={path}"]
         command += ["--auto_create_metrics", "--bigtable_writer=direct", f"--dead_letters={folder / 'dead'}"]
-        subprocess.run(command, check=True, **quiet)
+        run(*command)
         path.unlink()
 
 
@@ -99,7 +102,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
     parser = rollup.parser_of("rollup", "", "", rollup.PARAMETERS)
     options = parser.parse_args(arguments)
-    job = rollup.job_of(options, int(time.time() * 1000))
+    job = rollup.job_of(options, rollup.period_of(options, int(time.time() * 1000)))
     started = time.perf_counter()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     rollup.build(pipeline, job, options.dead_letters, 0, write=write_cells)

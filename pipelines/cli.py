@@ -21,6 +21,7 @@ COMMANDS = {
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
     "copy": ("pipelines.copy", "points of one layout into another"),
     "rollup": ("pipelines.rollup", "rollups and pre-aggregates of a day"),
+    "compact": ("pipelines.compact", "rows of closed hours into one cell each"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
     "layout": ("pipelines.layout", "explain declared tables, draw their key heat"),
 }

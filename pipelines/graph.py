@@ -16,7 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
-from schema.layouts import Layout, Packing, Row
+from schema.layouts import Layout, Packing, Row, TableSpec
 from schema.messages import Message
 from schema.points import PointBatch, Rejected
 from transforms import coders
@@ -30,7 +30,7 @@ from transforms.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
 from transforms.parse import ParseFn
 from transforms.rejected import REJECTED, refusing
 from transforms.series_keys import UidOptions
-from transforms.write import WriteRows, data_tables
+from transforms.write import Marker, WriteRows, data_tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Job:
       format_name, format_options: see `message_format`; no name if the input is points.
       dead_letters: a topic, or how names of files begin.
       dry_run: parse, assign, pack and count, and write nothing but dead letters.
+      marker: told of the rows that the direct writer has written.
     """
 
     format_name: str
@@ -52,6 +53,11 @@ class Job:
     uids: UidOptions
     dead_letters: str
     dry_run: bool = False
+    marker: Marker | None = None
+
+    def tables(self) -> list[TableSpec]:
+        """The tables that it needs."""
+        return [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
 
 
 class Steps:
@@ -180,7 +186,7 @@ def _store(
     packed = grouped | "Pack" >> refusing(PackFn(job.layout, job.packing), Row)
     refused += [encoded[REJECTED], packed[REJECTED]]
     if not job.dry_run:
-        write = WriteRows(job.target, data_tables(job.layout), job.writer, job.packing)
+        write = WriteRows(job.target, data_tables(job.layout), job.writer, job.packing, job.marker)
         all_rows = packed.main if rows is None else (packed.main, rows) | "WithRowsAgain" >> beam.Flatten()
         refused.append(all_rows | "Write" >> write)
     letters = WriteDeadLetters(job.dead_letters, flow.run_ms, bounded=not flow.endless)

@@ -37,10 +37,12 @@ from pipelines.parameters import (
 )
 from pipelines.run import beam_options
 from schema.layouts import Layout, Packing
+from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS, Framing
-from transforms.series_keys import UidOptions
 from transforms.bigtable.tables import check_tables
 from transforms.files import ReadBlocks, match
+from transforms.rollup.touched import Marker
+from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 
 SOURCE = (
@@ -99,6 +101,13 @@ WRITING = (
         "Bigtable",
         default="beam",
         choices=("beam", "direct"),
+    ),
+    Parameter(
+        "mark_touched",
+        "opentsdb, writer direct: note the hours of complete days that receive points, for rollup --touched",
+        "Bigtable",
+        boolean,
+        False,
     ),
     Parameter("dry_run", "parse, assign, pack and count, and write nothing", "Run", boolean, False),
     Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
@@ -191,7 +200,23 @@ def storing_job(options: argparse.Namespace, layout: Layout, *, endless: bool, r
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
         letters_of(options, run_ms),
         options.dry_run,
+        _marker_of(options, layout, packing),
     )
+
+
+def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> Marker | None:
+    """What notes the hours that are to be rolled up again, if that is asked for.
+
+    Raises:
+      UsageError: it cannot be had with these options.
+    """
+    if not options.mark_touched:
+        return None
+    if not isinstance(layout, OpenTsdb):
+        raise UsageError(f"--mark_touched is for OpenTSDB's rollups: layout {layout.name} has none")
+    if options.bigtable_writer != "direct" or packing is Packing.APPEND:
+        raise UsageError("--mark_touched needs --bigtable_writer direct, and no appends")
+    return Marker(layout.options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -214,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if framing is Framing.NONE:
         raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
     match(options.input)
-    check_tables(job.target, job.layout.tables(), create_command(options))
+    check_tables(job.target, job.tables(), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
     build_from_blocks(pipeline, job, ReadBlocks(options.input, framing), run_ms)
     return run_bounded(pipeline, options, flags, run_ms, job.dead_letters)

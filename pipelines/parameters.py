@@ -371,6 +371,8 @@ def create_command(options: argparse.Namespace) -> str:
         if value != parameter.default:
             text = str(value).lower() if parameter.kind is boolean else str(value)
             command += f" --{parameter.name} {shlex.quote(text)}"
+    if getattr(options, "mark_touched", False):
+        command += " --rollup_config FILE"
     return command
 
 

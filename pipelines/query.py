@@ -1,4 +1,7 @@
-"""`timebeam query`: points back out of the tables, aggregated as OpenTSDB's /api/query does."""
+"""`timebeam query`: points back out of the tables, aggregated as OpenTSDB's /api/query does.
+
+With a rollup configuration what is rolled up comes from there; the answer is the same.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ from pipelines.parameters import (
     LAYOUT,
     Parameter,
     UsageError,
+    boolean,
     create_command,
     layout_of,
     parser_of,
     target_of,
 )
 from pipelines.render import OUTPUTS, render
-from schema.layouts import Selection, UnknownNameError
-from schema.query.answer import answer, reach
+from pipelines.rollup import rollups_of
+from schema.layouts import UnknownNameError
+from schema.query.answer import answer
 from schema.query.downsample import Downsampling
+from schema.query.rollups import Question
 from schema.query.times import parse_time
 from transforms.bigtable.tables import check_tables
-from transforms.lookup import find_series
+from transforms.rollup.lookup import find_points, find_rolled_up
 
 PARAMETERS = (
     Parameter(
@@ -38,6 +44,13 @@ PARAMETERS = (
     Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
     Parameter("group_by", "tag keys: one result for each of their values", "Query", default=[], many=True),
     Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
+    Parameter(
+        "rollup_config",
+        "opentsdb: the rollup configuration; what is rolled up is not read point by point (docs/rollups.md)",
+        "Query",
+    ),
+    Parameter("no_rollup", "read points only, whatever is rolled up", "Query", boolean, False),
+    Parameter("explain", "say on standard error which tables served which part", "Query", boolean, False),
     *LAYOUT,
     *BIGTABLE,
 )
@@ -45,7 +58,8 @@ PARAMETERS = (
 EXAMPLES = """\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
-  timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json"""
+  timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
+  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json"""
 
 
 def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -80,17 +94,31 @@ def run(options: argparse.Namespace) -> int:
         answer(options.metric, [], options.group_by, options.aggregator, downsampling, start_ms, end_ms)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    asked = Question(
+        options.metric,
+        tag_filters(options.tag),
+        options.group_by,
+        options.aggregator,
+        downsampling,
+        start_ms,
+        end_ms,
+    )
+    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
     check_tables(target, layout.tables(), create_command(options))
     try:
-        wanted = Selection(options.metric, tag_filters(options.tag), *reach(downsampling, start_ms, end_ms))
-        found, damage = find_series(target, layout, wanted)
+        if rollups is None:
+            answered = find_points(target, layout, asked)
+        else:
+            answered = find_rolled_up(target, *rollups, asked, now_ms)
     except UnknownNameError as error:
         print(f"timebeam query: {error.args[0]}", file=sys.stderr)
         return 1
-    for line in damage:
+    for line in answered.explained if options.explain else ():
+        print(line, file=sys.stderr)
+    for line in answered.damage:
         print(f"skipped: {line}", file=sys.stderr)
     results = answer(
-        options.metric, found, options.group_by, options.aggregator, downsampling, start_ms, end_ms
+        options.metric, answered.found, options.group_by, options.aggregator, downsampling, start_ms, end_ms
     )
     title = f"{options.aggregator} {options.downsample or ''} {options.metric}"
     try:

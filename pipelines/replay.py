@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stream.run(job, stream.Source(options.source, letters=True), options, flags)
     job, _ = job_of(options, endless=False, run_ms=run_ms)
     paths = [file.path for file in match([options.source])]  # now, so that no letters of this run are read
-    check_tables(job.target, job.layout.tables(), create_command(options))
+    check_tables(job.target, job.tables(), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
     build_from_messages(pipeline, job, ReadLetters(paths), Flow(endless=False, run_ms=run_ms), letters=True)
     return run_bounded(pipeline, options, flags, run_ms, job.dead_letters)

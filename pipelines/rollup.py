@@ -8,6 +8,7 @@ rollup rows ─► what stands there ───────────┘
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import sys
 import time
@@ -46,6 +47,7 @@ from transforms.rejected import REJECTED, refusing
 from transforms.rollup.accumulate import AccumulateFn, Chunk, ChunksFn, Piece
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
 from transforms.rollup.rows import EncodeRowFn, StandingFn, metric_uids
+from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 from transforms.write import WriteRows
@@ -61,6 +63,13 @@ PARAMETERS = (
     Parameter("end", "end of the range, not included", "Rollup"),
     Parameter("zone", "time zone in which days are counted, as Europe/Berlin", "Rollup", default="UTC"),
     Parameter("delay_hours", "a day is complete so many hours after its end", "Rollup", not_negative, 0.0),
+    Parameter(
+        "touched",
+        "the days and metrics that received points after they were complete (see --mark_touched of ingest)",
+        "Rollup",
+        boolean,
+        False,
+    ),
     Parameter("lookback_days", "days before that one to do again, for late points", "Rollup", int, 0),
     Parameter(
         "dead_letters",
@@ -79,6 +88,7 @@ EXAMPLES = """\
   timebeam rollup --layout opentsdb --rollup_config rollups.json
   timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
   timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
 
 running it again gives what a computation from scratch gives; every option of Beam can be given too"""
 
@@ -96,6 +106,25 @@ def read_config(path: str) -> RollupConfig:
         raise UsageError(f"cannot read the rollup configuration {path}: {error}") from error
     except RollupConfigError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def rollups_of(options: argparse.Namespace) -> tuple[OpenTsdb, RollupConfig]:
+    """The layout and the rollup configuration that the options name.
+
+    Raises:
+      UsageError: the layout has no rollups, or the configuration is not of its tables.
+    """
+    layout = layout_of(options)
+    if not isinstance(layout, OpenTsdb):
+        raise UsageError(f"rollups are OpenTSDB's: layout {layout.name} has none")
+    config = read_config(options.rollup_config)
+    raw = layout.options.table_prefix + config.default.table
+    if raw != layout.data_table:
+        raise UsageError(
+            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
+            f"the raw points are in {layout.data_table}"
+        )
+    return layout, config
 
 
 def period_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -119,24 +148,15 @@ def period_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
         raise UsageError(str(error)) from error
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> RollupJob:
-    """The job that the options describe.
+def job_of(options: argparse.Namespace, period: tuple[int, int]) -> RollupJob:
+    """The job that the options describe, for a range of time.
 
     Raises:
       UsageError: they make no sense together.
     """
-    layout = layout_of(options)
-    if not isinstance(layout, OpenTsdb):
-        raise UsageError(f"rollups are OpenTSDB's: layout {layout.name} has none")
-    config = read_config(options.rollup_config)
-    raw = layout.options.table_prefix + config.default.table
-    if raw != layout.data_table:
-        raise UsageError(
-            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
-            f"the raw points are in {layout.data_table}"
-        )
+    layout, config = rollups_of(options)
     try:
-        planned = plan(config, *period_of(options, now_ms))
+        planned = plan(config, *period)
     except ValueError as error:
         raise UsageError(str(error)) from error
     # Names that rollups need and no raw point has: the tags of aggregates.
@@ -185,13 +205,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
     run_ms = int(time.time() * 1000)
-    job = job_of(options, run_ms)
+    if options.touched and (options.day or options.start or options.end or options.lookback_days):
+        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+    job = job_of(options, period_of(options, run_ms))
     prefix = job.layout.options.table_prefix
     command = f"{create_command(options)} --rollup_config {options.rollup_config}"
     check_tables(job.target, [*job.layout.tables(), *rollup_tables(job.config, prefix)], command)
+    if options.touched:
+        return _redo_touched(options, job, flags, run_ms)
     if options.dry_run:
         print("\n".join(described(job)))
         return 0
+    return _run(options, job, flags, run_ms)
+
+
+def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[str], run_ms: int) -> int:
+    """Rolls up the marked metrics of each marked day, one day after the other, and clears their marks."""
+    if is_dataflow(flags):
+        raise UsageError("--touched clears its marks when a day is done: run it on a local runner")
+    layout = job.layout.options
+    by_day: dict[datetime.date, list[Mark]] = {}
+    for mark in read_marks(job.target, layout):
+        by_day.setdefault(mark.day, []).append(mark)
+    for day, marks in sorted(by_day.items()):
+        metrics = frozenset(mark.metric for mark in marks)
+        print(f"{day}: {len(metrics):,} metrics, {len(marks):,} hours of them touched", file=sys.stderr)
+        one = dataclasses.replace(job_of(options, day_range(day)), metrics=metrics)
+        if options.dry_run:
+            print("\n".join(described(one)))
+            continue
+        _run(options, one, flags, run_ms)
+        clear_marks(job.target, layout, marks)
+    if not by_day:
+        print("no hour was touched", file=sys.stderr)
+    return 0
+
+
+def _run(options: argparse.Namespace, job: RollupJob, flags: Sequence[str], run_ms: int) -> int:
+    """Runs one job and prints its summary; the exit code."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
     letters = (
         options.dead_letters if "/topics/" in options.dead_letters else f"{options.dead_letters}-{stamp}"
@@ -208,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def described(job: RollupJob) -> list[str]:
     """What a job would read and write, in lines."""
-    metrics = job.layout.metrics(TableReader(job.target))
+    metrics = job.metric_uids(TableReader(job.target))
     hours = len(job.plan.raw_bases())
     lines = [f"would read {len(metrics):,} metrics, {hours:,} hours each, of {job.layout.data_table}"]
     for one in job.plan.intervals:

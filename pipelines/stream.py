@@ -64,7 +64,7 @@ class Source:
 def run(job: Job, source: Source, options: argparse.Namespace, flags: Sequence[str]) -> int:
     """Runs the job until it is told to stop, or hands it to the runner; the exit code."""
     source.check()
-    check_tables(job.target, job.layout.tables(), create_command(options))
+    check_tables(job.target, job.tables(), create_command(options))
     runner = PipelineOptions([*flags]).view_as(StandardOptions).runner or ""
     if runner in LOCAL_RUNNERS:
         return _run_here(job, source, options, flags)

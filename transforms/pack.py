@@ -63,21 +63,26 @@ class PackFn(beam.DoFn):
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
         """See the class."""
         (table, key), pieces = group
-        return mutations(self._layout.pack(table, key, pieces, self._packing))
+        return mutations((self._layout.pack(table, key, pieces, self._packing),))
 
 
-def mutations(row: Row) -> Iterable[Row | RejectedOutput]:
-    """A row as mutations that Bigtable takes, counted as written; or its refusal."""
-    rejected = over_limit(row)
-    if rejected is not None:
-        yield refuse(rejected)
-        return
-    metrics.count("rows_written")
-    metrics.count("cells_written", len(row.cells))
-    metrics.count("bytes_written", sum(_stored_bytes(row.key, cell) for cell in row.cells))
-    yield from split_row(row)
+def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
+    """Rows as mutations that Bigtable takes, counted as written; the refusals of others."""
+    count = cells = size = 0
+    for row in rows:
+        rejected = over_limit(row)
+        if rejected is not None:
+            yield refuse(rejected)
+            continue
+        count += 1
+        cells += len(row.cells)
+        size += sum([stored_bytes(row.key, cell) for cell in row.cells])
+        yield from split_row(row)
+    metrics.count("rows_written", count)
+    metrics.count("cells_written", cells)
+    metrics.count("bytes_written", size)
 
 
-def _stored_bytes(key: bytes, cell: Cell) -> int:
+def stored_bytes(key: bytes, cell: Cell) -> int:
     """What Bigtable keeps for a cell, before compression: key, family, qualifier, timestamp, value."""
     return len(key) + len(cell.family) + len(cell.qualifier) + _TIMESTAMP_BYTES + len(cell.value)

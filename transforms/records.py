@@ -115,8 +115,7 @@ def _stored(declaration: Declaration, batch: RecordBatch) -> Iterator[Row | Reje
     made, refused = rows(declaration, batch)
     metrics.count("points_packed", len(batch) - len(refused))
     yield from refused
-    for row in merged(made):
-        yield from mutations(row)
+    yield from mutations(merged(made))
 
 
 def _stamped(rejected: Rejected, message: Message) -> Rejected:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
@@ -23,7 +24,7 @@ from google.api_core.retry import Retry, if_exception_type
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 from google.cloud.bigtable.row import DirectRow
 
-from schema.layouts import Layout, Packing, Row
+from schema.layouts import Layout, Packing, Row, TableSpec
 from schema.points import Reason, Rejected, Stage
 from transforms import metrics
 from transforms.bigtable.limits import MUTATIONS, refused_row
@@ -36,6 +37,17 @@ BUFFER_BYTES = 8 << 20
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
+class Marker(Protocol):
+    """Is told of rows after they are written, and before their bundle ends."""
+
+    @property
+    def table(self) -> TableSpec:
+        """Where it notes them."""
+
+    def mark(self, target: Target, rows: Iterable[Row]) -> None:
+        """Notes them."""
+
+
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
     """Writes `Row` mutations; returns the PCollection of `Rejected` ones.
 
@@ -43,18 +55,27 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
       tables: the names of the tables that rows may be for.
       writer: `beam` or `direct`.
       packing: rows of packing `append` are appended to, all others set.
+      marker: told of the rows that the direct writer has written.
     """
 
-    def __init__(self, target: Target, tables: Sequence[str], writer: str, packing: Packing) -> None:
+    def __init__(
+        self,
+        target: Target,
+        tables: Sequence[str],
+        writer: str,
+        packing: Packing,
+        marker: Marker | None = None,
+    ) -> None:
         super().__init__()
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
+        self._marker = marker
 
     def expand(self, rows: PCollection[Row]) -> PCollection[Rejected]:
         """See the class."""
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendFn(self._target))
         if self._writer == "direct":
-            return rows | "WriteDirect" >> beam.ParDo(_DirectFn(self._target))
+            return rows | "WriteDirect" >> beam.ParDo(_DirectFn(self._target, self._marker))
         for table in self._tables:
             (
                 rows
@@ -89,8 +110,8 @@ class _DirectRowFn(beam.DoFn):
 class _DirectFn(beam.DoFn):
     """Writes rows in batches and waits for the result of each row; a bundle ends when all are written."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, marker: Marker | None) -> None:
+        self._target, self._marker = target, marker
         self._held: dict[str, list[Row]] = {}
         self._bytes = 0
         self._cells = 0
@@ -115,6 +136,8 @@ class _DirectFn(beam.DoFn):
     def _flush(self) -> Iterator[Rejected]:
         for table, rows in self._held.items():
             yield from write_batch(self._target, table, rows)
+            if self._marker is not None:
+                self._marker.mark(self._target, rows)
             _observe(rows)
         self._held, self._bytes, self._cells = {}, 0, 0
 

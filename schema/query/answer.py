@@ -29,11 +29,13 @@ class FoundSeries:
     Attributes:
       times_ms: int64[n], strictly increasing, in ms.
       values: int64[n] if all points are integers, else float64[n].
+      downsampled: whether they are already those of the intervals that the query asks for, float64[n].
     """
 
     series: Series
     times_ms: Int64s
     values: Values
+    downsampled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ def _downsampled(
     """The series with its points, or those of its intervals; None if they do not meet the range."""
     if how is None:
         return one if _meets(one.times_ms, start_ms, end_ms) else None
-    times_ms, values = downsample(how, one.times_ms, one.values, start_ms, end_ms)
+    times_ms, values = one.times_ms, one.values.astype(np.float64, copy=False)
+    if not one.downsampled:
+        times_ms, values = downsample(how, times_ms, values, start_ms, end_ms)
     if not _meets(times_ms, start_ms, end_ms):
         return None
     return FoundSeries(one.series, *fill_gaps(how, times_ms, values, start_ms, end_ms))

@@ -14,7 +14,7 @@ in the same mutation, what may stand there: `possible_qualifiers`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -84,3 +84,10 @@ def stale_qualifiers(cells: Iterable[Cell], kept: Iterable[Cell]) -> list[bytes]
     """The qualifiers of cells that were read and are not to be written: what else a rewrite can delete."""
     written = {cell.qualifier for cell in kept}
     return [cell.qualifier for cell in cells if cell.qualifier not in written]
+
+
+def qualifier_pattern(aggregation_ids: Mapping[str, int]) -> bytes:
+    """RE2 for the qualifiers of some aggregators, given by name and id: of both forms of rollups."""
+    ids = [b"\\x%02x" % number for number in sorted(aggregation_ids.values())]
+    names = [name.encode() for name in sorted(aggregation_ids)]
+    return b"^(?:" + b"|".join(ids) + b"|(?i:" + b"|".join(names) + b"):)\\C{2}$"

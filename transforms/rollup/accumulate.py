@@ -48,7 +48,7 @@ class ChunksFn(beam.DoFn):
         plan, config = self._job.plan, self._job.config
         step = CHUNK_HOURS * 3600
         start, end = plan.start_ms // 1000, -(-plan.end_ms // 1000)
-        for metric in self._job.layout.metrics(TableReader(self._job.target)):
+        for metric in self._job.metric_uids(TableReader(self._job.target)):
             if config.takes(Series(metric, ())) or any(
                 one.group(Series(metric, tuple((key, "") for key in one.keep)))
                 for one in config.pre_aggregates

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from schema.layouts import TableSpec
+from schema.layouts import Reader, TableSpec
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from schema.rollup.plan import Plan
 from schema.rollup.qualifiers import FAMILY
 from transforms.bigtable.target import Target
+from transforms.rollup.touched import touched_table
 from transforms.series_keys import UidOptions
 
 SINGLE = ""
@@ -26,6 +27,7 @@ class RollupJob:
 
     Attributes:
       plan: what of each interval is written.
+      metrics: UIDs of the only metrics to be rolled up; None for all that the configuration names.
     """
 
     target: Target
@@ -34,6 +36,14 @@ class RollupJob:
     plan: Plan
     uids: UidOptions
     dry_run: bool = False
+    metrics: frozenset[bytes] | None = None
+
+    def metric_uids(self, reader: Reader) -> dict[str, bytes]:
+        """The metrics to be looked at, and their UIDs."""
+        found = self.layout.metric_uids(reader)
+        if self.metrics is None:
+            return found
+        return {name: uid for name, uid in found.items() if uid in self.metrics}
 
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""
@@ -54,6 +64,7 @@ def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
 
 
 def rollup_tables(config: RollupConfig, prefix: str) -> Sequence[TableSpec]:
-    """The tables that rollups are written to."""
+    """The tables that rollups are written to, and that of the hours to be rolled up again."""
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
-    return [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for name in names]
+    specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for name in names]
+    return [*specs, touched_table(prefix)]

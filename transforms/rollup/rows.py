@@ -15,13 +15,13 @@ from schema.rollup.config import OF_GROUP, RollupInterval
 from schema.rollup.opentsdb_rollup import encode_points, encode_rollups
 from schema.rollup.pieces import unpacked
 from schema.rollup.plan import IntervalPlan
-from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, stale_qualifiers
+from schema.rollup.qualifiers import FAMILY, POINT_BYTES, Form, stale_qualifiers
 from transforms import metrics
 from transforms.bigtable.limits import over_limit
 from transforms.bigtable.reader import TableReader
 from transforms.rejected import RejectedOutput, refuse
 from transforms.rollup.accumulate import Piece
-from transforms.rollup.job import RollupJob, RollupRowKey, outputs
+from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, outputs
 
 STANDING = "standing"
 """In place of an aggregator: the piece holds the qualifiers that stand in a row."""
@@ -44,8 +44,9 @@ class StandingFn(beam.DoFn):
         job = self._job
         for plan in job.plan.intervals:
             for name in outputs(job.config, plan.interval):
+                ours = _names(job, plan.interval, name)
                 for key, cells in self._rows(metric, plan, job.table(name)):
-                    standing = [cell.qualifier for cell in cells if _is_of(cell, key, plan, job)]
+                    standing = [cell.qualifier for cell in cells if _is_of(cell, key, plan, job, ours)]
                     if standing:
                         packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
                         yield (name, key), (STANDING, packed)
@@ -61,8 +62,19 @@ class StandingFn(beam.DoFn):
             yield row.key, row.cells
 
 
-def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob) -> bool:
-    """Whether a cell is of an interval that is written."""
+def _names(job: RollupJob, interval: RollupInterval, table: str) -> frozenset[bytes]:
+    """How the qualifiers of cells begin that are written to a table: aggregation ids, and their old names."""
+    if table == interval.table:
+        ids = set(job.stored(SINGLE))
+    else:
+        wanted = {name for one in job.config.pre_aggregates for name in one.aggregators}
+        ids = {number for name in wanted for number in job.stored(name)}
+    old = {f"{name}:".encode() for name, number in job.config.aggregation_ids.items() if number in ids}
+    return frozenset({bytes([number]) for number in ids} | old)
+
+
+def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob, ours: frozenset[bytes]) -> bool:
+    """Whether a cell is of an interval, and of an aggregator, that is written."""
     qualifier, interval = cell.qualifier, plan.interval
     if cell.family != FAMILY:
         return False
@@ -72,8 +84,7 @@ def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob) -> bool:
             return False
         start_s = base_s + (int.from_bytes(qualifier, "big") >> 4)
     else:
-        is_name = b":" in qualifier[:-2]
-        if len(qualifier) != ROLLUP_BYTES and not is_name:
+        if qualifier[:-2].lower() not in ours:
             return False
         start_s = base_s + (int.from_bytes(qualifier[-2:], "big") >> 4) * interval.seconds
     return plan.start_s <= start_s < plan.end_s
@@ -142,4 +153,4 @@ class _MetricUidsFn(beam.DoFn):
         self._job = job
 
     def process(self, _: object) -> Iterator[bytes]:
-        yield from self._job.layout.metric_uids(TableReader(self._job.target)).values()
+        yield from self._job.metric_uids(TableReader(self._job.target)).values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from schema.layouts.base import (
@@ -64,12 +65,18 @@ def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
 
 
 def select(
-    options: OpenTsdbOptions, data: str, uids: str, wanted: Selection, reader: Reader
+    options: OpenTsdbOptions,
+    data: str,
+    uids: str,
+    wanted: Selection,
+    reader: Reader,
+    qualifier_pattern: bytes | None = None,
 ) -> Iterator[Selected | Finding]:
     """See `Layout.select`. A name that is lost is shown in hex; if every metric is wanted, it is a finding.
 
     Args:
       data, uids: names of the data table and of the UID table.
+      qualifier_pattern: as in `Scan`.
 
     Raises:
       UnknownNameError: a name has no UID.
@@ -79,7 +86,8 @@ def select(
     names = _Names(uids, reader, refuse_lost=wanted.metric is None)
     held: list[tuple[Row, list[Pair]]] = []
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
-    for row in reader.scan(scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)):
+    rows = scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)
+    for row in reader.scan(dataclasses.replace(rows, qualifier_pattern=qualifier_pattern)):
         try:
             parts = keys.parse_key(options, row.key)
         except ValueError as error:

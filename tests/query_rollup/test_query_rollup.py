@@ -1,0 +1,191 @@
+"""Queries through rollups give what queries of the points give."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.rollup import read_config
+from schema.points import Series
+from schema.query.aggregate import AGGREGATORS
+from schema.query.answer import Result, answer
+from schema.query.downsample import Downsampling
+from schema.query.rollups import Question
+from tests.support.rolled import (
+    DAY,
+    HOUR,
+    Points,
+    both,
+    config_file,
+    interval,
+    roll_up,
+    same,
+    send,
+    with_tables,
+)
+from tests.support.stored import Store
+from transforms.rollup.lookup import find_points, find_rolled_up
+
+HOURS = 54
+START, END = DAY + 5 * HOUR // 2, DAY + 50 * HOUR + 700
+NOW_MS = (DAY + 100 * HOUR) * 1000
+GROUPS = [
+    {"metrics": ["sys.*"], "keepTags": ["dc"], "aggregators": ["sum", "min", "max"]},
+    {"metrics": ["sys.*"], "keepTags": [], "aggregators": ["count", "sum"]},
+]
+
+
+def points(rng: random.Random) -> Points:
+    """Integers and positive decimals; series without a tag, hours without points, ends and late starts."""
+    found: Points = {}
+    for number in range(8):
+        tags = {"host": f"h{number}", "dc": f"d{number % 2}"}
+        if number == 5:
+            del tags["dc"]
+        for hour in range(12 * (number == 3), HOURS - 20 * (number == 6)):
+            if rng.random() < 0.3:
+                continue
+            for second in rng.sample(range(HOUR), 6):
+                time = DAY + hour * HOUR + second
+                found[Series.of("sys.int", tags), time] = rng.randrange(-1000, 100_000)
+                found[Series.of("sys.float", tags), time] = rng.uniform(0.1, 1e6)
+    return found
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("config")
+    return config_file(folder, [interval("5m", "1d"), interval("1h", "1n"), interval("1d", "1y")], GROUPS)
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["", "salted"])
+def store(
+    request: pytest.FixtureRequest,
+    bigtable: tuple[str, str],
+    config: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Store:
+    salted = {"salt_width": 1, "salt_buckets": 3} if request.param else {}
+    made = with_tables(Store.create(bigtable, f"rolled{request.param}_", **salted), config)
+    send(made, tmp_path_factory.mktemp("points"), points(random.Random(1)))
+    roll_up(made, config, DAY, DAY + 72 * HOUR)
+    return made
+
+
+def alike(found: list[Result], wanted: list[Result], exact: bool) -> None:
+    assert wanted
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.tags, one.aggregate_tags) == (other.tags, other.aggregate_tags)
+        np.testing.assert_array_equal(one.times_ms, other.times_ms)
+        np.testing.assert_allclose(one.values, other.values, rtol=0 if exact else 1e-12)
+
+
+@pytest.mark.parametrize("length", ["5m", "10m", "1h", "90m", "6h", "1d", "2d"])
+@pytest.mark.parametrize("metric", ["sys.int", "sys.float"])
+def test_every_function_aggregator_and_grouping(store: Store, config: Path, metric: str, length: str) -> None:
+    """The series are read once for each function and then aggregated in every way."""
+    for function, fill in itertools.product(
+        ("sum", "count", "min", "max", "avg", "first", "last"), ("", "-zero")
+    ):
+        how = Downsampling.parse(f"{length}-{function}{fill}")
+        asked = Question(metric, {}, (), "none", how, START * 1000, END * 1000)
+        through = find_rolled_up(store.target, store.layout, read_config(str(config)), asked, NOW_MS)
+        raw = find_points(store.target, store.layout, asked)
+        assert "rollups of" in "".join(through.explained)
+        assert not through.damage
+        for name, by in itertools.product([*AGGREGATORS, "none"], ([], ["dc"], ["dc", "host"])):
+            found, wanted = (
+                answer(metric, one.found, by, name, how, asked.start_ms, asked.end_ms)
+                for one in (through, raw)
+            )
+            alike(found, wanted, exact=metric == "sys.int")
+
+
+@pytest.mark.parametrize(
+    ("length", "table"),
+    [
+        ("5m", "rollup-5m"),
+        ("15m", "rollup-5m"),
+        ("1h", "rollup-1h"),
+        ("36h", "rollup-1h"),
+        ("2d", "rollup-1d"),
+    ],
+)
+def test_the_longest_interval_that_divides_is_read(
+    store: Store, config: Path, length: str, table: str
+) -> None:
+    found, wanted, said = both(store, config, "sys.int", START, END, f"--downsample={length}-max")
+    same(found, wanted, exact=True)
+    assert f"{store.layout.options.table_prefix}{table} (rollups of " in said
+
+
+@pytest.mark.parametrize("fill", ["nan", "null", "zero"])
+def test_fills_and_filters(store: Store, config: Path, fill: str) -> None:
+    flags = ["--tag", "host=h1|h2|h6", "dc=*", "--group_by", "host", f"--downsample=1h-avg-{fill}"]
+    found, wanted, said = both(store, config, "sys.float", START, END, *flags)
+    same(found, wanted, exact=False)
+    assert "rollups of 1h" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ([], "no rollups: the query has no downsampling"),
+        (["--downsample=7m-sum"], "no rollups of series: 420000 ms are no multiple"),
+        (["--downsample=90s-sum"], "no rollups of series: 90000 ms are no multiple"),
+        (["--downsample=0all-sum"], "no rollups: 0all has no intervals"),
+        (["--downsample=1h-median"], "no rollups: median cannot be computed"),
+    ],
+)
+def test_what_rollups_cannot_serve_is_read_from_points(
+    store: Store, config: Path, flags: list[str], why: str
+) -> None:
+    found, wanted, said = both(store, config, "sys.float", START, END, *flags)
+    same(found, wanted, exact=True)
+    assert why in said
+    assert said.endswith(f"{store.layout.data_table} (points)\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "table"),
+    [
+        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1h-sum"], "preagg-1h"),
+        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1d-count"], "preagg-1d"),
+        (["--aggregator=mimmax", "--group_by=dc", "--downsample=6h-max"], "preagg-1h"),
+        (["--aggregator=mimmin", "--tag", "dc=d1", "--downsample=5m-min"], "preagg-5m"),
+        (["--aggregator=max", "--tag", "dc=*", "--downsample=1h-max-nan"], "preagg-1h"),
+        (["--aggregator=sum", "--group_by=dc", "--downsample=1h-sum-zero"], "preagg-1h"),
+        (["--aggregator=pfsum", "--group_by=dc", "--downsample=1h-count-null"], "preagg-1h"),
+        (["--aggregator=zimsum", "--downsample=2h-count"], "preagg-1h"),
+        (["--aggregator=zimsum", "--group_by=dc", "--downsample=2m-sum"], "preagg-1m"),
+        (["--aggregator=zimsum", "--downsample=3m-count"], "preagg-1m"),
+        # What would change the answer is read from rollups of series.
+        (["--aggregator=sum", "--group_by=dc", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=max", "--group_by=dc", "--downsample=1h-max"], "rollup-1h"),
+        (["--aggregator=max", "--group_by=dc", "--downsample=1h-max-zero"], "rollup-1h"),
+        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1h-max"], "rollup-1h"),
+        (["--aggregator=avg", "--group_by=dc", "--downsample=1h-avg"], "rollup-1h"),
+        (["--aggregator=zimsum", "--group_by", "dc", "host", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=zimsum", "--tag", "host=h1", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=none", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=mimmax", "--downsample=1h-max"], "rollup-1h"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("metric", ["sys.int", "sys.float"])
+def test_pre_aggregates_where_the_query_allows_it(
+    store: Store, config: Path, metric: str, flags: list[str], table: str
+) -> None:
+    found, wanted, said = both(store, config, metric, START, END, *flags)
+    exact = metric == "sys.int" or "-sum" not in flags[-1]
+    same(found, wanted, exact=exact, tags=table.startswith("rollup"))
+    assert f"{store.layout.options.table_prefix}{table} (" in said
+    if table.startswith("preagg"):
+        assert [one["tags"] for one in found] == [
+            {key: value for key, value in one["tags"].items() if key == "dc"} if "dc" in str(flags) else {}
+            for one in wanted
+        ]

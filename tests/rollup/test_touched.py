@@ -1,0 +1,127 @@
+"""Late points mark their hours, and `rollup --touched` does exactly these days and metrics again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rollup.test_rollup_job import (
+    CONFIG,
+    DAY,
+    HOUR,
+    SECONDS,
+    Points,
+    expected,
+    points_of,
+    rollup,
+    same,
+    send,
+    stored,
+)
+from tests.support.commands import ingest, timebeam
+from tests.support.stored import Store
+from transforms.rollup.touched import Mark, clear_marks, read_marks
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rollups.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str, config: Path) -> Store:
+    made = Store.create(bigtable, prefix)
+    assert timebeam("tables", "create", *made.flags, "--rollup_config", config).code == 0
+    return made
+
+
+def send_late(store: Store, folder: Path, points: Points, age: int) -> None:
+    """As `send`, with marks."""
+    path = folder / f"late-{age}.txt"
+    path.write_text(
+        "".join(
+            f"put {series.metric} {time_ms // 1000} {value!r} "
+            + " ".join(f"{key}={tag}" for key, tag in series.tags)
+            + "\n"
+            for (series, time_ms), value in points.items()
+        )
+    )
+    os.utime(path, (1_700_000_000 + age,) * 2)
+    flags = ("--format=opentsdb-text", "--bigtable_writer=direct", "--mark_touched", "--decimals=double")
+    ingest(folder, *store.flags, *flags, "--input", path)
+
+
+def marks(store: Store) -> list[Mark]:
+    return read_marks(store.target, store.layout.options)
+
+
+def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path) -> None:
+    """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
+    rng = random.Random(11)
+    points = points_of(rng, DAY, 6) | points_of(rng, DAY - 24 * HOUR, 6)
+    send(store, tmp_path, points, 1)
+    assert rollup(store, config, f"--start={DAY - 24 * HOUR}", f"--end={DAY + 24 * HOUR}").code == 0
+    assert marks(store) == []
+    late = {
+        (series, at // 1000 * 1000 + 7000): 5
+        for series, at in rng.sample(sorted(points), 40)
+        if series.metric == "sys.m1" and at >= DAY * 1000
+    }
+    corrected = {key: -1 for key in sorted(points) if key[0].metric == "sys.m1" and not key[1] % 1000}
+    corrected = {key: value for key, value in list(corrected.items())[:5] if key[1] >= DAY * 1000} | late
+    send_late(store, tmp_path, corrected, 2)
+    points |= corrected
+    assert {(mark.day.isoformat(), len(mark.metric)) for mark in marks(store)} == {("2026-02-28", 3)}
+    assert len(marks(store)) == len({at // 1000 // HOUR for _, at in corrected})
+    ran = rollup(store, config, "--touched")
+    assert ran.code == 0, ran.err
+    read = json.loads(ran.out)["points_read"]
+    assert read == sum(key[0].metric == "sys.m1" and key[1] >= DAY * 1000 for key in points)
+    assert marks(store) == []
+    same(stored(store, SECONDS), expected(points))
+    again = rollup(store, config, "--touched")
+    assert (again.code, "no hour was touched" in again.err) == (0, True)
+
+
+def test_points_of_today_leave_no_mark(store: Store, tmp_path: Path) -> None:
+    now = int(time.time())
+    path = tmp_path / "now.txt"
+    path.write_text(f"put sys.m {now} 1 host=a\nput sys.m {now - 3 * 86_400} 1 host=a\n")
+    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--mark_touched")
+    ingest(tmp_path, *store.flags, *flags, "--input", path)
+    (mark,) = marks(store)
+    assert mark.base_s == (now - 3 * 86_400) // HOUR * HOUR
+
+
+def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_path: Path) -> None:
+    points = points_of(random.Random(12), DAY, 2)
+    send(store, tmp_path, points, 1)
+    send_late(store, tmp_path, {key: 1 for key in sorted(points)[:3] if not key[1] % 1000} or points, 2)
+    old = marks(store)
+    send_late(store, tmp_path, {key: 2 for key in sorted(points)[:3] if not key[1] % 1000} or points, 3)
+    clear_marks(store.target, store.layout.options, old)
+    assert {(mark.metric, mark.base_s) for mark in marks(store)} == {
+        (mark.metric, mark.base_s) for mark in old
+    }
+    clear_marks(store.target, store.layout.options, marks(store))
+    assert marks(store) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "text"),
+    [
+        ("rollup", ["--touched", "--day=2026-02-28"], "--touched finds its own days"),
+        ("ingest", ["--mark_touched", "--format=influx", "--input=a"], "needs --bigtable_writer direct"),
+    ],
+)
+def test_wrong_usage(store: Store, config: Path, command: str, flags: list[str], text: str) -> None:
+    more = ["--rollup_config", str(config)] if command == "rollup" else []
+    ran = timebeam(command, *store.flags, *more, *flags)
+    assert (ran.code, text in ran.err) == (2, True), ran.err

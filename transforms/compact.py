@@ -1,0 +1,198 @@
+"""Rows of closed hours compacted: read by metric and hours, written in one mutation each."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.metrics.metric import Metrics, MetricsFilter
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from schema.layouts import Cell, Packing, Row
+from schema.layouts.opentsdb import select
+from schema.layouts.opentsdb.compact import compact_row
+from schema.layouts.opentsdb.keys import SPAN_S, parse_key
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.points import Rejected
+from transforms import metrics
+from transforms.bigtable.limits import over_limit
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.target import Target
+from transforms.pack import stored_bytes
+from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing
+from transforms.write import WriteRows
+
+CHUNK_HOURS = 6
+NAMESPACE = "timebeam-compact"
+"""Of the counters that only this job has."""
+
+_LOGGED = 10  # refused rows of one bundle that are named
+
+
+class Tally(NamedTuple):
+    """What a compaction met: rows read, rewritten and refused; cells and bytes of all rows that were read."""
+
+    rows_read: int
+    rows_rewritten: int
+    rows_refused: int
+    cells_before: int
+    cells_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in Tally._fields}
+
+
+def tally_of(result: PipelineResult) -> Tally:
+    """The figures of a finished pipeline."""
+    found = dict.fromkeys(Tally._fields, 0)
+    for metric in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        found[metric.key.metric.name] += metric.result
+    return Tally(**found)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompactJob:
+    """Which rows are compacted, and how.
+
+    Attributes:
+      start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
+      form, settled_ms: see `compact_row`.
+      dry_run: count, and write nothing.
+    """
+
+    target: Target
+    layout: OpenTsdb
+    start_s: int
+    end_s: int
+    form: Packing
+    settled_ms: int
+    dry_run: bool = False
+
+
+class Chunk(NamedTuple):
+    """The rows of one metric, by its UID, whose hours lie in [start_s, end_s)."""
+
+    metric: bytes
+    start_s: int
+    end_s: int
+
+
+class CompactRows(beam.PTransform):  # type: ignore[type-arg]
+    """Compacts the rows of a job; returns the PCollection of `Rejected` mutations."""
+
+    def __init__(self, job: CompactJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
+        """See the class."""
+        job = self._job
+        made = (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
+            | "SpreadChunks" >> beam.Reshuffle()
+            | "Compact" >> refusing(CompactFn(job), Row)
+        )
+        refused = [made[REJECTED]]
+        if not job.dry_run:
+            writer = WriteRows(job.target, [job.layout.data_table], "direct", Packing.POINTS)
+            refused.append(made.main | "Write" >> writer)
+        return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(TellFn())
+
+
+class ChunksFn(beam.DoFn):
+    """Anything in; the chunks of all metrics out."""
+
+    def __init__(self, job: CompactJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[Chunk]:
+        """See the class."""
+        job, step = self._job, CHUNK_HOURS * SPAN_S
+        for metric in job.layout.metric_uids(TableReader(job.target)).values():
+            for at in range(job.start_s, job.end_s, step):
+                yield Chunk(metric, at, min(at + step, job.end_s))
+
+
+class CompactFn(beam.DoFn):
+    """`Chunk` in; the mutations of rows that gain by it out, those over a limit to `REJECTED`."""
+
+    def __init__(self, job: CompactJob) -> None:
+        self._job = job
+
+    def process(self, chunk: Chunk) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        job = self._job
+        options = job.layout.options
+        start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
+        scan = select.scan(options, job.layout.data_table, chunk.metric, {}, start_ms, last_ms)
+        for row in TableReader(job.target).scan(scan):
+            if not _is_within(job, row, chunk):
+                continue
+            made = compact_row(row, job.form, job.settled_ms)
+            _count(row, made)
+            if made is None:
+                continue
+            too_large = over_limit(made)
+            if too_large is not None:
+                yield refuse(too_large)
+                continue
+            metrics.count("rows_written")
+            yield made
+
+
+def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
+    """Whether a row is of one of the hours, and not one whose key says something else."""
+    try:
+        base_s = parse_key(job.layout.options, row.key).base_s
+    except ValueError:
+        return False
+    return chunk.start_s <= base_s < chunk.end_s and base_s % SPAN_S == 0
+
+
+def _count(row: Row, made: Row | None) -> None:
+    """Counts a row as it was read, and as it is with a mutation."""
+    cells, size = len(row.cells), _bytes(row.key, row.cells)
+    _COUNTERS["rows_read"].inc()
+    _COUNTERS["cells_before"].inc(cells)
+    _COUNTERS["bytes_before"].inc(size)
+    if made is not None:
+        _COUNTERS["rows_rewritten"].inc()
+        touched = {(cell.family, cell.qualifier) for cell in made.cells}
+        touched |= {(deletion.family, deletion.qualifier) for deletion in made.deleted}
+        gone = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
+        cells += len(made.cells) - len(gone)
+        size += _bytes(row.key, made.cells) - _bytes(row.key, gone)
+    _COUNTERS["cells_after"].inc(cells)
+    _COUNTERS["bytes_after"].inc(size)
+
+
+def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
+    return sum(stored_bytes(key, cell) for cell in cells)
+
+
+class TellFn(beam.DoFn):
+    """Counts the mutations that were refused, and names the first ones in the log; gives them on."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def start_bundle(self) -> None:
+        """Begins to name anew."""
+        self._told = 0
+
+    def process(self, rejected: Rejected) -> Iterator[Rejected]:
+        """See the class."""
+        metrics.count_refused(rejected.reason)
+        _COUNTERS["rows_refused"].inc()
+        self._told += 1
+        if self._told <= _LOGGED:
+            logging.getLogger(__name__).warning("a row stays as it was: %s", rejected.message)
+        yield rejected
