@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "emulator": ("pipelines.local.emulator", "a local Bigtable in the foreground"),
-    "tables": ("pipelines.tables", "create the tables of a layout"),
+    "tables": ("pipelines.tables", "create the tables of a layout, set how long cells are kept"),
     "ingest": ("pipelines.ingest", "points from files or Pub/Sub into Bigtable"),
     "replay": ("pipelines.replay", "dead letters through the pipeline again"),
     "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),

@@ -8,19 +8,35 @@ from itertools import repeat
 import numpy as np
 
 from schema.declared.cells import cells, events
-from schema.declared.model import Declaration, TableLayout
+from schema.declared.model import CellTime, Declaration, TableLayout
 from schema.declared.pieces import Refusals, Renderer
 from schema.declared.records import RecordBatch
-from schema.layouts.base import Row, TableSpec
+from schema.layouts.base import ARRIVAL, Row, TableSpec
 from schema.points import Reason, Rejected
 
 
 def tables(declaration: Declaration) -> Sequence[TableSpec]:
     """The tables of a declaration, without those that a job makes day by day."""
     return [
-        TableSpec(layout.table, {layout.family: layout.max_versions}, holds_points=True)
+        TableSpec(
+            layout.table,
+            {layout.family: layout.max_versions},
+            holds_points=True,
+            cell_time=_cell_time(layout),
+        )
         for layout in declaration.layouts
     ]
+
+
+def _cell_time(layout: TableLayout) -> str:
+    """What the cell timestamps of a table are; see `TableSpec.cell_time`."""
+    event = layout.event[0] if layout.event else ""
+    return {
+        CellTime.EVENT: f"{event}, the time in the record",
+        CellTime.ARRIVAL: ARRIVAL,
+        CellTime.REVISION: f"{event}, the time in the record, with the revision as milliseconds",
+        CellTime.ZERO: "",
+    }[layout.cell_time]
 
 
 def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[Rejected]]:

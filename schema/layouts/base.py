@@ -88,12 +88,19 @@ class TableSpec:
       families: versions that garbage collection keeps of each cell, by family.
       holds_points: whether pipelines write points into it.
       is_index: whether pipelines write the rows of `Layout.index` into it.
+      cell_time: what its cell timestamps are, in words: that from which an age counts. Empty where a
+        maximum age would delete what is in use, as names and index entries.
     """
 
     name: str
     families: Mapping[str, int]
     holds_points: bool
     is_index: bool = False
+    cell_time: str = dataclasses.field(default="", compare=False)
+
+
+ARRIVAL = "the arrival of the data (modification time of its file, publish time of its message)"
+"""The `cell_time` of tables whose cells have the arrival of their points as timestamp."""
 
 
 class Piece(NamedTuple):

@@ -172,9 +172,7 @@ def _changes(aggregator: str, how: Downsampling) -> str:
     nothing = Gap.ZERO if fold is Fold.SUM else Gap.IGNORED
     if how.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not nothing:
         other = next(name for name, one in AGGREGATORS.items() if one.fold is fold and one.gap is nothing)
-        return (
-            f"{aggregator} interpolates series without a point in an interval; {other}, or a fill, does not"
-        )
+        return f"{aggregator} interpolates where a series has no point; {other} does not, nor does fill nan"
     if how.fill is Fill.ZERO and fold is not Fold.SUM:
         return f"fill zero changes the {aggregator} of the series"
     return ""

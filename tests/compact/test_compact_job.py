@@ -1,4 +1,4 @@
-"""`timebeam compact` against the emulator: the points of an independent model before and after, in fewer cells."""
+"""`timebeam compact` against the emulator: the points of the model before and after, in fewer cells."""
 
 from __future__ import annotations
 

@@ -66,5 +66,6 @@ def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
 def rollup_tables(config: RollupConfig, prefix: str) -> Sequence[TableSpec]:
     """The tables that rollups are written to, and that of the hours to be rolled up again."""
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
-    specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for name in names]
+    starts = "the start of the interval that is rolled up"
+    specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]
     return [*specs, touched_table(prefix)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from schema.layouts.base import (
+    ARRIVAL,
     Decoded,
     Encoded,
     Finding,
@@ -31,6 +32,8 @@ from schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyFo
 from schema.layouts.heroic.readable_key import ReadableKeys
 from schema.layouts.heroic.wire_key import WireKeys
 from schema.points import PointBatch, Reason, RefusedError, Series
+
+_CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time of the points"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +74,12 @@ class Heroic(Layout):
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
         return (
-            TableSpec(self.data_table, {pieces.POINTS: 1, pieces.DISTRIBUTIONS: 1}, holds_points=True),
+            TableSpec(
+                self.data_table,
+                {pieces.POINTS: 1, pieces.DISTRIBUTIONS: 1},
+                holds_points=True,
+                cell_time=_CELL_TIME,
+            ),
             TableSpec(self.series_table, {series_table.FAMILY: 1}, holds_points=False, is_index=True),
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schema.layouts.base import (
+    ARRIVAL,
     Decoded,
     Encoded,
     Finding,
@@ -73,7 +74,12 @@ class KairosDb(Layout):
         """See `Layout.tables`. The age of the points of a retention class is for the operator to limit."""
         data, row_keys, strings = self.table_names
         return (
-            TableSpec(data, dict.fromkeys(self.options.families, 1), holds_points=True),
+            TableSpec(
+                data,
+                dict.fromkeys(self.options.families, 1),
+                holds_points=True,
+                cell_time=f"{ARRIVAL}, as KairosDB's ttl counts from its writing; not the time of the points",
+            ),
             TableSpec(row_keys, {index.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True),
             TableSpec(strings, {index.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from schema.layouts.base import (
+    ARRIVAL,
     Decoded,
     Encoded,
     Finding,
@@ -31,6 +32,11 @@ from schema.layouts.opentsdb import keys as row_keys
 from schema.layouts.opentsdb.encode import encode
 from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 from schema.points import PointBatch, RefusedError, Series
+
+_CELL_TIME = (
+    f"{ARRIVAL}, or the clock of the TSD that wrote it; of a compacted row the newest of these; not the time "
+    "of the points"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +70,7 @@ class OpenTsdb(Layout):
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
         return (
-            TableSpec(self.data_table, {pieces.FAMILY: 1}, holds_points=True),
+            TableSpec(self.data_table, {pieces.FAMILY: 1}, holds_points=True, cell_time=_CELL_TIME),
             TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
         )
 
