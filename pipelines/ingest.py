@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     job, framing = job_of(options, endless=not options.input, run_ms=run_ms)
     if not options.input:
         source = stream.Source(options.input_subscription, options.input_topic)
-        return stream.run(job, source, options, flags)
+        return stream.run(stream.Work.of(job), source, options, flags)
     if framing is Framing.NONE:
         raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
     match(options.input)

@@ -15,8 +15,11 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
 
+from pipelines import stream
 from pipelines.bounded import run_bounded
+from pipelines.graph import Flow
 from pipelines.parameters import (
     RECORDS,
     UsageError,
@@ -30,15 +33,16 @@ from pipelines.parameters import (
 from schema.declared.model import Declaration
 from schema.declared.rows import tables
 from schema.layouts import Packing, Row
-from schema.messages import Framing
-from schema.points import PointBatch
+from schema.messages import Framing, Message
+from schema.points import PointBatch, Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.files import ReadBlocks, match
+from transforms.messages import GatherFn, ParseMessagesFn
 from transforms.parse import ParseFn
-from transforms.records import PointRowsFn, RecordEncoding, RecordRowsFn
+from transforms.records import PointRowsFn, RecordEncoding, RecordMessagesFn, RecordRowsFn
 from transforms.rejected import REJECTED, refusing
 from transforms.write import WriteRows
 
@@ -64,7 +68,7 @@ class Job:
     dry_run: bool = False
 
 
-def build(root: beam.Pipeline, job: Job, read: beam.PTransform, run_ms: int) -> None:
+def build_from_blocks(root: beam.Pipeline, job: Job, read: beam.PTransform, run_ms: int) -> None:
     """Adds the graph of an ingest of files.
 
     Args:
@@ -80,10 +84,45 @@ def build(root: beam.Pipeline, job: Job, read: beam.PTransform, run_ms: int) -> 
         refused.append(parsed[REJECTED])
         made = parsed.main | "Rows" >> refusing(PointRowsFn(job.declaration), Row)
     refused.append(made[REJECTED])
+    _write(job, made.main, refused, run_ms)
+
+
+def build_from_messages(root: beam.Pipeline, job: Job, read: beam.PTransform) -> None:
+    """Adds the graph of an ingest of messages.
+
+    Args:
+      read: gives `Message`.
+    """
+    coders.register()
+    gathered = root | "Read" >> read | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
+    refused = []
+    if job.encoding is not None:
+        made = gathered | "Rows" >> refusing(RecordMessagesFn(job.declaration, job.encoding), Row)
+    else:
+        parsed = gathered | "Parse" >> refusing(
+            ParseMessagesFn(job.format_name, job.format_options), PointBatch
+        )
+        refused.append(parsed[REJECTED])
+        made = parsed.main | "Rows" >> refusing(PointRowsFn(job.declaration), Row)
+    refused.append(made[REJECTED])
+    _write(job, made.main, refused, None)
+
+
+def _work_of(job: Job) -> stream.Work:
+    def build(root: beam.Pipeline, read: beam.PTransform, _: Flow) -> None:
+        build_from_messages(root, job, read)
+
+    return stream.Work(job.target, tables(job.declaration), job.dead_letters, job.dry_run, False, build)
+
+
+def _write(
+    job: Job, made: PCollection[Row], refused: list[PCollection[Rejected]], run_ms: int | None
+) -> None:
+    """The steps behind making rows; `run_ms` is None for a stream."""
     if not job.dry_run:
         names = [spec.name for spec in tables(job.declaration)]
-        refused.append(made.main | "Write" >> WriteRows(job.target, names, job.writer, Packing.POINTS))
-    letters = WriteDeadLetters(job.dead_letters, run_ms, bounded=True)
+        refused.append(made | "Write" >> WriteRows(job.target, names, job.writer, Packing.POINTS))
+    letters = WriteDeadLetters(job.dead_letters, run_ms, bounded=run_ms is not None)
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters
 
 
@@ -93,8 +132,8 @@ def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> in
     Raises:
       UsageError: options that cannot go together, or a declaration that is wrong.
     """
-    if not options.input:
-        raise UsageError("declared tables are filled from files: give --input")
+    if options.mark_touched:
+        raise UsageError("--mark_touched is for OpenTSDB's rollups: leave it out")
     if options.packing not in (None, Packing.POINTS.value):
         raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
     check_writer(options, Packing.POINTS)
@@ -110,10 +149,15 @@ def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> in
         letters_of(options, run_ms),
         options.dry_run,
     )
+    if not options.input:
+        source = stream.Source(options.input_subscription, options.input_topic)
+        return stream.run(_work_of(job), source, options, flags)
+    if framing is Framing.NONE:
+        raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
     match(options.input)
     check_tables(job.target, tables(declaration), create_command(options))
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
-    build(pipeline, job, ReadBlocks(options.input, framing), run_ms)
+    build_from_blocks(pipeline, job, ReadBlocks(options.input, framing), run_ms)
     return run_bounded(pipeline, options, flags, run_ms, job.dead_letters)
 
 
@@ -123,6 +167,4 @@ def _format(options: argparse.Namespace) -> tuple[RecordEncoding | None, dict[st
         encoding = RecordEncoding(options.records_encoding)
         return encoding, {}, encoding.framing
     format_options, framing = format_of(options)
-    if framing is Framing.NONE:
-        raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
     return None, format_options, framing

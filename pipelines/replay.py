@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_ms = int(time.time() * 1000)
     if options.source.startswith("projects/"):
         job, _ = job_of(options, endless=True, run_ms=run_ms)
-        return stream.run(job, stream.Source(options.source, letters=True), options, flags)
+        return stream.run(stream.Work.of(job, letters=True), stream.Source(options.source), options, flags)
     job, _ = job_of(options, endless=False, run_ms=run_ms)
     paths = [file.path for file in match([options.source])]  # now, so that no letters of this run are read
     check_tables(job.target, job.tables(), create_command(options))

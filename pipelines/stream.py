@@ -23,11 +23,12 @@ from pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedErr
 from pipelines.parameters import UsageError, create_command
 from pipelines.run import LOCAL_RUNNERS, is_dataflow, submit
 from pipelines.summary import Summary
-from schema.layouts import Packing
+from schema.layouts import Packing, TableSpec
 from schema.messages import Message
 from schema.points import Reason, Rejected, Stage
 from transforms import metrics
 from transforms.bigtable.tables import check_tables
+from transforms.bigtable.target import Target
 from transforms.dead_letters import write_letter
 from transforms.pubsub import ReadMessages
 
@@ -43,15 +44,10 @@ _STATUS_SECONDS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A subscription, or a topic, by its full name.
-
-    Attributes:
-      letters: whether its messages are dead letters, of which the payloads are to be ingested.
-    """
+    """A subscription, or a topic, by its full name."""
 
     subscription: str | None
     topic: str | None = None
-    letters: bool = False
 
     def check(self) -> None:
         """Raises UsageError if a name cannot be one."""
@@ -61,42 +57,72 @@ class Source:
             raise UsageError(f"{self.topic!r} is not projects/PROJECT/topics/NAME")
 
 
-def run(job: Job, source: Source, options: argparse.Namespace, flags: Sequence[str]) -> int:
-    """Runs the job until it is told to stop, or hands it to the runner; the exit code."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with the messages.
+
+    Attributes:
+      tables: that must be there.
+      dead_letters: a topic, or how names of files begin.
+      waits: whether points are gathered for --flush_seconds.
+      build: adds the graph to a pipeline, given what gives `Message`.
+      held: what keeps the memory of the steps alive from run to run.
+    """
+
+    target: Target
+    tables: Sequence[TableSpec]
+    dead_letters: str
+    dry_run: bool
+    waits: bool
+    build: Callable[[beam.Pipeline, beam.PTransform, Flow], None]
+    held: object = None
+
+    @classmethod
+    def of(cls, job: Job, *, letters: bool = False) -> Work:
+        """The work of storing points.
+
+        Args:
+          letters: whether the messages are dead letters, of which the payloads are to be ingested.
+        """
+        steps = Steps(job)
+
+        def build(root: beam.Pipeline, read: beam.PTransform, flow: Flow) -> None:
+            build_from_messages(root, job, read, flow, steps, letters=letters)
+
+        waits = job.packing is not Packing.POINTS
+        return cls(job.target, job.tables(), job.dead_letters, job.dry_run, waits, build, steps.hold())
+
+
+def run(work: Work, source: Source, options: argparse.Namespace, flags: Sequence[str]) -> int:
+    """Works until it is told to stop, or hands the work to the runner; the exit code."""
     source.check()
-    check_tables(job.target, job.tables(), create_command(options))
+    check_tables(work.target, work.tables, create_command(options))
     runner = PipelineOptions([*flags]).view_as(StandardOptions).runner or ""
     if runner in LOCAL_RUNNERS:
-        return _run_here(job, source, options, flags)
+        return _run_here(work, source, options, flags)
     if options.stop_when_idle is not None:
         raise UsageError("--stop_when_idle is for local runners")
     pipeline = beam.Pipeline(options=PipelineOptions([*flags, "--streaming"]))
     flow = Flow(endless=True, flush_seconds=options.flush_seconds)
     read = ReadMessages(source.subscription, source.topic)
-    build_from_messages(pipeline, job, read, flow, letters=source.letters)
+    work.build(pipeline, read, flow)
     if is_dataflow(flags):
         return submit(pipeline)
     pipeline.run().wait_until_finish()
     return 0
 
 
-def _run_here(job: Job, source: Source, options: argparse.Namespace, flags: Sequence[str]) -> int:
+def _run_here(work: Work, source: Source, options: argparse.Namespace, flags: Sequence[str]) -> int:
     """Micro-batches in this process until a signal, or until nothing comes any more."""
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs what it raises
     metrics.totals.clear()
     name = source.subscription or pubsub.subscribe(source.topic or "")
     try:
         subscription = pubsub.Subscription(name, _HELD_MESSAGES, _HELD_BYTES)
-        limits = Limits(
-            min(options.flush_seconds, _POINTS_SECONDS)
-            if job.packing is Packing.POINTS
-            else options.flush_seconds,
-            options.stop_when_idle,
-        )
-        steps = Steps(job)
-        held = steps.hold()
+        seconds = options.flush_seconds if work.waits else min(options.flush_seconds, _POINTS_SECONDS)
+        limits = Limits(seconds, options.stop_when_idle)
         stopping = threading.Event()
-        status = Status(job)
+        status = Status(work.dead_letters)
 
         def stop() -> None:
             stopping.set()
@@ -104,25 +130,24 @@ def _run_here(job: Job, source: Source, options: argparse.Namespace, flags: Sequ
 
         with _Signals(stop), status:
             try:
-                drive(subscription, _graphs(job, steps, source.letters, flags), limits, status, stopping)
+                drive(subscription, _graphs(work, flags), limits, status, stopping)
             except StoppedError:
                 print("stopped; what was not stored comes again", file=sys.stderr)
-        del held
     finally:
         if source.topic:
             pubsub.unsubscribe(name)
-    summary = Summary.of_totals(status.seconds, job.dry_run, job.dead_letters, status.delays.percentiles())
+    summary = Summary.of_totals(status.seconds, work.dry_run, work.dead_letters, status.delays.percentiles())
     print(summary.to_json() if options.summary == "json" else summary.to_text())
     return 0
 
 
-def _graphs(job: Job, steps: Steps, letters: bool, flags: Sequence[str]) -> Iterator[Repeated]:
+def _graphs(work: Work, flags: Sequence[str]) -> Iterator[Repeated]:
     """The graph of the first batch, which reads the UID table ahead, and that of all others."""
     for snapshot in (True, False):
         flow = Flow(endless=True, snapshot=snapshot)
 
         def build(root: beam.Pipeline, read: TakeBatch, flow: Flow = flow) -> None:
-            build_from_messages(root, job, read, flow, steps, letters=letters)
+            work.build(root, read, flow)
 
         yield Repeated(build, flags)
 
@@ -154,8 +179,9 @@ class Delays:
 class Status(Observer):
     """Counts what happens, and tells it on standard error every few seconds."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, dead_letters: str) -> None:
+        """`dead_letters`: a topic, or how names of files begin."""
+        self._dead_letters = dead_letters
         self._started = time.monotonic()
         self.delays = Delays()
         self._latest = Delays()
@@ -182,7 +208,7 @@ class Status(Observer):
         """See `Observer.refused`."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
         write_letter(
-            self._job.dead_letters,
+            self._dead_letters,
             Rejected(
                 message.text,
                 Reason.INTERNAL_ERROR,

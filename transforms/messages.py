@@ -176,7 +176,7 @@ class ParseMessagesFn(beam.DoFn):
                 key = self._formats.key(envelope.attributes if envelope else {})
             except RefusedError as error:
                 refused += 1
-                yield refuse(_refused(message, error))
+                yield refuse(refused_message(message, error))
                 continue
             by_format.setdefault(key, []).append(plain)
         metrics.count("points_read", refused)
@@ -190,7 +190,8 @@ class ParseMessagesFn(beam.DoFn):
                     yield parsed.batch
 
 
-def _refused(message: Message, error: RefusedError) -> Rejected:
+def refused_message(message: Message, error: RefusedError) -> Rejected:
+    """The refusal of a message as a whole, before it is parsed."""
     return Rejected(
         message.text,
         error.reason,

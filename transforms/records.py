@@ -17,10 +17,12 @@ from schema.declared.rows import rows
 from schema.layouts import Cell, Row
 from schema.lru import LruCache
 from schema.messages import Framing, Message
-from schema.points import PointBatch, Reason, Rejected, Stage
+from schema.messages.base import joined_of
+from schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from transforms import metrics
 from transforms.decompress import DamagedError, TruncatedError, content
 from transforms.files import LINE_BYTES
+from transforms.messages import refused_message, unpacked
 from transforms.pack import mutations
 from transforms.rejected import RejectedOutput, refuse
 
@@ -79,6 +81,77 @@ class RecordRowsFn(beam.DoFn):
             header = csv_header(_first_line(path))
             self._headers[path] = header
         return header
+
+
+class RecordMessagesFn(beam.DoFn):
+    """Lists of `Message` in; `Row` mutations out, refused records to `REJECTED`.
+
+    The lines of JSON messages are read together; a CSV message begins with its header.
+    """
+
+    def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
+        self._declaration, self._encoding = declaration, encoding
+
+    def process(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        metrics.count("messages_read", len(messages))
+        plain: list[Message] = []
+        for message in messages:
+            try:
+                plain.append(unpacked(message))
+            except RefusedError as error:
+                metrics.count("points_read")
+                yield refuse(refused_message(message, error))
+        metrics.count("bytes_read", sum(len(message.text) for message in plain))
+        found: list[tuple[RecordBatch, Sequence[Rejected]]] = []
+        if self._encoding is RecordEncoding.JSON and plain:
+            found.append(_read_together(plain))
+        elif plain:
+            for message in plain:
+                try:
+                    found.append(_read_alone(message, self._encoding))
+                except ValueError as error:
+                    metrics.count("points_read")
+                    yield refuse(refused_message(message, RefusedError(Reason.BAD_SYNTAX, str(error))))
+        for batch, rejected in found:
+            metrics.count("points_read", len(batch) + len(rejected))
+            for one in rejected:
+                yield refuse(one)
+            for row in _stored(self._declaration, batch):
+                yield refuse(row) if isinstance(row, Rejected) else row
+
+
+def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejected]]:
+    """The records of messages of JSON lines."""
+    joined = joined_of(messages)
+    text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
+    batch, rejected = read_json(text)
+    if batch.origins is not None:
+        batch = dataclasses.replace(
+            batch,
+            arrivals_ms=joined.arrivals_at(batch.origins.starts),
+            origins=dataclasses.replace(batch.origins, joined=joined),
+        )
+    return batch, [joined.addressed(one) for one in rejected]
+
+
+def _read_alone(message: Message, encoding: RecordEncoding) -> tuple[RecordBatch, list[Rejected]]:
+    """The records of one message.
+
+    Raises:
+      ValueError: its header is none.
+    """
+    batch, rejected = read_csv(message, None) if encoding is RecordEncoding.CSV else read_avro(message)
+    joined = joined_of([message])
+    if batch.origins is not None:
+        batch = dataclasses.replace(batch, origins=dataclasses.replace(batch.origins, joined=joined))
+    stamped = [
+        dataclasses.replace(
+            one, source=message.source, arrival_ms=message.arrival_ms, envelope=message.envelope
+        )
+        for one in rejected
+    ]
+    return batch, stamped
 
 
 class PointRowsFn(beam.DoFn):

@@ -9,9 +9,12 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 import apache_beam as beam
@@ -31,8 +34,11 @@ from transforms.bigtable.limits import MUTATIONS, refused_row
 from transforms.bigtable.mutate import FOR_GOOD, OPERATION_SECONDS, RETRYABLE, mutate_rows
 from transforms.bigtable.target import Target, open_table
 
-BUFFER_BYTES = 8 << 20
-"""Bytes of rows that the direct writer holds before it sends them and waits."""
+BUFFER_BYTES = 4 << 20
+"""Bytes of rows that the direct writer sends at once."""
+
+_REQUESTS = 2
+"""Requests that it has under way, of each bundle."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -108,16 +114,30 @@ class _DirectRowFn(beam.DoFn):
 
 
 class _DirectFn(beam.DoFn):
-    """Writes rows in batches and waits for the result of each row; a bundle ends when all are written."""
+    """Writes rows in batches and waits for the result of each row; a bundle ends when all are written.
+
+    While Bigtable works on some requests, the next rows are made: with one cell for each point both take
+    about as long.
+    """
 
     def __init__(self, target: Target, marker: Marker | None) -> None:
         self._target, self._marker = target, marker
         self._held: dict[str, list[Row]] = {}
         self._bytes = 0
         self._cells = 0
+        self._under_way: collections.deque[tuple[list[Row], Future[list[Rejected]]]] = collections.deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def setup(self) -> None:
+        self._pool = ThreadPoolExecutor(_REQUESTS)
+
+    def teardown(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def start_bundle(self) -> None:
         self._held, self._bytes, self._cells = {}, 0, 0
+        self._under_way.clear()
 
     def process(self, row: Row) -> Iterator[Rejected]:
         mutations = len(row.cells) + len(row.deleted)
@@ -130,16 +150,29 @@ class _DirectFn(beam.DoFn):
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for rejected in self._flush():
+        for rejected in itertools.chain(self._flush(), self._results(0)):
             yield GlobalWindows.windowed_value(rejected)
 
     def _flush(self) -> Iterator[Rejected]:
+        """Hands on what is held, as soon as there is room for it."""
+        assert self._pool is not None
         for table, rows in self._held.items():
-            yield from write_batch(self._target, table, rows)
-            if self._marker is not None:
-                self._marker.mark(self._target, rows)
-            _observe(rows)
+            yield from self._results(_REQUESTS - 1)
+            self._under_way.append((rows, self._pool.submit(self._write, table, rows)))
         self._held, self._bytes, self._cells = {}, 0, 0
+
+    def _results(self, left: int) -> Iterator[Rejected]:
+        """Waits for all requests but the latest `left`; what was refused of them."""
+        while len(self._under_way) > left:
+            rows, result = self._under_way.popleft()
+            yield from result.result()
+            _observe(rows)
+
+    def _write(self, table: str, rows: list[Row]) -> list[Rejected]:
+        rejected = write_batch(self._target, table, rows)
+        if self._marker is not None:
+            self._marker.mark(self._target, rows)
+        return rejected
 
 
 def _observe(rows: Sequence[Row]) -> None:

@@ -112,7 +112,7 @@ def rows(draw: st.DrawFn, *, damaged: bool = True) -> Row:
 
 
 @given(rows(), FORMS)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -131,7 +131,7 @@ def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Pac
 
 
 @given(rows(damaged=False), FORMS)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_one_cell_is_left_of_sound_rows(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -165,7 +165,7 @@ def arrivals(draw: st.DrawFn) -> list[Cell]:
 
 
 @given(rows(), arrivals(), FORMS)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_what_is_written_meanwhile_survives(row: Row, late: list[Cell], form: Packing) -> None:
     """As if it had been written before: but a TSD's append column grows, and is never replaced."""
     held, expected = versions(row), versions(row)
@@ -178,7 +178,6 @@ def test_what_is_written_meanwhile_survives(row: Row, late: list[Cell], form: Pa
 
 
 @given(rows(damaged=False), elements(), FORMS)
-@settings(max_examples=200)
 def test_an_append_meanwhile_survives(row: Row, late: plain.Element, form: Packing) -> None:
     """A TSD appends to 050000 only; the version it makes holds all that was in there."""
     held = versions(row)

@@ -83,7 +83,7 @@ def test_bigtable_stays_away_from_the_direct_writer(
     assert not letters(work)
     failed = [call for call, _ in proxy.faults]
     assert failed[-1].at - failed[0].at < BUDGET_SECONDS * 1.1
-    assert len({call.request for call in failed}) == 1
+    assert len({call.request for call in failed}) <= write._REQUESTS
     assert len(failed[0].request) < 2 * write.BUFFER_BYTES
     assert not holds(store, work.points, "points")
     assert run(work, store, *flags).code == 0
@@ -123,7 +123,7 @@ def test_bigtable_stays_away_from_appends(
         ran = run(work, store, "--packing=append")
     assert "503 injected before the call" in check_reported(ran, caplog)
     failed = [call for call, _ in proxy.faults]
-    assert len({call.request for call in failed}) == 1
+    assert len({call.request for call in failed}) <= write._REQUESTS
     assert failed[-1].at - failed[0].at < BUDGET_SECONDS * 1.1
     assert run(work, store, "--packing=append").code == 0
     check_equal(store, work.points, "append")
