@@ -116,6 +116,7 @@ class Subscription:
         self._ready: collections.deque[Portion] = collections.deque()
         self._leased: dict[Portion, None] = {}  # pulled, not yet acknowledged
         self._messages = self._bytes = 0  # of the leased ones
+        self._empty_pulls = 0
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._pull, self._renew)]
@@ -128,7 +129,8 @@ class Subscription:
     def take(self, messages: int, size: int, seconds: float, idle_seconds: float | None) -> list[Portion]:
         """Portions of about so many messages or bytes; fewer if the first of them came `seconds` ago.
 
-        Empty only after `stop_pulling`, or if nothing came for `idle_seconds`.
+        Empty only after `stop_pulling`, or if nothing came for `idle_seconds`, and a pull has found nothing
+        meanwhile: a busy machine is not an empty subscription.
 
         Raises:
           GoogleAPICallError: pulling failed for good.
@@ -138,6 +140,7 @@ class Subscription:
         deadline = None
         began = time.monotonic()
         with self._changed:
+            empty_before = self._empty_pulls
             while count < messages and total < size:
                 if self._ready:
                     portion = self._ready.popleft()
@@ -150,7 +153,8 @@ class Subscription:
                 elif self._stopping.is_set() or (taken and self._full()):
                     break  # nothing more will come, or only after these are acknowledged
                 elif deadline is None:
-                    if idle_seconds is not None and time.monotonic() - began > idle_seconds:
+                    idle = time.monotonic() - began
+                    if idle_seconds is not None and idle > idle_seconds and self._empty_pulls > empty_before:
                         break
                     self._changed.wait(0.2)  # not for ever: Ctrl-C must be seen
                 elif deadline <= time.monotonic():
@@ -219,6 +223,7 @@ class Subscription:
                 )
                 pause = 0.0
             except exceptions.DeadlineExceeded:
+                self._empty_pulls += 1
                 continue
             except _PASSING as error:
                 pause = min(30.0, max(0.5, pause * 2))
@@ -232,6 +237,7 @@ class Subscription:
                 return
             portion = _portion(response, self.name, called + self._first_lease)
             if not portion.messages:
+                self._empty_pulls += 1
                 continue
             mean = max(1.0, 0.8 * mean + 0.2 * portion.size / len(portion.messages))
             with self._changed:

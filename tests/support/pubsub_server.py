@@ -135,7 +135,7 @@ class PubSubServer:
             self._waiting += range(first, len(self._messages))
 
     def _pull(self, request: Any, context: grpc.ServicerContext) -> Any:
-        until = time.monotonic() + min(1.0, (context.time_remaining() or 1.0) / 2)
+        until = time.monotonic() + min(0.4, (context.time_remaining() or 1.0) / 2)
         while True:
             with self._lock:
                 now = time.monotonic()
