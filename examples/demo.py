@@ -53,13 +53,22 @@ def run() -> None:
         timebeam("ingest", *LAYOUT, *files, *letters)
     show_dead_letters()
     timebeam("check", *LAYOUT)
+    rollups = ["--rollup_config", "examples/rollups.json"]
+    timebeam("tables", "create", *LAYOUT, *rollups)
+    hours = ["--start", "2026-11-21T08:00:00Z", "--end", "2026-11-21T10:00:00Z"]
+    timebeam("rollup", *LAYOUT, *rollups, *hours, *letters[:2])
+    busy = ["sys.cpu.percent", *LAYOUT, *hours, "--tag", "mode=user|system", "--group_by", "mode"]
+    for interval, more in (("10s", ["--no_rollup"]), ("1m", []), ("1h", [])):
+        picture = ["--downsample", f"{interval}-avg", "--output", f".demo/cpu-{interval}.png"]
+        timebeam("query", *busy, *rollups, *more, "--explain", *picture)
     load = ["sys.load", *LAYOUT, *PERIOD, "--tag", "host=web01"]
     timebeam("query", *load, "--downsample", "5m-avg", "--group_by", "window")
     cpu = ["sys.cpu.percent", *LAYOUT, *PERIOD, "--tag", "mode=user|system"]
     by_core = ["--group_by", "core", "mode", "--downsample", "10s-avg"]
     for name in ("cpu.png", "cpu.html"):
         timebeam("query", *cpu, *by_core, "--output", f".demo/{name}")
-    print("\nLook at .demo/cpu.png, and open .demo/cpu.html in a browser (it needs no network).")
+    print("\nLook at .demo/cpu.png; points and their rollups: .demo/cpu-10s.png, cpu-1m.png, cpu-1h.png;")
+    print("open .demo/cpu.html in a browser (it needs no network).")
 
 
 def main() -> int:

@@ -275,9 +275,8 @@ def test_nothing_outside_of_the_range_is_touched(store: Store, config: Path, tmp
     assert {(key, outside), (key, other)} <= {one[:2] for one in cells(store, "rollup-5m")}
 
 
+@pytest.mark.parametrize("store", [0], indirect=True)
 def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path) -> None:
-    if store.layout.options.salt_width:
-        pytest.skip("once is enough")
     points = points_of(random.Random(7), DAY, 24)
     send(store, tmp_path, points, 1)
     rng = random.Random(8)

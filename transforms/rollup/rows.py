@@ -19,6 +19,7 @@ from schema.rollup.qualifiers import FAMILY, POINT_BYTES, Form, stale_qualifiers
 from transforms import metrics
 from transforms.bigtable.limits import over_limit
 from transforms.bigtable.reader import TableReader
+from transforms.pack import stored_bytes
 from transforms.rejected import RejectedOutput, refuse
 from transforms.rollup.accumulate import Piece
 from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, outputs
@@ -132,6 +133,7 @@ class EncodeRowFn(beam.DoFn):
             yield refuse(too_large)
             return
         metrics.count("rows_written")
+        metrics.count("bytes_written", sum(stored_bytes(key, cell) for cell in cells))
         yield row
 
 
