@@ -135,7 +135,6 @@ class Scan:
       ranges: half-open ranges [start, end) of row keys, ascending; an empty end is that of the table.
       key_pattern: RE2 over the raw bytes of the row key that every wanted row matches; or None.
       columns: what is wanted of each row; None for everything.
-      qualifier_pattern: RE2 over the raw bytes of the qualifier of every wanted cell; or None.
       keys_only: give every cell an empty value, which saves the transfer.
     """
 
@@ -143,7 +142,6 @@ class Scan:
     ranges: Sequence[tuple[bytes, bytes]]
     key_pattern: bytes | None = None
     columns: ColumnRange | None = None
-    qualifier_pattern: bytes | None = None
     keys_only: bool = False
 
 

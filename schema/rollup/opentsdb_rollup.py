@@ -164,13 +164,13 @@ def decode_rollups(
     Of several cells of one interval the newest wins, of equal age the one with the greater qualifier.
     Names in qualifiers are read in either case (TSDs know only the lower one).
     """
-    known = frozenset(aggregation_ids.values())
+    known, most = frozenset(aggregation_ids.values()), interval.row_intervals
     good: list[tuple[int, bytes, int, bytes, bytes]] = []  # timestamp, qualifier, id, offset and flags, value
     damage = []
     for cell in cells:
         name = cell.qualifier
         number = name[0] if len(name) == ROLLUP_BYTES else _id_of_name(name[:-2], aggregation_ids)
-        why = _damage(cell, number, known, interval)
+        why = _damage(cell, number, known, most)
         if why:
             damage.append(f"column {name[:16].hex()}: {why}")
         else:
@@ -196,7 +196,7 @@ def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
     return aggregation_ids.get(prefix[:-1].decode("iso-8859-1").lower(), -1)
 
 
-def _damage(cell: Cell, number: int, known: frozenset[int], interval: RollupInterval) -> str:
+def _damage(cell: Cell, number: int, known: frozenset[int], row_intervals: int) -> str:
     """Why a cell is no rollup of an interval; empty if it is one."""
     if number not in known:
         return "no aggregator of the configuration has this id or name"
@@ -206,6 +206,6 @@ def _damage(cell: Cell, number: int, known: frozenset[int], interval: RollupInte
     if len(cell.value) != (flags & 0x7) + 1:
         return f"{len(cell.value)} bytes where the qualifier says {(flags & 0x7) + 1}"
     offset = int.from_bytes(cell.qualifier[-2:], "big") >> 4
-    if offset >= interval.row_intervals:
-        return f"interval {offset} of a row that has {interval.row_intervals}"
+    if offset >= row_intervals:
+        return f"interval {offset} of a row that has {row_intervals}"
     return ""

@@ -14,7 +14,7 @@ in the same mutation, what may stand there: `possible_qualifiers`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -80,14 +80,13 @@ def column_ranges(ids: Iterable[int], first: int, end: int) -> list[ColumnRange]
     ]
 
 
+def columns_of(ids: Iterable[int]) -> ColumnRange:
+    """The columns of some aggregation ids, and of those between them: one range, since several are read slowly."""
+    some = sorted(ids)
+    return ColumnRange(FAMILY, bytes([some[0]]), bytes([some[-1] + 1]))
+
+
 def stale_qualifiers(cells: Iterable[Cell], kept: Iterable[Cell]) -> list[bytes]:
     """The qualifiers of cells that were read and are not to be written: what else a rewrite can delete."""
     written = {cell.qualifier for cell in kept}
     return [cell.qualifier for cell in cells if cell.qualifier not in written]
-
-
-def qualifier_pattern(aggregation_ids: Mapping[str, int]) -> bytes:
-    """RE2 for the qualifiers of some aggregators, given by name and id: of both forms of rollups."""
-    ids = [b"\\x%02x" % number for number in sorted(aggregation_ids.values())]
-    names = [name.encode() for name in sorted(aggregation_ids)]
-    return b"^(?:" + b"|".join(ids) + b"|(?i:" + b"|".join(names) + b"):)\\C{2}$"

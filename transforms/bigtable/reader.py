@@ -47,8 +47,6 @@ def _filter(scan: Scan) -> filters.RowFilter:
                 inclusive_end=False if end else None,
             )
         )
-    if scan.qualifier_pattern is not None:
-        chain.append(filters.ColumnQualifierRegexFilter(scan.qualifier_pattern))
     chain.append(filters.CellsColumnLimitFilter(1))
     if scan.keys_only:
         chain.append(filters.StripValueTransformerFilter(True))

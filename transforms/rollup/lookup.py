@@ -19,7 +19,7 @@ from schema.query.joined import Partials, Span, gaps, is_covered, joined, of_poi
 from schema.query.rollups import Plan, Question, Source, choose
 from schema.rollup.config import RollupConfig
 from schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
-from schema.rollup.qualifiers import qualifier_pattern
+from schema.rollup.qualifiers import columns_of
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.target import Target
 from transforms.lookup import find_series
@@ -170,17 +170,16 @@ def _rows(
     tags = dict(asked.tags)
     if source.group is not None:
         tags[config.agg_tag_key] = frozenset((source.aggregator.upper(),))
-    first_ms, last_ms, pattern = source.first_ms, source.until_ms - 1, None
+    first_ms, last_ms, columns = source.first_ms, source.until_ms - 1, None
     if source.ids:
         edges_s = np.array([first_ms, last_ms], np.int64) // 1000
         first_ms, last_ms = (source.interval.row_span.bases(edges_s) * 1000).tolist()
-        wanted = {*source.ids, config.aggregation_ids["count"]}
-        pattern = qualifier_pattern(
-            {name: number for name, number in config.aggregation_ids.items() if number in wanted}
-        )
+        ids = config.aggregation_ids
+        # A sum beyond the floats is in no cell, where a count says that there are points.
+        columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
     selection = Selection(asked.metric, tags, first_ms, last_ms)
     table, uids = _table(layout, source), layout.uid_table
-    for one in select.select(layout.options, table, uids, selection, TableReader(target), pattern):
+    for one in select.select(layout.options, table, uids, selection, TableReader(target), columns):
         if isinstance(one, Finding):
             damage.append(f"row {one.key.hex()}: {one.text}")
             continue

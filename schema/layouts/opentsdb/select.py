@@ -70,13 +70,13 @@ def select(
     uids: str,
     wanted: Selection,
     reader: Reader,
-    qualifier_pattern: bytes | None = None,
+    columns: ColumnRange | None = None,
 ) -> Iterator[Selected | Finding]:
     """See `Layout.select`. A name that is lost is shown in hex; if every metric is wanted, it is a finding.
 
     Args:
       data, uids: names of the data table and of the UID table.
-      qualifier_pattern: as in `Scan`.
+      columns: what is wanted of each row; None for everything.
 
     Raises:
       UnknownNameError: a name has no UID.
@@ -87,7 +87,7 @@ def select(
     held: list[tuple[Row, list[Pair]]] = []
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
     rows = scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)
-    for row in reader.scan(dataclasses.replace(rows, qualifier_pattern=qualifier_pattern)):
+    for row in reader.scan(dataclasses.replace(rows, columns=columns)):
         try:
             parts = keys.parse_key(options, row.key)
         except ValueError as error:
