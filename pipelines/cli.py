@@ -20,6 +20,7 @@ COMMANDS = {
     "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
     "copy": ("pipelines.copy", "points of one layout into another"),
+    "reindex": ("pipelines.reindex", "index tables made anew, from the keys of the data"),
     "rollup": ("pipelines.rollup", "rollups and pre-aggregates of a day"),
     "compact": ("pipelines.compact", "rows of closed hours into one cell each"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),

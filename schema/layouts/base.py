@@ -307,9 +307,19 @@ class Layout(abc.ABC):
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
         """The rows of the index tables for a series that has points in the row with this base time.
 
+        `base_ms` is an entry of `index_entries`.
+
         The same cells, timestamps included, however often and in whatever order they are written.
         """
         return ()
+
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """The series and the index entry of a data row, out of its key alone: so an index can be rebuilt.
+
+        Raises:
+          ValueError: the key does not tell; always, in a layout without index tables.
+        """
+        raise ValueError(f"layout {self.name} has no index tables")
 
     @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

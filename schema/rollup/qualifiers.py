@@ -81,7 +81,7 @@ def column_ranges(ids: Iterable[int], first: int, end: int) -> list[ColumnRange]
 
 
 def columns_of(ids: Iterable[int]) -> ColumnRange:
-    """The columns of some aggregation ids, and of those between them: one range, since several are read slowly."""
+    """The columns of some aggregation ids, and of those between: one range, as several are read slowly."""
     some = sorted(ids)
     return ColumnRange(FAMILY, bytes([some[0]]), bytes([some[-1] + 1]))
 

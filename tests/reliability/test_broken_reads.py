@@ -70,8 +70,10 @@ def test_reads_that_break_at_every_message(
     ranges: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Test 14, with the ranges of a query in a request each, or all in one. A query over salted rows, in which every read breaks off once, after k messages, for
-    every k up to the longest answer: equal to the unbroken one, which is equal to the model."""
+    """Test 14, with the ranges of a query in a request each, or all in one.
+
+    A query over salted rows, in which every read breaks off once, after k messages, for every k up to
+    the longest answer: equal to the unbroken one, which is equal to the model."""
     monkeypatch.setattr(reader, "_RANGES_A_REQUEST", ranges)
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=BUCKETS)
     work = Workload.write(tmp_path, seed, series=60, hours=HOURS, a_row=10)

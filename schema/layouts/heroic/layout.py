@@ -143,14 +143,8 @@ class Heroic(Layout):
         """See `Layout.decode`."""
         return rows.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
-    def row_series(self, key: bytes) -> tuple[Series, int]:
-        """The series of a data row and its base in ms, out of its key alone: what `index` needs.
-
-        So the series table can be made anew, from a scan of the keys.
-
-        Raises:
-          ValueError: the key is no data row's, or holds resources without their names.
-        """
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `Layout.entry_of`; a key with resources and without their names does not tell."""
         parts = self.form.parse(key)
         if not parts.is_whole:
             raise ValueError(f"row key {key[:80]!r} holds resources without their names")

@@ -58,6 +58,19 @@ def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str)
     ]
 
 
+def entry_of(key: bytes) -> tuple[Series, int]:
+    """The series and the entry of a data row.
+
+    Raises:
+      ValueError: the key is none, or has no type that points are written with.
+    """
+    parts = keys.parse_key(key)
+    for kind, name in keys.TYPES.items():
+        if parts.data_type == name:
+            return parts.series, parts.row_ms + kind
+    raise ValueError(f"row key {key[:80].hex()} is of type {parts.data_type!r}, which has no index entry")
+
+
 def _names(texts: Iterable[str]) -> Sequence[Cell]:
     """The cells of some names, ascending."""
     return [Cell(NAMES_FAMILY, name, _NAME_MS, b"\0") for name in sorted(text.encode() for text in texts)]

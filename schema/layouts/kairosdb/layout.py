@@ -124,6 +124,10 @@ class KairosDb(Layout):
         tables = self.table_names
         return index.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
 
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `Layout.entry_of`; rows without a type, as old KairosDBs wrote them, have no entry."""
+        return index.entry_of(key)
+
     def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
         return select.select(self.options, self.table_names, wanted, reader)

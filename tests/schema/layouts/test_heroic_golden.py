@@ -69,7 +69,7 @@ def test_row_keys(vector: dict[str, Any]) -> None:
         assert refused.reason is Reason.SERIES_NOT_STORABLE
     elif vector["timestamp"] >= 0:
         assert row_of(series, vector["timestamp"], 1.0).key == key
-        assert LAYOUT.row_series(key) == (series, base)
+        assert LAYOUT.entry_of(key) == (series, base)
 
 
 def test_the_order_of_tags_is_met() -> None:

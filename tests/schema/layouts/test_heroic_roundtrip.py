@@ -179,7 +179,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
     found = {}
     for piece in encoded.pieces:
         row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
-        for one, time, value in layout.decode(row, layout.row_series(row.key)[0]).batch.points():
+        for one, time, value in layout.decode(row, layout.entry_of(row.key)[0]).batch.points():
             found[one, time] = value
     assert found == {(one, time): value for one, time, _, value in points}
 

@@ -202,10 +202,10 @@ def test_the_series_table_is_made_anew_from_the_keys() -> None:
         tables = written(layout, [(series, n * PERIOD + 7) for series in [A, *PODS] for n in (2, 5)])
         anew = Tables()
         for row in tables.read("metrics"):
-            anew.write(layout.index(*layout.row_series(row.key)))
+            anew.write(layout.index(*layout.entry_of(row.key)))
         assert anew.read("series") == tables.read("series")
     with pytest.raises(ValueError, match="resources without their names"):
-        HeroicReadable().row_series(row_key("heroic-readable", PODS[0], 0))
+        HeroicReadable().entry_of(row_key("heroic-readable", PODS[0], 0))
 
 
 def findings(
