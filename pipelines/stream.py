@@ -197,11 +197,10 @@ class Status(Observer):
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        self._ended = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """How long the work has taken."""
+        """How long the work has taken, until the last message was acknowledged."""
         return (self._ended or time.monotonic()) - self._started
 
     def refused(self, message: Message, error: Exception) -> None:
@@ -228,6 +227,10 @@ class Status(Observer):
         self.delays.add(delays_ms)
         self._latest.add(delays_ms)
         self._messages += len(messages)
+
+    def acknowledged(self, messages: Sequence[Message]) -> None:
+        """See `Observer.acknowledged`."""
+        self._ended = time.monotonic()
 
     def _report(self) -> None:
         before, then = 0, time.monotonic()
