@@ -37,6 +37,7 @@ from pipelines import rollup
 from pipelines.generator import Load
 from pipelines.local.emulator import Emulator
 from pipelines.run import run_with_progress
+from pipelines.summary import Summary
 from schema.layouts import Row, Selected, Selection
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
@@ -107,7 +108,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     rollup.build(pipeline, job, options.dead_letters, 0, write=write_cells)
     result = run_with_progress(pipeline)
-    found = rollup.Summary.of(result, time.perf_counter() - started, False, options.dead_letters)
+    found = Summary.of(result, time.perf_counter() - started, False, options.dead_letters)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures = {"seconds": found.seconds, "points": found.points_read, "cells": found.cells, "peak_mib": peak}
     print(json.dumps(figures))

@@ -19,6 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
+from pipelines.bounded import run_bounded
 from pipelines.parameters import (
     BIGTABLE,
     LAYOUT,
@@ -27,12 +28,12 @@ from pipelines.parameters import (
     boolean,
     create_command,
     layout_of,
+    letters_of,
     not_negative,
     parser_of,
     target_of,
 )
-from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
-from pipelines.summary import Summary
+from pipelines.run import beam_options, is_dataflow
 from schema.layouts import Packing, Row
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.query.times import parse_time
@@ -212,14 +213,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = f"{create_command(options)} --rollup_config {options.rollup_config}"
     check_tables(job.target, [*job.layout.tables(), *rollup_tables(job.config, prefix)], command)
     if options.touched:
-        return _redo_touched(options, job, flags, run_ms)
+        return _redo_touched(options, job, flags)
     if options.dry_run:
         print("\n".join(described(job)))
         return 0
-    return _run(options, job, flags, run_ms)
+    return _run(options, job, flags)
 
 
-def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[str], run_ms: int) -> int:
+def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[str]) -> int:
     """Rolls up the marked metrics of each marked day, one day after the other, and clears their marks."""
     if is_dataflow(flags):
         raise UsageError("--touched clears its marks when a day is done: run it on a local runner")
@@ -234,27 +235,20 @@ def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[s
         if options.dry_run:
             print("\n".join(described(one)))
             continue
-        _run(options, one, flags, run_ms)
+        _run(options, one, flags)
         clear_marks(job.target, layout, marks)
     if not by_day:
         print("no hour was touched", file=sys.stderr)
     return 0
 
 
-def _run(options: argparse.Namespace, job: RollupJob, flags: Sequence[str], run_ms: int) -> int:
+def _run(options: argparse.Namespace, job: RollupJob, flags: Sequence[str]) -> int:
     """Runs one job and prints its summary; the exit code."""
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
-    letters = (
-        options.dead_letters if "/topics/" in options.dead_letters else f"{options.dead_letters}-{stamp}"
-    )
+    run_ms = int(time.time() * 1000)  # of this job: each of several days has dead letters of its own
+    letters = letters_of(options, run_ms)
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
     build(pipeline, job, letters, run_ms)
-    if is_dataflow(flags):
-        return submit(pipeline)
-    result = run_with_progress(pipeline)
-    summary = Summary.of(result, time.time() - run_ms / 1000, job.dry_run, letters)
-    print(summary.to_json() if options.summary == "json" else summary.to_text())
-    return 0
+    return run_bounded(pipeline, options, flags, run_ms, letters)
 
 
 def described(job: RollupJob) -> list[str]:

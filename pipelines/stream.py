@@ -29,11 +29,10 @@ from schema.points import Reason, Rejected, Stage
 from transforms import metrics
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
-from transforms.dead_letters import write_letter
+from transforms.dead_letters import TOPIC, write_letter
 from transforms.pubsub import ReadMessages
 
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
-_TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 
 _HELD_MESSAGES = 150_000
 _HELD_BYTES = 256 << 20
@@ -53,7 +52,7 @@ class Source:
         """Raises UsageError if a name cannot be one."""
         if self.subscription and not _SUBSCRIPTION.fullmatch(self.subscription):
             raise UsageError(f"{self.subscription!r} is not projects/PROJECT/subscriptions/NAME")
-        if self.topic and not _TOPIC.fullmatch(self.topic):
+        if self.topic and not TOPIC.fullmatch(self.topic):
             raise UsageError(f"{self.topic!r} is not projects/PROJECT/topics/NAME")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -125,3 +126,20 @@ def test_wrong_usage(store: Store, config: Path, command: str, flags: list[str],
     more = ["--rollup_config", str(config)] if command == "rollup" else []
     ran = timebeam(command, *store.flags, *more, *flags)
     assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+def test_each_day_has_dead_letters_of_its_own(store: Store, config: Path, tmp_path: Path) -> None:
+    """Two touched days with a damaged cell each: the second run does not replace the first one's file."""
+    points = points_of(random.Random(13), DAY, 1) | points_of(random.Random(14), DAY - 24 * HOUR, 1)
+    send(store, tmp_path, points, 1)
+    late = {key: 1 for key in sorted(points) if not key[1] % 1000}
+    send_late(store, tmp_path, late, 2)
+    damaged = set()
+    for start_s in (DAY - 24 * HOUR, DAY):
+        row = next(row for row in store.rows() if start_s.to_bytes(4, "big") in row.key)
+        store.set_cell(store.layout.data_table, row.key, "t", b"\x12", b"odd")
+        damaged.add(row.key.hex())
+    assert rollup(store, config, "--touched").code == 0
+    files = sorted(tmp_path.glob("rollup-letters*"))
+    letters = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert {base64.b64decode(json.loads(one["payload"])["key"]).hex() for one in letters} == damaged

@@ -111,10 +111,6 @@ class OpenTsdb(Layout):
         """The UID of every metric that has one, by name, sorted."""
         return select.metric_uids(self.uid_table, reader)
 
-    def metrics(self, reader: Reader) -> list[str]:
-        """The names of all metrics, sorted."""
-        return list(self.metric_uids(reader))
-
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
         maps = audit.UidMaps(read(self.uid_table))
