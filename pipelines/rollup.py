@@ -12,7 +12,7 @@ import dataclasses
 import datetime
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -22,8 +22,16 @@ from pipelines import cli
 from pipelines.bounded import run_bounded
 from pipelines.parameters import (
     BIGTABLE,
+    BUCKET_PATH,
+    DAY,
+    DECLARED,
     LAYOUT,
+    LETTERS,
+    SUMMARY,
+    TABLES,
+    TIME,
     Parameter,
+    TemplateType,
     UsageError,
     boolean,
     create_command,
@@ -33,8 +41,12 @@ from pipelines.parameters import (
     parser_of,
     target_of,
 )
+from pipelines.preflight import PREFLIGHT, Needs, preflight
+from pipelines.rollup_declared import DeclaredWork
+from pipelines.rollup_series import build_series, described_series, series_job, series_tables
 from pipelines.run import beam_options, is_dataflow
-from schema.layouts import Packing, Row
+from schema.layouts import Layout, Packing, Row, TableSpec
+from schema.layouts.opentsdb.keys import ranges as key_ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.query.times import parse_time
 from schema.rollup.config import RollupConfig, RollupConfigError
@@ -42,11 +54,14 @@ from schema.rollup.config_json import parse_config
 from schema.rollup.plan import day_range, last_complete_day, plan
 from transforms import coders
 from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import sampled_bytes
 from transforms.bigtable.tables import check_tables
+from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import AccumulateFn, Chunk, ChunksFn, Piece
+from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
+from transforms.rollup.reading import Chunk
 from transforms.rollup.rows import EncodeRowFn, StandingFn, metric_uids
 from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions
@@ -54,15 +69,42 @@ from transforms.uids import UidPolicy
 from transforms.write import WriteRows
 
 ROLLUP_CONFIG = Parameter(
-    "rollup_config", "OpenTSDB's rollup configuration, a JSON file (docs/rollups.md)", "Rollup", required=True
+    "rollup_config",
+    "OpenTSDB's rollup configuration, a JSON file (docs/rollups.md); for declared tables: see --tables",
+    "Rollup",
+    template=TemplateType.READ_FILE,
+    regex=BUCKET_PATH,
+    example="gs://my-bucket/rollups.json",
 )
+
+_Build = Callable[[beam.Pipeline, str, int], None]
+"""Adds the graph of a job, with its dead letters and the time of the run in ms."""
 
 PARAMETERS = (
     ROLLUP_CONFIG,
-    Parameter("day", "the day to roll up, 2026-11-20; without it the last complete one", "Rollup"),
-    Parameter("start", "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago", "Rollup"),
-    Parameter("end", "end of the range, not included", "Rollup"),
-    Parameter("zone", "time zone in which days are counted, as Europe/Berlin", "Rollup", default="UTC"),
+    Parameter(
+        "day",
+        "the day to roll up, 2026-11-20; without it the last complete one",
+        "Rollup",
+        regex=DAY,
+        example="2026-11-20",
+    ),
+    Parameter(
+        "start",
+        "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago",
+        "Rollup",
+        regex=TIME,
+        example="2026-11-20T08:00:00Z",
+    ),
+    Parameter("end", "end of the range, not included", "Rollup", regex=TIME, example="1h-ago"),
+    Parameter(
+        "zone",
+        "time zone in which days are counted, as Europe/Berlin",
+        "Rollup",
+        default="UTC",
+        regex=r"[A-Za-z][-+_/A-Za-z0-9]*",
+        example="Europe/Berlin",
+    ),
     Parameter("delay_hours", "a day is complete so many hours after its end", "Rollup", not_negative, 0.0),
     Parameter(
         "touched",
@@ -70,6 +112,7 @@ PARAMETERS = (
         "Rollup",
         boolean,
         False,
+        local="its marks are cleared by the program that has seen the job end",
     ),
     Parameter("lookback_days", "days before that one to do again, for late points", "Rollup", int, 0),
     Parameter(
@@ -77,11 +120,22 @@ PARAMETERS = (
         "where what cannot be rolled up goes: files PREFIX-TIME-*.jsonl, or a topic",
         "Rollup",
         default="dead-letters",
+        regex=LETTERS,
+        example="gs://my-bucket/dead-letters/rollup",
     ),
     *LAYOUT,
+    TABLES,
     *BIGTABLE,
-    Parameter("dry_run", "say what would be read and written, and do nothing", "Run", boolean, False),
-    Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
+    Parameter(
+        "dry_run",
+        "say what would be read and written, and do nothing",
+        "Run",
+        boolean,
+        False,
+        local="it starts no job",
+    ),
+    PREFLIGHT,
+    SUMMARY,
 )
 
 EXAMPLES = """\
@@ -126,6 +180,18 @@ def rollups_of(options: argparse.Namespace) -> tuple[OpenTsdb, RollupConfig]:
             f"the raw points are in {layout.data_table}"
         )
     return layout, config
+
+
+def tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
+    """The tables that the rollup configuration adds to those of the layout.
+
+    Raises:
+      UsageError: the layout has no rollups, or the configuration is wrong.
+    """
+    config = read_config(options.rollup_config)
+    if isinstance(layout_of(options), OpenTsdb):
+        return list(rollup_tables(config, options.table_prefix))
+    return series_tables(options, config)
 
 
 def period_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -208,16 +274,66 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_ms = int(time.time() * 1000)
     if options.touched and (options.day or options.start or options.end or options.lookback_days):
         raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
-    job = job_of(options, period_of(options, run_ms))
-    prefix = job.layout.options.table_prefix
-    command = f"{create_command(options)} --rollup_config {options.rollup_config}"
-    check_tables(job.target, [*job.layout.tables(), *rollup_tables(job.config, prefix)], command)
+    if options.layout == DECLARED:
+        return _declared(options, flags, run_ms)
+    if not options.rollup_config:
+        raise UsageError("give the rollup configuration: --rollup_config FILE")
+    period = period_of(options, run_ms)
+    if not isinstance(layout_of(options), OpenTsdb):
+        return _as_series(options, period, flags)
+    job = job_of(options, period)
+    specs = [*job.layout.tables(), *rollup_tables(job.config, job.layout.options.table_prefix)]
+    if options.preflight:
+        return preflight(_needs(options, job.target, job.layout, specs), flags)
+    check_tables(job.target, specs, _create_command(options))
     if options.touched:
         return _redo_touched(options, job, flags)
     if options.dry_run:
         print("\n".join(described(job)))
         return 0
-    return _run(options, job, flags)
+    return _run(options, flags, _builds(job))
+
+
+def _builds(job: RollupJob) -> _Build:
+    return lambda pipeline, letters, run_ms: build(pipeline, job, letters, run_ms)
+
+
+def _needs(options: argparse.Namespace, target: Target, layout: Layout, specs: Sequence[TableSpec]) -> Needs:
+    """What a job needs."""
+    return Needs(target, layout, None, specs, _create_command(options), options.dead_letters)
+
+
+def _create_command(options: argparse.Namespace) -> str:
+    return f"{create_command(options)} --rollup_config {options.rollup_config}"
+
+
+def _declared(options: argparse.Namespace, flags: Sequence[str], now_ms: int) -> int:
+    """Fills the tables per day, and makes the rollups, of a declaration."""
+    work = DeclaredWork(options, now_ms)
+    if options.dry_run:
+        print("\n".join(work.described()))
+        return 0
+    for line in work.prepare():
+        print(line)
+    return _run(options, flags, work.build)
+
+
+def _as_series(options: argparse.Namespace, period: tuple[int, int], flags: Sequence[str]) -> int:
+    """Rolls up a layout without rollup tables."""
+    if options.touched:
+        raise UsageError("--touched is for layout opentsdb; for others use --lookback_days")
+    config = read_config(options.rollup_config)
+    job = series_job(options, config, period)
+    specs = [*job.layout.tables(), *series_tables(options, config)]
+    if options.preflight:
+        return preflight(_needs(options, job.target, job.layout, specs), flags)
+    check_tables(job.target, specs, _create_command(options))
+    if options.dry_run:
+        print("\n".join(described_series(job)))
+        return 0
+    return _run(
+        options, flags, lambda pipeline, letters, run_ms: build_series(pipeline, job, letters, run_ms)
+    )
 
 
 def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[str]) -> int:
@@ -235,19 +351,19 @@ def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[s
         if options.dry_run:
             print("\n".join(described(one)))
             continue
-        _run(options, one, flags)
+        _run(options, flags, _builds(one))
         clear_marks(job.target, layout, marks)
     if not by_day:
         print("no hour was touched", file=sys.stderr)
     return 0
 
 
-def _run(options: argparse.Namespace, job: RollupJob, flags: Sequence[str]) -> int:
+def _run(options: argparse.Namespace, flags: Sequence[str], build_job: _Build) -> int:
     """Runs one job and prints its summary; the exit code."""
     run_ms = int(time.time() * 1000)  # of this job: each of several days has dead letters of its own
     letters = letters_of(options, run_ms)
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
-    build(pipeline, job, letters, run_ms)
+    build_job(pipeline, letters, run_ms)
     return run_bounded(pipeline, options, flags, run_ms, letters)
 
 
@@ -255,7 +371,16 @@ def described(job: RollupJob) -> list[str]:
     """What a job would read and write, in lines."""
     metrics = job.metric_uids(TableReader(job.target))
     hours = len(job.plan.raw_bases())
-    lines = [f"would read {len(metrics):,} metrics, {hours:,} hours each, of {job.layout.data_table}"]
+    ranges = [
+        one
+        for uid in metrics.values()
+        for one in key_ranges(job.layout.options, uid, job.plan.start_ms, job.plan.end_ms - 1)
+    ]
+    size, whole = sampled_bytes(job.target, job.layout.data_table, ranges)
+    lines = [
+        f"would read {len(metrics):,} metrics, {hours:,} hours each, of {job.layout.data_table}: "
+        f"by sample about {size / 1e6:,.1f} of {whole / 1e6:,.1f} MB"
+    ]
     for one in job.plan.intervals:
         rows = sum(1 for _ in one.rows())
         first, end = (

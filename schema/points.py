@@ -109,6 +109,10 @@ class RefusedError(ValueError):
         self.reason = reason
         self.message = message
 
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
+        """So that it can be pickled, though it is made from more than its text."""
+        return RefusedError, (self.reason, self.message)
+
 
 class Envelope(NamedTuple):
     """What Pub/Sub says of a message beside its payload; the publish time in ms."""

@@ -55,7 +55,9 @@ def match(patterns: Iterable[str]) -> list[FileMetadata]:
     found: dict[str, FileMetadata] = {}
     for pattern in patterns:
         try:
-            matched = FileSystems.match([pattern])[0].metadata_list
+            # Beam finds no file by a pattern without a folder.
+            named = pattern if "/" in pattern else os.path.join(os.curdir, pattern)
+            matched = FileSystems.match([named])[0].metadata_list
         except ValueError as error:  # no such file system, or its dependency is not installed
             raise FileNotFoundError(f"{pattern}: {error}") from error
         files = [file for file in matched if not os.path.isdir(file.path)]

@@ -13,6 +13,7 @@ from schema.points import PointBatch, Reason, Rejected, Stage, join
 from transforms import metrics
 from transforms.bigtable.limits import refused_row
 from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import Range, layout_splits, within
 from transforms.bigtable.target import Target
 from transforms.rejected import RejectedOutput, refuse, refusing
 
@@ -20,7 +21,7 @@ BATCH_POINTS = 100_000
 
 
 class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
-    """All points of a time range as `PointBatch`, read by one worker; damage to the output `REJECTED`.
+    """All points of a time range as `PointBatch`; damage to the output `REJECTED`.
 
     The arrivals of the points are their cell timestamps, so that where they are written, beside others
     that may be there, the newest one wins.
@@ -35,17 +36,31 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
         """See the class."""
-        once = root | "Once" >> beam.Create([None], reshuffle=False)
-        read: DoOutputsTuple = once | "Rows" >> refusing(self._fn, PointBatch)
+        ranges = (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Splits" >> beam.ParDo(_SplitsFn(self._fn)).with_output_types(Range)
+            | "SpreadSplits" >> beam.Reshuffle()
+        )
+        read: DoOutputsTuple = ranges | "Rows" >> refusing(self._fn, PointBatch)
         return read
+
+
+class _SplitsFn(beam.DoFn):
+    def __init__(self, reads: _ReadFn) -> None:
+        self._reads = reads
+
+    def process(self, _: None) -> Iterator[Range]:
+        yield from layout_splits(self._reads.target, self._reads.layout)
 
 
 class _ReadFn(beam.DoFn):
     def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
-        self._target, self._layout, self._range = target, layout, (start_ms, end_ms)
+        self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
 
-    def process(self, _: None) -> Iterator[PointBatch | RejectedOutput]:
-        for found in read_points(self._layout, TableReader(self._target), *self._range):
+    def process(self, keys: Range) -> Iterator[PointBatch | RejectedOutput]:
+        reader = within(TableReader(self.target), self.layout, keys)
+        for found in read_points(self.layout, reader, *self._range):
             if isinstance(found, Rejected):
                 metrics.count("points_read")
                 yield refuse(found)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
 
 from schema.points import Rejected
 
@@ -17,6 +19,15 @@ RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 def refuse(rejected: Rejected) -> RejectedOutput:
     """A refusal as an element of the output `REJECTED`."""
     return TaggedOutput(REJECTED, rejected)
+
+
+def windowed(elements: Iterable[Any]) -> Iterator[Any]:
+    """Elements and refusals as `finish_bundle` must give them."""
+    for one in elements:
+        if isinstance(one, TaggedOutput):
+            yield TaggedOutput(one.tag, GlobalWindows.windowed_value(one.value))
+        else:
+            yield GlobalWindows.windowed_value(one)
 
 
 def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:

@@ -11,6 +11,7 @@ from schema.declared import qualifiers, times
 from schema.declared.model import (
     Const,
     DayTables,
+    DeclaredRollup,
     Field,
     Hash,
     Part,
@@ -22,6 +23,7 @@ from schema.declared.model import (
     inputs,
 )
 from schema.declared.reads import served
+from schema.declared.rollups import problems
 from schema.declared.sections import ProblemError, Section
 from schema.declared.spans import DAY_MS
 
@@ -43,11 +45,11 @@ def check_layout(layout: TableLayout, section: Section) -> Iterator[ProblemError
 
 
 def check_declaration(
-    layouts: Sequence[TableLayout], day_tables: Sequence[DayTables]
+    layouts: Sequence[TableLayout], day_tables: Sequence[DayTables], rollups: Sequence[DeclaredRollup]
 ) -> Iterator[ProblemError]:
     """What is wrong between the layouts of a file."""
     seen: dict[str, str] = {}
-    for layout in layouts:
+    for layout in (*layouts, *(rollup.target for rollup in rollups)):
         if layout.table in seen:
             text = (
                 f"table {layout.table} is also that of layout {seen[layout.table]}: one table has one layout"
@@ -65,6 +67,10 @@ def check_declaration(
                 tables.line,
                 f'layout {tables.source} has no day in its key: it needs a time with bucket = "1d"',
             )
+
+    for rollup in rollups:
+        for text in problems(rollup, by_name):
+            yield ProblemError(rollup.line, text)
 
 
 def _key(layout: TableLayout, section: Section) -> None:

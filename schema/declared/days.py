@@ -37,6 +37,33 @@ def day_piece(source: TableLayout, day: datetime.date) -> bytes:
     return piece
 
 
+def day_of(tables: DayTables, name: str) -> datetime.date | None:
+    """The day of a table of this name; None if it is none of these tables."""
+    form = DAY.search(tables.table)
+    assert form is not None
+    head, tail = tables.table[: form.start()], tables.table[form.end() :]
+    if len(name) < len(head) + len(tail) or not (name.startswith(head) and name.endswith(tail)):
+        return None
+    try:
+        day = datetime.datetime.strptime(name[len(head) : len(name) - len(tail)], form[1]).date()
+    except ValueError:
+        return None
+    return day if table_of(tables, day) == name else None
+
+
+def day_pattern(source: TableLayout, piece: bytes) -> bytes:
+    """RE2 for the keys that may be of the day with this piece; `is_of_day` tells for certain."""
+    parts = [
+        _quoted(piece) if part is source.time else b"\\C*" if part.size is None else b"\\C{%d}" % part.size
+        for part in source.key
+    ]
+    return _quoted(source.separator).join(parts)
+
+
+def _quoted(raw: bytes) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in raw)
+
+
 def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:
     """Whether a row is one of the day with this piece; the job copies it unchanged.
 

@@ -14,6 +14,7 @@ from schema.declared.model import (
     Const,
     DayTables,
     Declaration,
+    DeclaredRollup,
     Field,
     Hash,
     Part,
@@ -38,8 +39,9 @@ _SHOWN_RANGES = 4
 
 def explain(declaration: Declaration) -> str:
     """Every table of a declaration: key, cells, reads, sizes, and how to create it; then the warnings."""
-    blocks = ["\n".join(_layout(layout)) for layout in declaration.layouts]
+    blocks = ["\n".join(_layout(layout)) for layout in declaration.all_layouts]
     blocks += ["\n".join(_days(tables)) for tables in declaration.day_tables]
+    blocks += ["\n".join(_rollup(rollup)) for rollup in declaration.rollups]
     if declaration.warnings:
         blocks.append("\n".join(["Warnings", *(f"  {warning}" for warning in declaration.warnings)]))
     else:
@@ -205,6 +207,14 @@ def _days(tables: DayTables) -> Iterator[str]:
     yield f"Tables {tables.table}  (layout {tables.name}, line {tables.line})"
     expire = f", dropped after {tables.expire_days} days" if tables.expire_days else ""
     yield f"  one a day, with the day's rows of layout {tables.source}, filled by a job{expire}"
+
+
+def _rollup(rollup: DeclaredRollup) -> Iterator[str]:
+    yield f"Rollups {rollup.target.table}  (layout {rollup.target.name}, line {rollup.line})"
+    yield (
+        f"  every {rollup.interval} ({rollup.zone}) sum, count, min and max of {rollup.value} of layout "
+        f"{rollup.source} by {', '.join(rollup.by) or 'nothing'}, filled by a job"
+    )
 
 
 def _shown(raw: bytes) -> str:

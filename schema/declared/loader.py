@@ -5,6 +5,7 @@ Every section and option is known by name; what is not is an error. Messages nam
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,21 @@ from typing import Any
 from schema.declared import days
 from schema.declared.checks import check_declaration, check_layout
 from schema.declared.columns import Columns, columns_of
-from schema.declared.model import CellTime, DayTables, Declaration, Estimate, Part, Read, TableLayout, Time
+from schema.declared.model import (
+    CellTime,
+    DayTables,
+    Declaration,
+    DeclaredRollup,
+    Estimate,
+    Part,
+    Read,
+    TableLayout,
+    Time,
+)
 from schema.declared.parts import Times, parts_of
+from schema.declared.rollups import kept_fields
 from schema.declared.sections import ProblemError, Section
-from schema.declared.spans import DAY_MS, span_of
+from schema.declared.spans import DAY_MS, UTC, span_of, zone_of
 from schema.declared.toml_lines import TomlLines
 
 if sys.version_info >= (3, 11):
@@ -51,22 +63,33 @@ def load(text: str, file_name: str) -> Declaration:
     warnings: list[ProblemError] = []
     layouts: list[TableLayout] = []
     day_tables: list[DayTables] = []
+    targets: list[tuple[TableLayout, Section]] = []
     for section in _sections(document, lines, problems):
         try:
             if "source" in section:
                 day_tables.append(_day_tables(section))
             else:
                 layout = _layout(section)
+                if "rollup" in section:  # of which a second run overwrites the first
+                    layout = dataclasses.replace(layout, allow_overwrite=True)
+                    targets.append((layout, section.section("rollup")))
+                else:
+                    layouts.append(layout)
                 warnings += check_layout(layout, section)
-                layouts.append(layout)
         except ProblemError as problem:
             problems.append(problem)
-    problems += check_declaration(layouts, day_tables)
+    rolled: list[DeclaredRollup] = []
+    for layout, section in targets:
+        try:
+            rolled.append(_rollup(layout, section, layouts))
+        except ProblemError as problem:
+            problems.append(problem)
+    problems += check_declaration(layouts, day_tables, rolled)
     if problems:
         told = [f"{file_name} line {problem.line}: {problem.text}" for problem in _by_line(problems)]
         raise DeclarationError("\n".join(told))
     told = [f"{file_name} line {warning.line}: {warning.text}" for warning in _by_line(warnings)]
-    return Declaration(file_name, tuple(layouts), tuple(day_tables), told)
+    return Declaration(file_name, tuple(layouts), tuple(day_tables), told, tuple(rolled))
 
 
 def _by_line(problems: Sequence[ProblemError]) -> list[ProblemError]:
@@ -142,8 +165,24 @@ def _layout(section: Section) -> TableLayout:
         example=tuple((name, str(value)) for name, value in section.table("example").items()),
     )
     gc.must_be_read()
+    section.value("rollup")
     section.must_be_read()
     return layout
+
+
+def _rollup(target: TableLayout, section: Section, layouts: Sequence[TableLayout]) -> DeclaredRollup:
+    source = section.text("source")
+    found = next((layout for layout in layouts if layout.name == source), None)
+    time = found.time if found else None
+    try:
+        interval = span_of(section.text("interval"))
+        zone = zone_of(section.text("tz", time.zone if time else UTC))
+    except ValueError as error:
+        raise section.problem("interval", str(error)) from None
+    by = tuple(section.texts("by")) or (kept_fields(found.key) if found else ())
+    rollup = DeclaredRollup(target, section.line(), source, section.text("value"), interval, zone, by)
+    section.must_be_read()
+    return rollup
 
 
 def _event(section: Section, times: Times, columns: Columns) -> tuple[str, str] | None:

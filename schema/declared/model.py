@@ -315,13 +315,59 @@ class DayTables:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DeclaredRollup:
+    """A table of rollups of a numeric column of another layout; see `schema.declared.rollups`.
+
+    Attributes:
+      target: the layout of the table; records are not ingested into it.
+      source: the layout whose rows are read.
+      value: the field of the numbers.
+      interval, zone: of the rollups; days and months begin in that time zone.
+      by: the fields of the source's key that rollups keep.
+    """
+
+    target: TableLayout
+    line: int
+    source: str
+    value: str
+    interval: Span
+    zone: str
+    by: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """A file of declared tables that passed all checks."""
+    """A file of declared tables that passed all checks.
+
+    Attributes:
+      layouts: those that records are ingested into.
+    """
 
     file_name: str
     layouts: tuple[TableLayout, ...]
     day_tables: tuple[DayTables, ...]
     warnings: Sequence[str]
+    rollups: tuple[DeclaredRollup, ...] = ()
+
+    @property
+    def all_layouts(self) -> tuple[TableLayout, ...]:
+        """The layouts of records, and those of rollups."""
+        return (*self.layouts, *(rollup.target for rollup in self.rollups))
+
+    def with_prefix(self, prefix: str) -> Declaration:
+        """The same with a prefix before the names of all tables."""
+        if not prefix:
+            return self
+
+        def prefixed(layout: TableLayout) -> TableLayout:
+            return dataclasses.replace(layout, table=prefix + layout.table)
+
+        return dataclasses.replace(
+            self,
+            layouts=tuple(map(prefixed, self.layouts)),
+            day_tables=tuple(dataclasses.replace(one, table=prefix + one.table) for one in self.day_tables),
+            rollups=tuple(dataclasses.replace(one, target=prefixed(one.target)) for one in self.rollups),
+        )
 
     def layout(self, name: str) -> TableLayout:
         """The layout of this name.
@@ -329,8 +375,8 @@ class Declaration:
         Raises:
           ValueError: there is none.
         """
-        for layout in self.layouts:
+        for layout in self.all_layouts:
             if layout.name == name:
                 return layout
-        known = ", ".join(layout.name for layout in self.layouts)
+        known = ", ".join(layout.name for layout in self.all_layouts)
         raise ValueError(f"{self.file_name} declares no layout {name!r}: choose one of {known}")

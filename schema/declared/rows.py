@@ -16,7 +16,7 @@ from schema.points import Reason, Rejected
 
 
 def tables(declaration: Declaration) -> Sequence[TableSpec]:
-    """The tables of a declaration, without those that a job makes day by day."""
+    """The tables of a declaration, those of rollups too, without those that a job makes day by day."""
     return [
         TableSpec(
             layout.table,
@@ -24,7 +24,7 @@ def tables(declaration: Declaration) -> Sequence[TableSpec]:
             holds_points=True,
             cell_time=_cell_time(layout),
         )
-        for layout in declaration.layouts
+        for layout in declaration.all_layouts
     ]
 
 

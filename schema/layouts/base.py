@@ -88,6 +88,7 @@ class TableSpec:
       families: versions that garbage collection keeps of each cell, by family.
       holds_points: whether pipelines write points into it.
       is_index: whether pipelines write the rows of `Layout.index` into it.
+      same_keys: whether its rows have the keys of data rows.
       cell_time: what its cell timestamps are, in words: that from which an age counts. Empty where a
         maximum age would delete what is in use, as names and index entries.
     """
@@ -96,6 +97,7 @@ class TableSpec:
     families: Mapping[str, int]
     holds_points: bool
     is_index: bool = False
+    same_keys: bool = False
     cell_time: str = dataclasses.field(default="", compare=False)
 
 
@@ -136,6 +138,7 @@ class Scan:
       key_pattern: RE2 over the raw bytes of the row key that every wanted row matches; or None.
       columns: what is wanted of each row; None for everything.
       keys_only: give every cell an empty value, which saves the transfer.
+      versions: of each cell, the newest so many.
     """
 
     table: str
@@ -143,6 +146,7 @@ class Scan:
     key_pattern: bytes | None = None
     columns: ColumnRange | None = None
     keys_only: bool = False
+    versions: int = 1
 
 
 class ColumnRange(NamedTuple):
@@ -228,11 +232,45 @@ class Finding(NamedTuple):
     text: str
 
 
+class RollupNames(Protocol):
+    """How a layout without rollup tables of its own names rollups: as ordinary series, in other tables.
+
+    Attributes:
+      integers: whether whole numbers are stored as such; else all are floats.
+    """
+
+    integers: bool
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        """The series that holds an aggregator's rollups of a series.
+
+        Raises:
+          RefusedError: the series has a tag of that name already.
+        """
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        """The series and the aggregator whose rollups a stored series holds; None if it holds none."""
+
+
 class Layout(abc.ABC):
-    """One stored layout, with its options. Instances are immutable and can be pickled."""
+    """One stored layout, with its options. Instances are immutable and can be pickled.
+
+    Attributes:
+      rollup_names: how its rollups are named where they are ordinary series; None if they are not.
+    """
 
     name: str
-    packings: Sequence[Packing]
+    rollup_names: RollupNames | None = None
+
+    @property
+    @abc.abstractmethod
+    def packings(self) -> Sequence[Packing]:
+        """How it can lay points into cells with these options, the usual one for files first."""
+
+    @property
+    def packing_limit(self) -> str:
+        """Why there are no other packings, in words, where it is for these options; empty if it is not."""
+        return ""
 
     @property
     def read_only(self) -> str | None:
@@ -320,6 +358,18 @@ class Layout(abc.ABC):
           ValueError: the key does not tell; always, in a layout without index tables.
         """
         raise ValueError(f"layout {self.name} has no index tables")
+
+    def cut_at(self, key: bytes) -> bytes:
+        """Where the data table may be cut, at or before a key, so that several workers read it.
+
+        Rows that can hold the same instant of one series stay together.
+        """
+        return key
+
+    def several_rows(self, wanted: Selection, reader: Reader) -> frozenset[Series]:
+        """The series of which an instant may stand in several wanted rows; of the two points the one that
+        arrived last counts, and of one arrival the one that is read last."""
+        return frozenset()
 
     @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

@@ -47,11 +47,12 @@ def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     return batch.take(np.flatnonzero(~bad)), rejected
 
 
-def accumulate(batch: PointBatch, interval_s: int) -> Buckets:
+def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False) -> Buckets:
     """The buckets of the points of a batch.
 
     Args:
       batch: finite numbers in any order, one per series and instant.
+      ties: several points of one series and instant are as many points; first and last are then any of them.
       interval_s: length of a bucket; buckets are counted from 1970.
 
     Raises:
@@ -61,7 +62,7 @@ def accumulate(batch: PointBatch, interval_s: int) -> Buckets:
         raise ValueError("only numbers can be accumulated")
     if not len(batch):
         return empty(batch.series, interval_s)
-    batch = _in_order(batch)
+    batch = _in_order(batch, ties=ties)
     is_float = batch.kinds == Kind.FLOAT
     if is_float.all() or not is_float.any():
         return _accumulated(batch, interval_s)
@@ -118,16 +119,16 @@ def _greater(floats: Floats, integers: Int64s) -> Bools:
     return found
 
 
-def _in_order(batch: PointBatch) -> PointBatch:
+def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     """The points by series and time.
 
     Raises:
-      ValueError: two points of one series and instant.
+      ValueError: two points of one series and instant, without `ties`.
     """
     if not ascending(batch.index, batch.times_ms):
         batch = batch.take(_order(batch))
     again = (batch.index[1:] == batch.index[:-1]) & (batch.times_ms[1:] == batch.times_ms[:-1])
-    if again.any():
+    if again.any() and not ties:
         at = int(np.argmax(again))
         where = f"{batch.series[batch.index[at]]} at {batch.times_ms[at]} ms"
         raise ValueError(f"two points of one instant, which would count twice: {where}")

@@ -42,7 +42,7 @@ class Edges(NamedTuple):
         return Edges(self.times_ms[indices], self.kinds[indices], self.bits[indices])
 
     def earliest(self, firsts: Int64s, sizes: Int64s) -> Edges:
-        """The first one of each group of neighbours; see `Buckets._grouped`."""
+        """The first one of each group of neighbours; see `regrouped`."""
         return self._chosen(np.minimum, firsts, sizes)
 
     def latest(self, firsts: Int64s, sizes: Int64s) -> Edges:
@@ -118,7 +118,7 @@ class Buckets:
             raise ValueError(f"{self.interval_s} s do not divide {interval_s} s: start from the points")
         length_ms = interval_s * 1000
         wider = self.starts_ms - self.starts_ms % length_ms
-        return _grouped(dataclasses.replace(self, interval_s=interval_s, starts_ms=wider))
+        return regrouped(dataclasses.replace(self, interval_s=interval_s, starts_ms=wider))
 
     def of_groups(self, groups: Sequence[Series | None]) -> Buckets:
         """The buckets of groups of series.
@@ -133,7 +133,7 @@ class Buckets:
         index = renumber[self.index] if len(groups) else self.index
         member = np.flatnonzero(index >= 0)
         grouped = dataclasses.replace(self.take(member), series=tuple(numbers), index=index[member])
-        return _grouped(grouped)
+        return regrouped(grouped)
 
 
 def empty(series: Sequence[Series], interval_s: int) -> Buckets:
@@ -167,7 +167,7 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
         renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
         indices.append(renumber[part.index] if len(part) else part.index)
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-    return _grouped(
+    return regrouped(
         Buckets(
             parts[0].interval_s,
             tuple(numbers),
@@ -188,8 +188,12 @@ def _joined(parts: list[Edges]) -> Edges:
     )
 
 
-def _grouped(buckets: Buckets) -> Buckets:
-    """Accumulators in any order, several of one series and start, as one each, in order."""
+def regrouped(buckets: Buckets) -> Buckets:
+    """Accumulators in any order, several of one series and start, as one each, in order.
+
+    Raises:
+      OverflowError: more than `MOST_POINTS` points in one bucket.
+    """
     if not len(buckets):
         return buckets
     index, starts = buckets.index, buckets.starts_ms

@@ -8,6 +8,7 @@ of the row span. Qualifiers: `schema.rollup.qualifiers`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -119,10 +120,10 @@ def _cells(
     names = qualifiers(ids, offsets, flags, wide)
     values, starts = el.value_bytes(el.Elements(flags, raws))
     at = starts.tolist()
-    return [
-        Cell(FAMILY, name, time, values[start:end])
-        for name, time, start, end in zip(names, times_ms.tolist(), at, at[1:], strict=False)
-    ]
+    pieces = [values[start:end] for start, end in itertools.pairwise(at)]
+    parts = zip(itertools.repeat(FAMILY), names, times_ms.tolist(), pieces, strict=False)
+    # No call in Python for each cell: there are as many as there are numbers.
+    return list(map(tuple.__new__, itertools.repeat(Cell), parts))
 
 
 def _values(kinds: Bytes, bits: Int64s, form: Form) -> tuple[npt.NDArray[np.uint32], el.Raws]:

@@ -6,13 +6,14 @@ input. All columns stand in one record array, so that a piece is a slice of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from schema.points import Int64s, Series
-from schema.rollup.buckets import Buckets, Edges
+from schema.rollup.buckets import Buckets, Edges, regrouped
 from schema.rollup.config import RollupInterval
 from schema.rollup.exact_sum import Sums
 
@@ -61,24 +62,37 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
         yield RowPiece(series, base, records[start:end])
 
 
-def unpacked(pieces: Iterable[bytes], series: Series, interval_s: int) -> Sequence[Buckets]:
-    """The buckets in pieces of one series and row."""
-    found = []
-    for piece in pieces:
-        records = np.frombuffer(piece, _RECORD)
-        plain = {name: records[name] for name in _PLAIN}
-        found.append(
-            Buckets(
-                interval_s,
-                (series,),
-                np.zeros(len(records), np.int32),
-                sums=Sums(records["tops"], records["digits"]),
-                first=_edges(records, "first"),
-                last=_edges(records, "last"),
-                **plain,
-            )
-        )
-    return found
+def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
+    """(number of a series, its piece) for each series of buckets."""
+    records = _records(buckets).tobytes()
+    bounds = np.searchsorted(buckets.index, np.arange(len(buckets.series) + 1)) * _RECORD.itemsize
+    for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        if end > start:
+            yield number, records[start:end]
+
+
+def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int) -> Buckets:
+    """The accumulators in the pieces of some series, or rows, merged.
+
+    Args:
+      groups: distinct series, each with its pieces.
+
+    Raises:
+      OverflowError: more points in one bucket than can be added.
+    """
+    records = np.frombuffer(b"".join([piece for _, pieces in groups for piece in pieces]), _RECORD)
+    sizes = [sum(map(len, pieces)) // _RECORD.itemsize for _, pieces in groups]
+    plain = {name: records[name] for name in _PLAIN}
+    found = Buckets(
+        interval_s,
+        tuple(series for series, _ in groups),
+        np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
+        sums=Sums(records["tops"], records["digits"]),
+        first=_edges(records, "first"),
+        last=_edges(records, "last"),
+        **plain,
+    )
+    return regrouped(found)
 
 
 def _records(buckets: Buckets) -> np.ndarray[tuple[int], np.dtype[np.void]]:

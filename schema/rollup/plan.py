@@ -1,4 +1,4 @@
-"""What the rollups of a range of time, usually a day, read, write and clear: exactly that range.
+"""What the rollups of a range of time, usually a day, read and write: exactly that range.
 
 An interval belongs to the range in which it starts, so that ranges that follow each other share no
 interval and leave out none, whatever the time zone in which days are counted. Intervals, rows and
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from schema.declared.spans import UTC, first_instant, local_ms
-from schema.layouts.base import SeriesKey
-from schema.layouts.opentsdb.keys import SPAN_S, row_key
+from schema.layouts.opentsdb.keys import SPAN_S
 from schema.rollup.config import RollupConfig, RollupInterval
-from schema.rollup.qualifiers import Form, possible_point_qualifiers, possible_qualifiers
 from schema.rollup.row_span import RowSpan
 
 _DAY_MS = 86_400_000
@@ -28,12 +26,11 @@ _HOUR = RowSpan(1, "h")
 
 
 class RowPart(NamedTuple):
-    """The intervals [first, end) of the row that begins at `base_s`; `whole` if the row has no others."""
+    """The intervals [first, end) of the row that begins at `base_s`."""
 
     base_s: int
     first: int
     end: int
-    whole: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,12 +55,7 @@ class IntervalPlan:
             span, step = _HOUR, 1
         for base, end in span.rows(self.start_s, self.end_s):
             first, last = max(base, self.start_s), min(end, self.end_s)
-            yield RowPart(base, (first - base) // step, (last - base) // step, (first, last) == (base, end))
-
-    def keys(self, series: SeriesKey) -> Iterator[tuple[bytes, RowPart]]:
-        """The rows of one series, or group, that are written."""
-        for part in self.rows():
-            yield row_key(series, part.base_s), part
+            yield RowPart(base, (first - base) // step, (last - base) // step)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,10 +77,6 @@ class Plan:
         if self.start_ms == self.end_ms:
             return range(0)
         return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
-
-    def raw_keys(self, series: SeriesKey) -> list[bytes]:
-        """The raw rows of one series."""
-        return [row_key(series, base) for base in self.raw_bases()]
 
 
 def plan(config: RollupConfig, start_ms: int, end_ms: int) -> Plan:
@@ -126,33 +114,3 @@ def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
     """Yesterday in a time zone."""
     days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // _DAY_MS
     return _EPOCH + datetime.timedelta(days=days - 1)
-
-
-class Clearing(NamedTuple):
-    """What to delete of a row before its new cells are set, in the same mutation.
-
-    `whole`: everything in the family; else the columns with these qualifiers.
-    """
-
-    whole: bool
-    qualifiers: Sequence[bytes]
-
-
-def clearing(
-    config: RollupConfig, of: IntervalPlan, part: RowPart, ids: Iterable[int], form: Form
-) -> Clearing:
-    """What a rewrite of a part of a row deletes: every cell that it could have written there before.
-
-    The whole row goes only if all of its intervals are written and no aggregation id is left to others.
-
-    Args:
-      ids: the aggregation ids that are written; not used for the default interval, which has none.
-      form: see `possible_qualifiers`.
-    """
-    if of.interval.is_default:
-        step = of.interval.seconds
-        return Clearing(False, possible_point_qualifiers(part.first, part.end, step, form))
-    written = set(ids)
-    if part.whole and written.issuperset(config.aggregation_ids.values()):
-        return Clearing(True, ())
-    return Clearing(False, possible_qualifiers(written, part.first, part.end, form))

@@ -167,6 +167,14 @@ def test_a_pattern_without_files_is_an_error(folder: Path) -> None:
         match([str(folder / "there.txt"), str(folder / "nowhere*")])
 
 
+def test_a_pattern_without_a_folder_is_one_of_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "put1.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    assert [Path(file.path).name for file in match(["put*.txt", "put1.txt"])] == ["put1.txt"]
+
+
 def test_a_file_that_two_patterns_match_is_read_once(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "c.json"):
         (tmp_path / name).write_bytes(b"x\n")

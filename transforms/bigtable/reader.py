@@ -47,7 +47,7 @@ def _filter(scan: Scan) -> filters.RowFilter:
                 inclusive_end=False if end else None,
             )
         )
-    chain.append(filters.CellsColumnLimitFilter(1))
+    chain.append(filters.CellsColumnLimitFilter(scan.versions))
     if scan.keys_only:
         chain.append(filters.StripValueTransformerFilter(True))
     return filters.RowFilterChain(chain) if len(chain) > 1 else chain[0]

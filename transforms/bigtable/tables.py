@@ -8,6 +8,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 from google.cloud import bigtable
 from google.cloud.bigtable.column_family import GarbageCollectionRule
+from google.cloud.bigtable.instance import Instance
 from google.cloud.bigtable.table import Table
 
 from schema.layouts import TableSpec
@@ -111,7 +112,31 @@ def check_tables(target: Target, specs: Sequence[TableSpec], create_command: str
         )
 
 
+def table_names(target: Target) -> list[str]:
+    """The names of all tables of the instance.
+
+    Raises:
+      BigtableError: the instance cannot be reached.
+    """
+    found = _call(target, _admin_instance(target).list_tables)
+    assert isinstance(found, list)
+    return sorted(table.table_id for table in found)
+
+
+def drop_table(target: Target, name: str) -> None:
+    """Deletes a table with all that is in it, for good.
+
+    Raises:
+      BigtableError: the instance cannot be reached or may not be changed.
+    """
+    _call(target, _admin_table(target, name).delete)
+
+
 def _admin_table(target: Target, name: str) -> Table:
+    return _admin_instance(target).table(name)
+
+
+def _admin_instance(target: Target) -> Instance:
     check_emulator()
     try:
         client = bigtable.Client(project=target.project, admin=True)
@@ -120,7 +145,7 @@ def _admin_table(target: Target, name: str) -> Table:
             "no Google Cloud credentials: run `gcloud auth application-default login`, or set "
             "BIGTABLE_EMULATOR_HOST to use a local emulator (see `timebeam emulator`)"
         ) from error
-    return client.instance(target.instance).table(name)
+    return client.instance(target.instance)
 
 
 def _families(target: Target, table: Table) -> dict[str, GarbageCollectionRule | None] | None:

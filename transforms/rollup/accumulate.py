@@ -3,65 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import apache_beam as beam
-import numpy as np
 
-from schema.layouts import Finding, Selection
+from schema.layouts.opentsdb.keys import ranges as key_ranges
 from schema.layouts.opentsdb.keys import row_key
-from schema.points import PointBatch, Reason, RefusedError, Rejected, Series, Stage, join
-from schema.rollup.accumulate import accumulate, aggregatable
-from schema.rollup.buckets import Buckets, merge
+from schema.points import RefusedError, Rejected, Series, Stage
+from schema.rollup.buckets import Buckets
 from schema.rollup.pieces import packed_rows
-from schema.rollup.plan import IntervalPlan, Plan
+from schema.rollup.plan import IntervalPlan
 from transforms import metrics
-from transforms.bigtable.limits import refused_row
 from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import cuts_within, ranges_between, split_keys
 from transforms.rejected import RejectedOutput, refuse
 from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey
+from transforms.rollup.reading import Accumulator, Chunk, read_chunk
 from transforms.series_keys import SeriesKeys
 
-BATCH_POINTS = 500_000
 CHUNK_HOURS = 6
 
 Piece = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""
 
 
-class Chunk(NamedTuple):
-    """The points of one metric in [start_s, end_s), whole hours."""
-
-    metric: str
-    start_s: int
-    end_s: int
-
-
 class ChunksFn(beam.DoFn):
-    """Anything in; the chunks of all metrics that are rolled up out."""
+    """Anything in; the chunks of all metrics that are rolled up out.
+
+    Six hours of a metric each, and where those are many rows, cut again at sampled keys.
+    """
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
     def process(self, _: object) -> Iterator[Chunk]:
         """See the class."""
-        plan, config = self._job.plan, self._job.config
-        step = CHUNK_HOURS * 3600
-        start, end = plan.start_ms // 1000, -(-plan.end_ms // 1000)
-        for metric in self._job.metric_uids(TableReader(self._job.target)):
-            if config.takes(Series(metric, ())) or any(
-                one.group(Series(metric, tuple((key, "") for key in one.keep)))
-                for one in config.pre_aggregates
-            ):
-                for at in range(start - start % step, end, step):
-                    yield Chunk(metric, max(at, start), min(at + step, end))
+        job, step = self._job, CHUNK_HOURS * 3600
+        start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
+        cuts = split_keys(job.target, job.layout.data_table)
+        for metric, uid in job.metric_uids(TableReader(job.target)).items():
+            if not self._wanted(metric):
+                continue
+            for at in range(start - start % step, end, step):
+                first, last = max(at, start), min(at + step, end)
+                ranges = list(key_ranges(job.layout.options, uid, first * 1000, last * 1000 - 1))
+                for keys in ranges_between(cuts_within(cuts, ranges)):
+                    yield Chunk(metric, first, last, keys)
+
+    def _wanted(self, metric: str) -> bool:
+        config = self._job.config
+        return config.takes(Series(metric, ())) or any(
+            one.group(Series(metric, tuple((key, "") for key in one.keep))) for one in config.pre_aggregates
+        )
 
 
 class AccumulateFn(beam.DoFn):
     """`Chunk` in; ((table, row key), (aggregator, packed accumulators)) out, what is refused to `REJECTED`.
 
     The accumulators of a chunk are merged before they go out, so that a group of many series, too,
-    is one piece for each chunk.
+    is few pieces for each chunk.
     """
 
     def __init__(self, job: RollupJob) -> None:
@@ -74,61 +73,21 @@ class AccumulateFn(beam.DoFn):
 
     def process(self, chunk: Chunk) -> Iterator[tuple[RollupRowKey, Piece] | RejectedOutput]:
         """See the class."""
-        lengths = sorted({one.interval.seconds for one in self._job.plan.intervals if one.source is None})
-        parts: dict[int, list[Buckets]] = {length: [] for length in lengths}
-        for batch in self._batches(chunk):
+        job = self._job
+        held = Accumulator(job.plan)
+        for batch in read_chunk(job.layout, TableReader(job.target), job.plan, chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
-            good, rejected = aggregatable(batch)
-            for one in rejected:
-                yield refuse(one)
-            metrics.count("points_packed", len(good))
-            for length in lengths:
-                parts[length].append(accumulate(good, length))
-                if len(parts[length]) > 8:
-                    parts[length] = [merge(parts[length])]
-        if not parts[lengths[0]]:
-            return
-        found = {length: merge(some) for length, some in parts.items()}
-        for interval in self._job.plan.intervals:
-            if interval.source is not None:
-                found[interval.interval.seconds] = found[interval.source.seconds].coarser(
-                    interval.interval.seconds
-                )
-        for interval in self._job.plan.intervals:
-            buckets = found[interval.interval.seconds].within(interval.start_s * 1000, interval.end_s * 1000)
-            yield from self._pieces(buckets, interval)
+            metrics.count("points_packed", len(batch))
+            held.add(batch)
+            if held.is_full:
+                yield from self._taken(held)
+        yield from self._taken(held)
 
-    def _batches(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
-        """The points of a chunk, within the plan, in large batches of whole rows."""
-        plan: Plan = self._job.plan
-        start_ms, end_ms = max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
-        layout = self._job.layout
-        held: list[PointBatch] = []
-        size = 0
-        wanted = Selection(chunk.metric, {}, start_ms, end_ms - 1)
-        for found in layout.select(wanted, TableReader(self._job.target)):
-            if isinstance(found, Finding):
-                yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
-                continue
-            metrics.count("messages_read")
-            decoded = layout.decode(found.row, found.series)
-            for text in decoded.damage:
-                yield refused_row(found.row, Reason.CORRUPT_FILE, text, Stage.READ)
-            batch = decoded.batch
-            inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
-            if not inside.all():
-                batch = batch.take(np.flatnonzero(inside))
-            if len(batch):
-                metrics.count("points_read", len(batch))
-                held.append(batch)
-                size += len(batch)
-            if size >= BATCH_POINTS:
-                yield join(held)
-                held, size = [], 0
-        if held:
-            yield join(held)
+    def _taken(self, held: Accumulator) -> Iterator[tuple[RollupRowKey, Piece] | RejectedOutput]:
+        for buckets, interval in zip(held.take(), self._job.plan.intervals, strict=False):
+            yield from self._pieces(buckets, interval)
 
     def _pieces(
         self, buckets: Buckets, plan: IntervalPlan

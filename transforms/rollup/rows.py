@@ -10,24 +10,22 @@ import apache_beam as beam
 from schema.layouts import Cell, Deletion, Row, Scan
 from schema.layouts.opentsdb import keys as row_keys
 from schema.points import Series
-from schema.rollup.buckets import merge
 from schema.rollup.config import OF_GROUP, RollupInterval
-from schema.rollup.opentsdb_rollup import encode_points, encode_rollups
+from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
 from schema.rollup.pieces import unpacked
 from schema.rollup.plan import IntervalPlan
 from schema.rollup.qualifiers import FAMILY, POINT_BYTES, Form, stale_qualifiers
-from transforms import metrics
-from transforms.bigtable.limits import over_limit
 from transforms.bigtable.reader import TableReader
-from transforms.pack import stored_bytes
-from transforms.rejected import RejectedOutput, refuse
+from transforms.pack import mutations
+from transforms.rejected import RejectedOutput, refuse, windowed
 from transforms.rollup.accumulate import Piece
 from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, outputs
 
 STANDING = "standing"
 """In place of an aggregator: the piece holds the qualifiers that stand in a row."""
 
-_NOBODY = Series("", ())
+_BYTES_AT_ONCE = 1 << 20
+"""Of accumulators whose rows are encoded together."""
 
 
 class StandingFn(beam.DoFn):
@@ -92,49 +90,74 @@ def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob, ours: fro
 
 
 class EncodeRowFn(beam.DoFn):
-    """((table, row key), pieces) in; the `Row` mutation out, sums beyond the floats to `REJECTED`."""
+    """((table, row key), pieces) in; the `Row` mutations out, sums beyond the floats to `REJECTED`.
+
+    Rows of one table are encoded together: one by one they take several times as long.
+    """
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
         self._intervals: dict[str, RollupInterval] = {
             name: interval for interval in job.config.intervals for name in outputs(job.config, interval)
         }
+        self._held: dict[str, list[tuple[bytes, list[Piece]]]] = {}
+        self._bytes = 0
+
+    def start_bundle(self) -> None:
+        """Forgets what a bundle that failed has left."""
+        self._held, self._bytes = {}, 0
 
     def process(self, group: tuple[RollupRowKey, Iterable[Piece]]) -> Iterator[Row | RejectedOutput]:
         """See the class."""
         (name, key), pieces = group
-        interval = self._intervals[name]
-        by_aggregator: dict[str, list[bytes]] = {}
-        for aggregator, packed in pieces:
-            by_aggregator.setdefault(aggregator, []).append(packed)
-        standing = [
-            Cell(FAMILY, qualifier, 0, b"")
-            for packed in by_aggregator.pop(STANDING, [])
-            for qualifier in _qualifiers(packed)
-        ]
-        cells: list[Cell] = []
-        for aggregator, parts in by_aggregator.items():
-            buckets = merge(unpacked(parts, _NOBODY, interval.seconds))
-            if interval.is_default:
-                (number,) = [OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))]
-                assert number is not None
-                encoded = encode_points(buckets, number, Form.FIXED)
-            else:
-                encoded = encode_rollups(buckets, interval, self._job.stored(aggregator), Form.FIXED)
+        found = list(pieces)
+        self._held.setdefault(name, []).append((key, found))
+        self._bytes += sum([len(packed) for _, packed in found])
+        if self._bytes >= _BYTES_AT_ONCE:
+            yield from self._encoded()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """What is left."""
+        yield from windowed(self._encoded())
+
+    def _encoded(self) -> Iterator[Row | RejectedOutput]:
+        held, self._held, self._bytes = self._held, {}, 0
+        for name, groups in held.items():
+            yield from self._rows(name, groups)
+
+    def _rows(self, name: str, groups: list[tuple[bytes, list[Piece]]]) -> Iterator[Row | RejectedOutput]:
+        """The mutations of rows of one table."""
+        standing: list[list[bytes]] = [[] for _ in groups]
+        by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}
+        for number, (_, pieces) in enumerate(groups):
+            own: dict[str, list[bytes]] = {}
+            for aggregator, packed in pieces:
+                own.setdefault(aggregator, []).append(packed)
+            standing[number] = [one for packed in own.pop(STANDING, ()) for one in _qualifiers(packed)]
+            for aggregator, parts in own.items():
+                by_aggregator.setdefault(aggregator, []).append((number, parts))
+        cells: list[list[Cell]] = [[] for _ in groups]
+        for aggregator, some in by_aggregator.items():
+            encoded = self._encode(name, aggregator, some)
             for rejected in encoded.rejected:
                 yield refuse(rejected)
             for one in encoded.rows:
-                cells += one.cells
-            metrics.count("cells_written", sum(len(one.cells) for one in encoded.rows))
-        deleted = [Deletion(FAMILY, qualifier) for qualifier in stale_qualifiers(standing, cells)]
-        row = Row(self._job.table(name), key, cells, deleted)
-        too_large = over_limit(row)
-        if too_large is not None:
-            yield refuse(too_large)
-            return
-        metrics.count("rows_written")
-        metrics.count("bytes_written", sum(stored_bytes(key, cell) for cell in cells))
-        yield row
+                cells[some[one.series][0]] += one.cells
+        table = self._job.table(name)
+        for number, (key, _) in enumerate(groups):
+            deleted = [Deletion(FAMILY, one) for one in stale_qualifiers(standing[number], cells[number])]
+            yield from mutations([Row(table, key, cells[number], deleted)])
+
+    def _encode(self, name: str, aggregator: str, some: list[tuple[int, list[bytes]]]) -> EncodedRollups:
+        """What the accumulators of an aggregator become; the rows are numbered as they are given."""
+        interval = self._intervals[name]
+        rows = [(Series(str(at), ()), parts) for at, (_, parts) in enumerate(some)]
+        buckets = unpacked(rows, interval.seconds)
+        if not interval.is_default:
+            return encode_rollups(buckets, interval, self._job.stored(aggregator), Form.FIXED)
+        (number,) = [OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))]
+        assert number is not None
+        return encode_points(buckets, number, Form.FIXED)
 
 
 def _qualifiers(packed: bytes) -> Iterator[bytes]:
@@ -147,12 +170,15 @@ def _qualifiers(packed: bytes) -> Iterator[bytes]:
 
 def metric_uids(job: RollupJob) -> Any:
     """A ParDo that gives the UID of every metric."""
-    return beam.ParDo(_MetricUidsFn(job)).with_output_types(bytes)
+    return beam.ParDo(MetricUidsFn(job)).with_output_types(bytes)
 
 
-class _MetricUidsFn(beam.DoFn):
+class MetricUidsFn(beam.DoFn):
+    """Anything in; the UIDs of all metrics that are rolled up out."""
+
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
     def process(self, _: object) -> Iterator[bytes]:
+        """See the class."""
         yield from self._job.metric_uids(TableReader(self._job.target)).values()

@@ -30,6 +30,7 @@ from schema.layouts.base import (
 from schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
 from schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
 from schema.layouts.heroic.readable_key import ReadableKeys
+from schema.layouts.heroic.rollup_names import HeroicRollupNames
 from schema.layouts.heroic.wire_key import WireKeys
 from schema.points import PointBatch, Reason, RefusedError, Series
 
@@ -49,6 +50,7 @@ class Heroic(Layout):
     name = "heroic"
     packings = (Packing.POINTS,)
     uids = None
+    rollup_names = HeroicRollupNames()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Heroic:

@@ -87,6 +87,12 @@ def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
     return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + TYPE_PARTS[kind] + key.tail
 
 
+def before_types(key: bytes) -> bytes:
+    """How the keys of all rows of a row's metric and row time begin."""
+    metric, nul, rest = key.partition(b"\0")
+    return metric + nul + rest[:_TIME_BYTES]
+
+
 def parse_key(key: bytes) -> KeyParts:
     """A row key taken apart.
 

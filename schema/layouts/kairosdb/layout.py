@@ -27,6 +27,7 @@ from schema.layouts.base import (
 from schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
 from schema.layouts.kairosdb.encode import encode
 from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec, parse_retention
+from schema.layouts.kairosdb.rollup_names import KairosDbRollupNames
 from schema.layouts.kairosdb.select import Tables
 from schema.points import PointBatch, RefusedError, Series
 
@@ -42,6 +43,7 @@ class KairosDb(Layout):
 
     name = "kairosdb"
     packings = (Packing.POINTS,)
+    rollup_names = KairosDbRollupNames()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
@@ -80,7 +82,9 @@ class KairosDb(Layout):
                 holds_points=True,
                 cell_time=f"{ARRIVAL}, as KairosDB's ttl counts from its writing; not the time of the points",
             ),
-            TableSpec(row_keys, {index.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True),
+            TableSpec(
+                row_keys, {index.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
+            ),
             TableSpec(strings, {index.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
         )
 
@@ -131,6 +135,14 @@ class KairosDb(Layout):
     def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
         return select.select(self.options, self.table_names, wanted, reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: the rows of the types of values stand behind one another for each row time."""
+        return keys.before_types(key)
+
+    def several_rows(self, wanted: Selection, reader: Reader) -> frozenset[Series]:
+        """See `Layout.several_rows`: those with values of several types."""
+        return select.of_several_types(self.options, self.table_names, wanted, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

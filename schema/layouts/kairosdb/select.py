@@ -17,6 +17,7 @@ from schema.layouts.base import (
 )
 from schema.layouts.kairosdb import index, keys
 from schema.layouts.kairosdb.options import KairosDbOptions
+from schema.points import Series
 
 
 class Tables(NamedTuple):
@@ -50,9 +51,7 @@ def select(
     last_ms = min(wanted.end_ms, keys.LAST_MS) // width * width
     if first_ms > last_ms:
         return
-    ranges = (
-        ((b"", b""),) if wanted.metric is None else (keys.metric_range(wanted.metric, first_ms, last_ms),)
-    )
+    ranges = (_index_range(wanted, width),)
     runs: list[_Run] = []
     is_open = False
     for row in reader.scan(Scan(tables.row_keys, ranges, keys_only=True)):
@@ -70,6 +69,34 @@ def select(
                 runs.append(_Run(columns, row.key, row.key))
         is_open = takes
     yield from _rows(tables.data, runs, wanted, reader)
+
+
+def of_several_types(
+    options: KairosDbOptions, tables: Tables, wanted: Selection, reader: Reader
+) -> frozenset[Series]:
+    """The series that have rows of several types for one of the wanted row times, by the index."""
+    width = options.row_spec.width_ms
+    found: set[Series] = set()
+    seen: set[Series] = set()
+    head = b""
+    for row in reader.scan(Scan(tables.row_keys, (_index_range(wanted, width),), keys_only=True)):
+        try:
+            parts = keys.parse_key(row.key)
+        except ValueError:
+            continue  # `select` finds and tells of it
+        if not row.key.startswith(head) or not head:
+            head, seen = keys.before_types(row.key), set()
+        if wanted.start_ms < parts.row_ms + width and parts.row_ms <= wanted.end_ms:
+            (found if parts.series in seen else seen).add(parts.series)
+    return frozenset(found)
+
+
+def _index_range(wanted: Selection, width: int) -> tuple[bytes, bytes]:
+    """The range of the index in which the wanted rows are."""
+    if wanted.metric is None:
+        return b"", b""
+    first, last = max(0, wanted.start_ms) // width * width, min(wanted.end_ms, keys.LAST_MS) // width * width
+    return keys.metric_range(wanted.metric, first, last)
 
 
 def _is_known(strings: str, metric: str, reader: Reader) -> bool:

@@ -94,7 +94,8 @@ def rolled_up(table: dict[bytes, tuple[Row, Series]]):
     first_parts: list[Buckets] = []
     minutes: list[Buckets] = []
     for series in SERIES:
-        for key in planned.raw_keys(key_of(series)):
+        for base_s in planned.raw_bases():
+            key = row_key(key_of(series), base_s)
             if key in table:
                 batch = LAYOUT.decode(*table[key]).batch
                 wanted = (batch.times_ms >= planned.start_ms) & (batch.times_ms < planned.end_ms)

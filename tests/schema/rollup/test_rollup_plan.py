@@ -11,16 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import SeriesKey
 from schema.rollup.config import RollupConfig
 from schema.rollup.config_json import parse_config
-from schema.rollup.plan import clearing, day_range, last_complete_day, plan
-from schema.rollup.qualifiers import Form
+from schema.rollup.plan import day_range, last_complete_day, plan
 from schema.rollup.row_span import RowSpan
 from tests.schema.rollup.plain_rollup import plain_base
 
 DAY_MS = 86_400_000
-KEY = SeriesKey(b"\x00\x00\x01", b"\x00\x00\x01\x00\x00\x01")
 SPANS = st.sampled_from(["1h", "2h", "6h", "10h", "1d", "1n", "1y"]).map(RowSpan.parse)
 SECONDS = st.one_of(
     st.integers(0, 2**32 - 1),
@@ -88,9 +85,6 @@ def test_the_intervals_that_start_in_the_range_are_written_and_no_others(start_s
             assert {plain_base(at, interval.row_span.count, interval.row_span.unit) for at in members} == {
                 part.base_s
             }
-            after = members[-1] + step
-            row_ends = plain_base(after, interval.row_span.count, interval.row_span.unit) == after
-            assert part.whole == (members[0] == part.base_s and row_ends)
             written += members
     assert written == starts
     if starts:
@@ -120,13 +114,11 @@ def test_a_utc_day():
     day = utc("2016-02-29")
     assert (planned.start_ms, planned.end_ms) == (day * 1000, (day + 86_400) * 1000)
     assert list(planned.raw_bases()) == [day + hour * 3600 for hour in range(24)]
-    assert planned.raw_keys(KEY)[0] == KEY.head + day.to_bytes(4, "big") + KEY.tail
-    assert len(planned.raw_keys(KEY)) == 24
     rows = {found.interval.interval: list(found.rows()) for found in planned.intervals}
     assert rows == {
-        "1m": [(day, 0, 1440, True)],
-        "1h": [(utc("2016-02-01"), 28 * 24, 29 * 24, False)],
-        "1d": [(utc("2016-01-01"), 59, 60, False)],
+        "1m": [(day, 0, 1440)],
+        "1h": [(utc("2016-02-01"), 28 * 24, 29 * 24)],
+        "1d": [(utc("2016-01-01"), 59, 60)],
     }
     sources = {found.interval.interval: found.source for found in planned.intervals}
     assert {name: one and one.interval for name, one in sources.items()} == {
@@ -134,9 +126,6 @@ def test_a_utc_day():
         "1h": "1m",
         "1d": "1h",
     }
-    ((key, part),) = planned.intervals[1].keys(KEY)
-    assert key == KEY.head + utc("2016-02-01").to_bytes(4, "big") + KEY.tail
-    assert part.first == 672
 
 
 def test_a_day_of_a_zone_takes_the_utc_intervals_that_start_in_it():
@@ -145,10 +134,10 @@ def test_a_day_of_a_zone_takes_the_utc_intervals_that_start_in_it():
     planned = plan(config("1h/1n", "1d/1y"), start, end)
     hourly, daily = planned.intervals
     assert list(hourly.rows()) == [
-        (utc("2026-06-01"), 29 * 24 + 19, 30 * 24, False),
-        (utc("2026-07-01"), 0, 19, False),
+        (utc("2026-06-01"), 29 * 24 + 19, 30 * 24),
+        (utc("2026-07-01"), 0, 19),
     ]
-    assert list(daily.rows()) == [(utc("2026-01-01"), 181, 182, False)]
+    assert list(daily.rows()) == [(utc("2026-01-01"), 181, 182)]
     assert planned.start_ms == (utc("2026-06-30") + 19 * 3600) * 1000
     assert planned.end_ms == utc("2026-07-02") * 1000  # the last interval ends after the range
 
@@ -174,28 +163,10 @@ def test_pre_aggregates_need_the_default_interval_in_hour_rows():
     day = utc("2026-01-02")
     planned = plan(config("1h/1d", default="1m", groups=True), (day + 90) * 1000, (day + 7200) * 1000)
     default, hourly = planned.intervals
-    assert list(default.rows()) == [(day, 120, 3600, False), (day + 3600, 0, 3600, True)]
+    assert list(default.rows()) == [(day, 120, 3600), (day + 3600, 0, 3600)]
     assert default.source is None
     assert hourly.source is None
-    assert list(hourly.rows()) == [(day, 1, 2, False)]
-
-
-def test_what_is_cleared():
-    one = config("1m/1d", "1h/1n", default="10s", groups=True)
-    default, minutes, hours = plan(one, *day_range(datetime.date(2026, 1, 2))).intervals
-    (part,) = minutes.rows()
-    assert clearing(one, minutes, part, [0, 1], Form.FIXED) == (True, ())
-    only_sum = clearing(one, minutes, part, [0], Form.FIXED)  # count is someone else's
-    assert (only_sum.whole, len(only_sum.qualifiers)) == (False, 1440 * 2)
-    assert {name[0] for name in only_sum.qualifiers} == {0}
-    (part,) = hours.rows()
-    of_hours = clearing(one, hours, part, [0, 1], Form.FEWEST)
-    assert (of_hours.whole, len(of_hours.qualifiers)) == (False, 24 * 2 * 6)
-    assert {int.from_bytes(name[1:], "big") >> 4 for name in of_hours.qualifiers} == set(range(24, 48))
-    part = next(default.rows())
-    of_points = clearing(one, default, part, [], Form.FIXED)
-    assert (of_points.whole, len(of_points.qualifiers)) == (False, 360 * 2)
-    assert {int.from_bytes(name, "big") >> 4 for name in of_points.qualifiers} == set(range(0, 3600, 10))
+    assert list(hourly.rows()) == [(day, 1, 2)]
 
 
 def test_a_range_in_which_no_interval_starts_needs_nothing():

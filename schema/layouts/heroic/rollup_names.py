@@ -1,0 +1,34 @@
+"""Rollups in Heroic's layout: the series with two tags more, `rollup` and `stat`.
+
+Heroic itself stores none; with them as tags, its queries filter by them as by all others.
+"""
+
+from __future__ import annotations
+
+from schema.points import Reason, RefusedError, Series
+
+ROLLUP, STAT = "rollup", "stat"
+
+
+class HeroicRollupNames:
+    """See `RollupNames`; Heroic stores doubles only."""
+
+    integers = False
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        """See `RollupNames.stored`."""
+        tags = dict(series.tags)
+        for key in (ROLLUP, STAT):
+            if key in tags:
+                raise RefusedError(
+                    Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need that key"
+                )
+        return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        """See `RollupNames.source`."""
+        tags = dict(stored.tags)
+        if tags.pop(ROLLUP, None) != interval or STAT not in tags:
+            return None
+        aggregator = tags.pop(STAT)
+        return stored._replace(tags=tuple(sorted(tags.items()))), aggregator

@@ -1,0 +1,77 @@
+"""Rollups as ordinary points of ordinary series, for layouts that have no rollup tables of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from schema.layouts.base import RollupNames
+from schema.points import (
+    Floats,
+    Int64s,
+    Kind,
+    PointBatch,
+    Reason,
+    RefusedError,
+    Rejected,
+    Series,
+    Stage,
+    join,
+)
+from schema.rollup.accumulate import Numbers, numbers
+from schema.rollup.buckets import Buckets
+
+
+def rollup_points(
+    buckets: Buckets, interval: str, aggregators: Sequence[str], names: RollupNames
+) -> tuple[PointBatch | None, list[Rejected]]:
+    """The points of the rollups of some series, and what has no place.
+
+    A point stands at the start of its interval, which is its arrival too, so that a second run writes the
+    same cells. In layouts that store floats only, whole numbers are rounded to the nearest one.
+
+    Args:
+      buckets: of the interval, of series that `names` can name.
+      aggregators: sum, count, min, max, first or last.
+
+    Returns:
+      No batch if there are no buckets; refusals of sums that are beyond the floats, and of series
+      that have a tag that rollups need.
+    """
+    parts: list[PointBatch] = []
+    rejected: list[Rejected] = []
+    for aggregator in aggregators:
+        stored: list[Series] = []
+        refused = np.zeros(len(buckets.series), np.bool_)
+        for number, series in enumerate(buckets.series):
+            try:
+                stored.append(names.stored(series, interval, aggregator))
+            except RefusedError as error:
+                refused[number] = True
+                stored.append(series)
+                if aggregator == aggregators[0]:
+                    rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
+        found = numbers(buckets, aggregator)
+        finite = (found.kinds == Kind.INTEGER) | np.isfinite(found.bits.view(np.float64))
+        good = np.flatnonzero(finite & ~refused[buckets.index])
+        for at in np.flatnonzero(~finite & ~refused[buckets.index]).tolist():
+            where = f"{aggregator} of {buckets.series[buckets.index[at]]} from {buckets.starts_ms[at]} ms on"
+            message = f"{where}, {interval}: it is beyond the floats"
+            rejected.append(Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE))
+        parts.append(_points(tuple(stored), buckets, found, good, integers=names.integers))
+    parts = [part for part in parts if len(part)]
+    return (join(parts) if parts else None), rejected
+
+
+def _points(
+    stored: Sequence[Series], buckets: Buckets, found: Numbers, good: Int64s, *, integers: bool
+) -> PointBatch:
+    starts_ms = buckets.starts_ms[good]
+    kinds, bits = found.kinds[good], found.bits[good]
+    if not integers:
+        whole: Floats = bits.astype(np.float64)
+        bits = np.where(kinds == Kind.INTEGER, whole.view(np.int64), bits)
+        kinds = np.full(len(good), Kind.FLOAT, np.uint8)
+    in_s = np.zeros(len(good), np.bool_)
+    return PointBatch(stored, buckets.index[good], starts_ms, in_s, kinds, bits, starts_ms)

@@ -1,0 +1,231 @@
+"""Rollups of layouts without rollup tables, against the emulator and an independent computation."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schema.layouts import LAYOUTS, Layout
+from schema.points import PointBatch, Series
+from tests.rollup.test_rollup_job import Points, points_of, total
+from tests.support.commands import Ran, ingest, timebeam
+from transforms.bigtable.reader import TableReader, scan_table
+from transforms.bigtable.target import Target
+from transforms.read_points import read_points
+
+DAY = 1_772_236_800  # 2026-02-28
+HOUR = 3600
+SECONDS = {"5m": 300, "1h": HOUR, "1d": 24 * HOUR}
+DATA = {"heroic": "metrics", "heroic-readable": "metrics", "kairosdb": "data_points"}
+
+Numbers = dict[tuple[Series, int], int | float]
+"""By series and time in ms."""
+
+
+class Place:
+    """Tables of one layout, and those of its rollups."""
+
+    def __init__(self, bigtable: tuple[str, str], prefix: str, name: str, folder: Path) -> None:
+        self.target, self.prefix, self.name, self.folder = Target(*bigtable), prefix, name, folder
+        self.config = folder / "rollups.json"
+        intervals = [("1m", "1h", DATA[name]), ("5m", "1d", "5m-"), ("1h", "1n", "1h-"), ("1d", "1y", "1d-")]
+        self.config.write_text(
+            json.dumps(
+                {
+                    "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
+                    "intervals": [
+                        {"interval": interval, "rowSpan": span, "table": table, "defaultInterval": at == 0}
+                        | {"preAggregationTable": f"unused-{interval}"}
+                        for at, (interval, span, table) in enumerate(intervals)
+                    ],
+                    "timebeam": {"metrics": ["sys.*"]},
+                }
+            )
+        )
+        project, instance = bigtable
+        self.flags = [f"--layout={name}", f"--project={project}", f"--instance={instance}"]
+        self.flags.append(f"--table_prefix={prefix}")
+        assert timebeam("tables", "create", *self.flags, "--rollup_config", self.config).code == 0
+
+    def send(self, points: Points, age: int) -> None:
+        path = self.folder / f"in-{age}.txt"
+        lines = []
+        for (series, time_ms), value in points.items():
+            tags = " ".join(f"{key}={tag}" for key, tag in series.tags)
+            lines.append(f"put {series.metric} {time_ms} {value!r} {tags}\n")
+        path.write_text("".join(lines))
+        os.utime(path, (1_700_000_000 + age,) * 2)
+        ingest(
+            self.folder, *self.flags, "--format=opentsdb-text", "--bigtable_writer=direct", "--input", path
+        )
+
+    def rollup(self, *flags: str) -> Ran:
+        letters = self.folder / "letters"
+        return timebeam(
+            *("rollup", *self.flags, "--rollup_config", self.config, "--summary=json"),
+            *("--dead_letters", letters, *(flags or ("--day=2026-02-28",))),
+        )
+
+    def layout(self, table: str) -> Layout:
+        return LAYOUTS[self.name].from_options({"table_prefix": self.prefix + table})
+
+    def dump(self) -> list[Any]:
+        return [
+            [(row.key, row.cells) for row in scan_table(self.target, spec.name)]
+            for interval in SECONDS
+            for spec in self.layout(f"{interval}-").tables()
+        ]
+
+    def stored(self) -> Numbers:
+        """What the tables of rollups hold; asserts that nothing is there twice."""
+        found: Numbers = {}
+        for interval in SECONDS:
+            for batch in read_points(self.layout(f"{interval}-"), TableReader(self.target), 0, 1 << 42):
+                assert isinstance(batch, PointBatch)
+                for series, time_ms, value in batch.points():
+                    assert (series, time_ms) not in found
+                    assert isinstance(value, (int, float))
+                    found[series, time_ms] = value
+        return found
+
+    def expected(self, points: Points) -> Numbers:
+        values = collections.defaultdict(list)
+        for (series, time_ms), value in points.items():
+            for interval, seconds in SECONDS.items():
+                values[series, interval, time_ms // 1000 // seconds * seconds * 1000].append(value)
+        found: Numbers = {}
+        for (series, interval, at), some in values.items():
+            numbers = {"sum": total(some), "count": len(some), "min": min(some), "max": max(some)}
+            for aggregator, number in numbers.items():
+                tags = dict(series.tags)
+                if self.name == "kairosdb":
+                    tags["saved_from"] = series.metric
+                    stored = Series.of(f"{series.metric}.{interval}.{aggregator}", tags)
+                    found[stored, at] = number
+                else:
+                    stored = Series.of(series.metric, {**tags, "rollup": interval, "stat": aggregator})
+                    found[stored, at] = float(number)
+        return found
+
+    def check(self, points: Points) -> None:
+        found, wanted = self.stored(), self.expected(points)
+        assert found.keys() == wanted.keys()
+        for key, number in wanted.items():
+            assert (found[key], type(found[key])) == (number, type(number)), key
+
+
+@pytest.fixture(params=["heroic", "kairosdb"])
+def place(request: pytest.FixtureRequest, bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> Place:
+    return Place(bigtable, prefix, request.param, tmp_path)
+
+
+def storable(points: Points, name: str) -> Points:
+    """Heroic stores doubles alone: no integers that are none."""
+    if name == "kairosdb":
+        return points
+    return {key: float(value) for key, value in points.items()}
+
+
+def test_the_numbers_are_right_again_and_after_corrections(place: Place) -> None:
+    points = storable(points_of(random.Random(1), DAY, 6), place.name)
+    place.send(points, 1)
+    beside = points_of(random.Random(2), DAY - 2 * HOUR, 2) | points_of(random.Random(3), DAY + 24 * HOUR, 2)
+    other = {(Series.of("other", {"a": "b"}), DAY * 1000): 1.0}
+    place.send(storable(beside | other, place.name), 2)
+    ran = place.rollup()
+    assert ran.code == 0, ran.err
+    wanted = place.expected(points)
+    summary = json.loads(ran.out)
+    assert (summary["points_stored"], summary["refused"]) == (len(wanted), {})
+    place.check(points)
+    first = place.dump()
+    assert place.rollup().code == 0
+    assert place.dump() == first
+    # Corrections: some of integers to decimals, which KairosDB keeps in other rows beside the old ones.
+    corrected = dict.fromkeys(random.Random(5).sample(sorted(points), 60), 0.5)
+    place.send(corrected, 3)
+    assert place.rollup().code == 0
+    place.check(points | corrected)
+
+
+def test_what_stands_there_and_has_no_points_goes_and_nothing_else(place: Place) -> None:
+    points = storable(points_of(random.Random(6), DAY, 6), place.name)
+    place.send(points, 1)
+    assert place.rollup(f"--start={DAY}", f"--end={DAY + 6 * HOUR}").code == 0
+    before = place.stored()
+    # Rollups of the third hour that no points are for, in the tables of 1h and 5m.
+    for interval in ("1h", "5m"):
+        name = (
+            f"put sys.m0.{interval}.sum {DAY + 2 * HOUR} 7 host=gone saved_from=sys.m0\n"
+            f"put sys.m0.{interval}.sum {DAY + 4 * HOUR} 7 host=gone saved_from=sys.m0\n"
+            if place.name == "kairosdb"
+            else f"put sys.m0 {DAY + 2 * HOUR} 7 host=gone rollup={interval} stat=sum\n"
+            f"put sys.m0 {DAY + 4 * HOUR} 7 host=gone rollup={interval} stat=sum\n"
+        )
+        foreign = f"put mine.{interval} {DAY + 2 * HOUR} 8 host=gone\n"
+        path = place.folder / f"stray-{interval}.txt"
+        path.write_text(name + foreign)
+        flags = [*place.flags[:-1], f"--table_prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
+        ingest(place.folder, *flags, "--bigtable_writer=direct", "--input", path)
+    assert place.rollup(f"--start={DAY + 2 * HOUR}", f"--end={DAY + 3 * HOUR}").code == 0
+    after = place.stored()
+    left = {key for key in after if key not in before}
+    assert {(series.metric, dict(series.tags).get("host"), at // 1000 - DAY) for series, at in left} == {
+        ("mine.1h", "gone", 2 * HOUR),
+        ("mine.5m", "gone", 2 * HOUR),
+        *(
+            (f"sys.m0.{interval}.sum" if place.name == "kairosdb" else "sys.m0", "gone", 4 * HOUR)
+            for interval in ("1h", "5m")
+        ),
+    }
+    assert {key: after[key] for key in before} == before
+
+
+@pytest.mark.parametrize("place", ["kairosdb"], indirect=True)
+def test_killed_and_run_again(place: Place) -> None:
+    points = points_of(random.Random(7), DAY, 24)
+    place.send(points, 1)
+    rng = random.Random(8)
+    command = [sys.executable, "-m", "pipelines.cli", "rollup", *place.flags, "--day=2026-02-28"]
+    command += ["--rollup_config", str(place.config), "--dead_letters", str(place.folder / "killed")]
+    for _ in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(1.5 + rng.random() * 1.5)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert place.rollup().code == 0
+    place.check(points)
+
+
+def test_a_series_that_uses_the_names_of_rollups_is_refused(place: Place) -> None:
+    tag = "saved_from" if place.name == "kairosdb" else "stat"
+    points: Points = {
+        (Series.of("sys.a", {"host": "a", tag: "x"}), DAY * 1000): 1.0,
+        (Series.of("sys.a", {"host": "a"}), DAY * 1000): 2.0,
+    }
+    place.send(points, 1)
+    ran = place.rollup()
+    assert ran.code == 0
+    assert json.loads(ran.out)["refused"] == {"series-not-storable": 3}  # in each interval
+    place.check({key: value for key, value in points.items() if len(key[0].tags) == 1})
+
+
+@pytest.mark.parametrize("place", ["heroic"], indirect=True)
+def test_wrong_configurations(place: Place) -> None:
+    config = json.loads(place.config.read_text())
+    config["timebeam"]["preAggregates"] = [{"metrics": ["*"], "keepTags": ["a"], "aggregators": ["sum"]}]
+    place.config.write_text(json.dumps(config))
+    ran = place.rollup()
+    assert (ran.code, "timebeam.preAggregates" in ran.err) == (2, True), ran.err
+    ran = place.rollup("--touched")
+    assert (ran.code, "--touched is for layout opentsdb" in ran.err) == (2, True), ran.err

@@ -1,0 +1,98 @@
+"""A table cut into key ranges of about the same size, so that several workers can read it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from schema.layouts import Layout, Reader, Row, Scan
+from transforms.bigtable.target import Target, open_table
+
+MOST_SPLITS = 64
+
+Range = tuple[bytes, bytes]
+"""[start, end) of row keys; an empty end is that of the table."""
+
+WHOLE: Range = (b"", b"")
+
+
+def split_keys(target: Target, table: str, most: int = MOST_SPLITS) -> list[bytes]:
+    """Keys that cut a table into at most `most` ranges of about the same number of bytes, ascending.
+
+    What Bigtable's SampleRowKeys gives, neighbours merged: an estimate, other each time, so nothing but
+    the sharing of work may depend on it.
+    """
+    samples = [(key, offset) for key, offset in open_table(target, table).sample_row_keys() if key]
+    if not samples or most < 2:
+        return []
+    step = max(1, samples[-1][1] // most)
+    cuts: list[bytes] = []
+    reached = step
+    for key, offset in samples[:-1]:
+        if offset >= reached and len(cuts) < most - 1:
+            cuts.append(key)
+            reached = offset + step
+    return cuts
+
+
+def sampled_bytes(target: Target, table: str, ranges: Sequence[Range]) -> tuple[int, int]:
+    """(about how many bytes the rows of some ranges have, and those of the whole table), by SampleRowKeys."""
+    found = total = 0
+    start = b""
+    for key, offset in open_table(target, table).sample_row_keys():
+        if any((not end or start < end) and (not key or first < key) for first, end in ranges):
+            found += offset - total
+        start, total = key, offset
+    return found, total
+
+
+def layout_splits(target: Target, layout: Layout) -> list[Range]:
+    """Ranges of keys of a layout's data table, which together are everything."""
+    table = next(spec.name for spec in layout.tables() if spec.holds_points)
+    return ranges_between(sorted({layout.cut_at(key) for key in split_keys(target, table)}))
+
+
+def within(reader: Reader, layout: Layout, keys: Range) -> Reader:
+    """A reader of the data rows of a range of keys, and of what of an index is for them."""
+    return RangeReader(
+        reader, {spec.name for spec in layout.tables() if spec.holds_points or spec.same_keys}, keys
+    )
+
+
+def ranges_between(cuts: Sequence[bytes]) -> list[Range]:
+    """The ranges between ascending keys, which together are everything."""
+    return list(zip([b"", *cuts], [*cuts, b""], strict=True))
+
+
+def cuts_within(cuts: Sequence[bytes], ranges: Sequence[Range]) -> list[bytes]:
+    """Those of some keys that lie inside of a range, and so cut it in two."""
+    return [cut for cut in cuts if any(start < cut and (not end or cut < end) for start, end in ranges)]
+
+
+class RangeReader:
+    """A `Reader` to which only a range of the keys of some tables is there; of all others everything."""
+
+    def __init__(self, reader: Reader, tables: Collection[str], within: Range) -> None:
+        self._reader, self._tables, self._within = reader, tables, within
+
+    def scan(self, scan: Scan) -> Iterator[Row]:
+        """See `Reader.scan`."""
+        if scan.table in self._tables and self._within != WHOLE:
+            left = [one for one in map(self._cut, scan.ranges) if one is not None]
+            if not left:
+                return
+            scan = dataclasses.replace(scan, ranges=left)
+        yield from self._reader.scan(scan)
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """See `Reader.rows`."""
+        if table in self._tables:
+            start, end = self._within
+            keys = [key for key in keys if start <= key and (not end or key < end)]
+        return self._reader.rows(table, keys)
+
+    def _cut(self, wanted: Range) -> Range | None:
+        start = max(wanted[0], self._within[0])
+        ends = [end for end in (wanted[1], self._within[1]) if end]
+        end = min(ends, default=b"")
+        return None if end and start >= end else (start, end)

@@ -1,0 +1,75 @@
+"""The rows of a day copied into its table, cells, timestamps and versions as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from schema.declared.days import day_pattern, day_piece, is_of_day, table_of
+from schema.declared.model import DayTables, TableLayout
+from schema.layouts import Row, Scan, TableSpec
+from schema.points import Reason, Stage
+from transforms import metrics
+from transforms.bigtable.limits import refused_row
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import Range, ranges_between, split_keys
+from transforms.bigtable.target import Target
+from transforms.pack import mutations
+from transforms.rejected import RejectedOutput, refuse
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DayCopy:
+    """One day of one source."""
+
+    target: Target
+    tables: DayTables
+    source: TableLayout
+    day: datetime.date
+
+    @property
+    def table(self) -> str:
+        """The name of the day's table."""
+        return table_of(self.tables, self.day)
+
+    @property
+    def spec(self) -> TableSpec:
+        """The day's table: with the families of the source."""
+        return TableSpec(self.table, {self.source.family: self.source.max_versions}, holds_points=True)
+
+
+class TableRangesFn(beam.DoFn):
+    """Anything in; ranges of keys of a table out, which together are everything."""
+
+    def __init__(self, target: Target, table: str) -> None:
+        self._target, self._table = target, table
+
+    def process(self, _: object) -> Iterator[Range]:
+        """See the class."""
+        yield from ranges_between(split_keys(self._target, self._table))
+
+
+class CopyDayFn(beam.DoFn):
+    """Ranges of keys in; the `Row` mutations of the day's table out, keys that are none to `REJECTED`."""
+
+    def __init__(self, copy: DayCopy) -> None:
+        self._copy = copy
+        self._piece = day_piece(copy.source, copy.day)
+
+    def process(self, keys: Range) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        copy, source = self._copy, self._copy.source
+        pattern = day_pattern(source, self._piece)
+        scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)
+        for row in TableReader(copy.target).scan(scan):
+            metrics.count("messages_read")
+            try:
+                wanted = is_of_day(source, row.key, self._piece)
+            except ValueError as error:
+                yield refuse(refused_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
+                continue
+            if wanted:
+                yield from mutations([row._replace(table=copy.table)])

@@ -1,0 +1,120 @@
+"""What a rollup reads, cut into chunks for several workers, and the accumulators of a chunk's points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from schema.layouts import Finding, Layout, Reader, Selection
+from schema.points import PointBatch, Reason, Rejected, Series, Stage, join
+from schema.rollup.accumulate import accumulate, aggregatable
+from schema.rollup.buckets import Buckets, merge
+from schema.rollup.plan import Plan
+from transforms import metrics
+from transforms.bigtable.limits import refused_row
+from transforms.bigtable.splits import Range, within
+
+BATCH_POINTS = 500_000
+MOST_BUCKETS = 400_000
+"""Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
+
+_MOST_PARTS = 8
+
+
+class Chunk(NamedTuple):
+    """The points of one metric (None: of all) in [start_s, end_s) whose rows are in a range of keys."""
+
+    metric: str | None
+    start_s: int
+    end_s: int
+    keys: Range
+
+
+def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+    """The finite numbers of a chunk, each instant once, in large batches, and the refusal of the rest."""
+    for batch in _batches(layout, within(reader, layout, chunk.keys), plan, chunk):
+        if isinstance(batch, Rejected):
+            yield batch
+            continue
+        good, rejected = aggregatable(batch)
+        yield from rejected
+        if len(good):
+            yield good
+
+
+def _batches(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+    start_ms, end_ms = max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
+    held: list[PointBatch] = []
+    size = 0
+    wanted = Selection(chunk.metric, {}, start_ms, end_ms - 1)
+    apart: dict[Series, list[PointBatch]] = {one: [] for one in layout.several_rows(wanted, reader)}
+    for found in layout.select(wanted, reader):
+        if isinstance(found, Finding):
+            yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
+            continue
+        metrics.count("messages_read")
+        decoded = layout.decode(found.row, found.series)
+        for text in decoded.damage:
+            yield refused_row(found.row, Reason.CORRUPT_FILE, text, Stage.READ)
+        batch = decoded.batch
+        inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
+        if not inside.all():
+            batch = batch.take(np.flatnonzero(inside))
+        metrics.count("points_read", len(batch))
+        if found.series in apart:
+            apart[found.series].append(batch)
+        elif len(batch):
+            held.append(batch)
+            size += len(batch)
+        if size >= BATCH_POINTS:
+            yield join(held)
+            held, size = [], 0
+    held += [_each_instant_once(join(parts)) for parts in apart.values() if parts]
+    if held:
+        yield join(held)
+
+
+def _each_instant_once(batch: PointBatch) -> PointBatch:
+    """The points of one series, of each instant the one that arrived last."""
+    order = np.lexsort((batch.arrivals_ms, batch.times_ms))
+    times_ms = batch.times_ms[order]
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = times_ms[1:] != times_ms[:-1]
+    return batch.take(order[is_last])
+
+
+class Accumulator:
+    """The accumulators of all intervals of a plan, of the points added so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._finest = sorted({one.interval.seconds for one in plan.intervals if one.source is None})
+        self._parts: dict[int, list[Buckets]] = {length: [] for length in self._finest}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to take what is there: memory is bounded, however many series there are."""
+        return sum(len(part) for parts in self._parts.values() for part in parts) >= MOST_BUCKETS
+
+    def add(self, batch: PointBatch) -> None:
+        """Adds finite numbers."""
+        for length, parts in self._parts.items():
+            parts.append(accumulate(batch, length))
+            if len(parts) > _MOST_PARTS:
+                self._parts[length] = [merge(parts)]
+
+    def take(self) -> list[Buckets]:
+        """The accumulators of each interval of the plan, in its order; forgets them."""
+        if not self._parts or not next(iter(self._parts.values())):
+            return []
+        found = {length: merge(parts) for length, parts in self._parts.items()}
+        self._parts = {length: [] for length in self._finest}
+        for one in self._plan.intervals:
+            if one.source is not None:
+                found[one.interval.seconds] = found[one.source.seconds].coarser(one.interval.seconds)
+        return [
+            found[one.interval.seconds].within(one.start_s * 1000, one.end_s * 1000)
+            for one in self._plan.intervals
+        ]

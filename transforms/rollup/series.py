@@ -1,0 +1,281 @@
+"""Rollups of layouts without rollup tables: ordinary points of ordinary series, in tables of their own.
+
+An interval has a layout of its own, the same with another table prefix. Accumulators travel by series, their
+numbers then take the way of all points (index, encode, pack); what stands in the range and is not written
+again is deleted in the mutation that writes the rest of the row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+import numpy as np
+from apache_beam.pvalue import PCollection, TaggedOutput
+
+from schema.layouts import Cell, Deletion, Finding, Layout, Packing, RollupNames, Row, Selection
+from schema.layouts.base import SeriesKey
+from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
+from schema.rollup.as_series import rollup_points
+from schema.rollup.config import RollupConfig
+from schema.rollup.pieces import packed_series, unpacked
+from schema.rollup.plan import IntervalPlan, Plan
+from transforms.assign import KeyedBatch
+from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import layout_splits
+from transforms.bigtable.target import Target
+from transforms.index import IndexFn
+from transforms.pack import EncodeFn, RowKey, mutations
+from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from transforms.rollup.reading import Accumulator, Chunk, read_chunk
+from transforms.write import WriteRows, data_tables
+
+SeriesText = bytes
+"""A series as JSON: a key that is the same bytes wherever it is made."""
+
+_MERGED_BYTES = 8 << 20
+"""Of accumulators that are turned into points together."""
+
+_CACHE = 1_000_000
+
+_DATA, _STANDING = "data", "standing"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesRollupJob:
+    """A configuration, a range of time, and where the tables are.
+
+    Attributes:
+      layout: of the points.
+      plan: what of each interval is written.
+      layouts: by interval the layout that its rollups are written in.
+    """
+
+    target: Target
+    layout: Layout
+    config: RollupConfig
+    plan: Plan
+    layouts: Mapping[str, Layout]
+
+    @property
+    def names(self) -> RollupNames:
+        """How rollups are named."""
+        assert self.layout.rollup_names is not None
+        return self.layout.rollup_names
+
+    @property
+    def data_table(self) -> str:
+        """The table of the points."""
+        return data_tables(self.layout)[0]
+
+
+class SeriesChunksFn(beam.DoFn):
+    """Anything in; the chunks of the data table out."""
+
+    def __init__(self, job: SeriesRollupJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[Chunk]:
+        """See the class."""
+        job = self._job
+        start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
+        for keys in layout_splits(job.target, job.layout):
+            yield Chunk(None, start, end, keys)
+
+
+class AccumulateSeriesFn(beam.DoFn):
+    """`Chunk` in; (series, packed accumulators) out, an output for each interval; refusals to `REJECTED`."""
+
+    def __init__(self, job: SeriesRollupJob) -> None:
+        self._job = job
+
+    def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
+        """See the class."""
+        job = self._job
+        held = Accumulator(job.plan)
+        for batch in read_chunk(job.layout, TableReader(job.target), job.plan, chunk):
+            if isinstance(batch, Rejected):
+                yield refuse(batch)
+                continue
+            wanted = np.array([job.config.takes(series) for series in batch.series], np.bool_)[batch.index]
+            if wanted.any():
+                held.add(batch if wanted.all() else batch.take(np.flatnonzero(wanted)))
+            if held.is_full:
+                yield from self._taken(held)
+        yield from self._taken(held)
+
+    def _taken(self, held: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
+        for buckets, one in zip(held.take(), self._job.plan.intervals, strict=False):
+            for number, packed in packed_series(buckets):
+                element = text_of(buckets.series[number]), packed
+                yield TaggedOutput(one.interval.interval, element)
+
+
+def text_of(series: Series) -> SeriesText:
+    """A series as bytes."""
+    return msgspec.json.encode((series.metric, series.tags, series.resources))
+
+
+def series_of(text: SeriesText) -> Series:
+    """The series of `text_of`."""
+    metric, tags, resources = msgspec.json.decode(text)
+    return Series(metric, tuple(map(tuple, tags)), tuple(map(tuple, resources)))
+
+
+class RollupPointsFn(beam.DoFn):
+    """(series, packed accumulators of all chunks) in; `KeyedBatch` of their rollups out."""
+
+    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
+        self._job, self._plan = job, plan
+        self._layout = job.layouts[plan.interval.interval]
+        self._held: list[tuple[Series, list[bytes]]] = []
+        self._size = 0
+
+    def start_bundle(self) -> None:
+        """Forgets what a bundle that failed has left."""
+        self._held, self._size = [], 0
+
+    def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterator[KeyedBatch | RejectedOutput]:
+        """See the class."""
+        text, pieces = group
+        found = list(pieces)
+        self._held.append((series_of(text), found))
+        self._size += sum(map(len, found))
+        if self._size >= _MERGED_BYTES:
+            yield from self._points()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """What is left."""
+        yield from windowed(self._points())
+
+    def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
+        if not self._held:
+            return
+        buckets = unpacked(self._held, self._plan.interval.seconds)
+        self._held, self._size = [], 0
+        interval, config = self._plan.interval.interval, self._job.config
+        batch, rejected = rollup_points(buckets, interval, config.computed, self._job.names)
+        for one in rejected:
+            yield refuse(one)
+        if batch is not None:
+            keys, batch, rejected = _keys(self._layout, batch)
+            for one in rejected:
+                yield refuse(one)
+            yield KeyedBatch(batch, keys)
+
+
+def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
+    """(the keys of a batch's series, the points of those that have one, refusals of the other series)."""
+    keys: list[SeriesKey | None] = []
+    rejected = []
+    for series in batch.series:
+        error: RefusedError | None = layout.refuse(series)
+        keys.append(layout.series_key(series, {}) if error is None else None)
+        if error is not None:
+            rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
+    if rejected:
+        good = np.array([key is not None for key in keys], np.bool_)
+        batch = batch.take(np.flatnonzero(good[batch.index]))
+    return keys, batch, rejected
+
+
+class StandingSeriesFn(beam.DoFn):
+    """Key ranges in; ((table, row key), its cells that are rollups of the range) out."""
+
+    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
+        self._job, self._plan = job, plan
+        self._layout = job.layouts[plan.interval.interval]
+
+    def process(self, _: object) -> Iterator[tuple[RowKey, list[Cell]]]:
+        """See the class."""
+        start_ms, end_ms = self._plan.start_s * 1000, self._plan.end_s * 1000
+        wanted = Selection(None, {}, start_ms, end_ms - 1)
+        for found in self._layout.select(wanted, TableReader(self._job.target)):
+            if isinstance(found, Finding) or not self._is_ours(found.series):
+                continue
+            times_ms = self._layout.decode(found.row, found.series).batch.times_ms
+            cells = found.row.cells
+            if len(times_ms) < len(cells) or not ((times_ms >= start_ms) & (times_ms < end_ms)).all():
+                cells = [cell for cell in cells if self._is_inside(found.row, cell, found.series)]
+            yield (found.row.table, found.row.key), list(cells)
+
+    def _is_ours(self, stored: Series) -> bool:
+        source = self._job.names.source(stored, self._plan.interval.interval)
+        config = self._job.config
+        return source is not None and config.takes(source[0]) and source[1] in config.computed
+
+    def _is_inside(self, row: Row, cell: Cell, series: Series) -> bool:
+        times_ms = self._layout.decode(row._replace(cells=[cell]), series).batch.times_ms
+        return bool(len(times_ms)) and self._plan.start_s * 1000 <= times_ms[0] < self._plan.end_s * 1000
+
+
+class PackOverFn(beam.DoFn):
+    """((table, row key), pieces and standing cells) in; a `Row` out that leaves nothing else."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def process(self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        (table, key), found = group
+        pieces: Sequence[bytes] = list(found[_DATA])
+        row = self._layout.pack(table, key, pieces, Packing.POINTS) if pieces else Row(table, key, [])
+        new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
+        stale = {
+            (cell.family, cell.qualifier)
+            for cells in found[_STANDING]
+            for cell in cells
+            if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
+        }
+        deleted = [Deletion(family, qualifier) for family, qualifier in sorted(stale)]
+        yield from mutations([row._replace(deleted=deleted)])
+
+
+def store_interval(
+    root: beam.Pipeline,
+    job: SeriesRollupJob,
+    plan: IntervalPlan,
+    accumulated: PCollection[Any],
+    *,
+    write: bool,
+) -> list[PCollection[Rejected]]:
+    """Adds the steps that store the rollups of one interval; gives what they refuse."""
+    name = plan.interval.interval
+    layout = job.layouts[name]
+    batches = (
+        accumulated
+        | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
+        | f"Points[{name}]" >> refusing(RollupPointsFn(job, plan), KeyedBatch)
+    )
+    index = IndexFn(job.target, layout, _CACHE, dry_run=not write)
+    indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
+    encoded = indexed.main | f"Encode[{name}]" >> refusing(EncodeFn(layout), tuple[RowKey, bytes])
+    standing_fn = beam.ParDo(StandingSeriesFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
+    standing = (
+        root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> standing_fn
+    )
+    rows = (
+        {_DATA: encoded.main, _STANDING: standing}
+        | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
+        | f"Pack[{name}]" >> refusing(PackOverFn(layout), Row)
+    )
+    refused = [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED]]
+    if write:
+        writer = WriteRows(job.target, data_tables(layout), "direct", Packing.POINTS)
+        refused.append(rows.main | f"Write[{name}]" >> writer)
+    return refused
+
+
+def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:
+    """Adds the steps that read; gives an output for each interval, and `REJECTED`."""
+    intervals = [one.interval.interval for one in job.plan.intervals]
+    return (
+        root
+        | "Once" >> beam.Create([None], reshuffle=False)
+        | "Chunks" >> beam.ParDo(SeriesChunksFn(job)).with_output_types(Chunk)
+        | "SpreadChunks" >> beam.Reshuffle()
+        | "Accumulate" >> beam.ParDo(AccumulateSeriesFn(job)).with_outputs(REJECTED, *intervals)
+    )
