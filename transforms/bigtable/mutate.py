@@ -98,7 +98,7 @@ def _attempt(
     missing = exceptions.ServiceUnavailable("the answer ended before it spoke of this row")
     errors: dict[int, Exception] = dict.fromkeys(range(len(rows)), missing)
     try:
-        for response in _client(target.project, os.environ.get(EMULATOR_VARIABLE)).mutate_rows(
+        for response in raw_client(target.project, os.environ.get(EMULATOR_VARIABLE)).mutate_rows(
             request=request, retry=None, timeout=ATTEMPT_SECONDS
         ):
             for entry in MutateRowsResponse.pb(response).entries:
@@ -146,8 +146,8 @@ def _error(status: Any) -> Exception:
 
 
 @functools.lru_cache(maxsize=4)
-def _client(project: str, emulator: str | None) -> BigtableClient:
-    """One client per process and emulator."""
+def raw_client(project: str, emulator: str | None) -> BigtableClient:
+    """The client below the one that people use: one per process and emulator."""
     if emulator:
         channel = grpc.insecure_channel(
             emulator,

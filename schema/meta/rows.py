@@ -1,0 +1,62 @@
+"""The rows that new series need: cells to be set where there are none yet, never over others.
+
+The JSON has a cell timestamp of 1 ms, so that whatever a TSD writes later is newer, whatever its clock and
+ours say; it says nothing to anybody. That of the counter is the arrival of the newest point.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from schema.layouts.base import Cell, Row
+from schema.meta import ts_meta, uid_meta
+from schema.meta.ts_meta import TsMeta
+from schema.meta.tsuid import Pair
+from schema.meta.uid_meta import UidMeta
+
+_DOCUMENT_MS = 1
+
+
+class MetaMode(str, enum.Enum):
+    """What an ingest writes of new series.
+
+    TRACK is what a TSD writes with `tsd.core.meta.enable_tsuid_tracking`, FULL what it writes with
+    `enable_realtime_ts` and `enable_realtime_uid` too.
+    """
+
+    OFF = "off"
+    TRACK = "track"
+    FULL = "full"
+
+
+def series_row(
+    table: str, tsuid: bytes, created_s: int, arrival_ms: int, *, points: int = 1, document: bool = True
+) -> Row:
+    """The row of a series in the meta table.
+
+    Args:
+      created_s: when it was first seen, in seconds.
+      arrival_ms: when its newest point was stored.
+      points: 1 if they are not counted.
+      document: whether with `ts_meta`; else `ts_ctr` only.
+    """
+    cells = [Cell(ts_meta.FAMILY, ts_meta.COUNTER, arrival_ms, ts_meta.counter_bytes(points))]
+    if document:
+        raw = TsMeta(tsuid, created_s).to_bytes()
+        cells.append(Cell(ts_meta.FAMILY, ts_meta.DOCUMENT, _DOCUMENT_MS, raw))
+    return Row(table, tsuid, cells)
+
+
+def uid_rows(table: str, names: Mapping[Pair, int]) -> list[Row]:
+    """The meta data of some names, in their rows of the UID table; kinds share rows.
+
+    Args:
+      names: when each was first seen, in seconds.
+    """
+    cells: dict[bytes, list[Cell]] = {}
+    for (kind, uid), created_s in names.items():
+        raw = UidMeta(kind, created_s).to_bytes()
+        cell = Cell(uid_meta.FAMILY, uid_meta.QUALIFIERS[kind], _DOCUMENT_MS, raw)
+        cells.setdefault(uid, []).append(cell)
+    return [Row(table, uid, found) for uid, found in cells.items()]

@@ -1,0 +1,125 @@
+"""JSON as a TSD stores it: the bytes of Jackson 2.9, since TSDs compare and set on exact bytes (section 5.3).
+
+No blanks, keys in a fixed order, texts as `schema.java_text` has them. `NaN` and infinities are texts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from schema.java_text import json_text
+from schema.points import Reason, RefusedError
+
+Value = str | int | float | Mapping[str, str] | None
+
+
+def to_bytes(members: Iterable[tuple[str, Value]]) -> bytes:
+    """An object with these members, in their order.
+
+    Raises:
+      RefusedError: a text is no Unicode: it has half a surrogate pair, which a TSD would store as `?`.
+    """
+    text = "{" + ",".join(f"{json_text(name)}:{_value(value)}" for name, value in members) + "}"
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            Reason.BAD_ENCODING, f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
+        ) from error
+
+
+def _value(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return json_text(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return java_double(value)
+    return "{" + ",".join(f"{json_text(key)}:{json_text(text)}" for key, text in value.items()) + "}"
+
+
+def java_double(number: float) -> str:
+    """A double as java.lang.Double.toString writes it, in quotes if it is not finite.
+
+    With the fewest digits that tell it from others; Java before 19 writes more of some numbers.
+    """
+    if math.isnan(number):
+        return '"NaN"'
+    if math.isinf(number):
+        return '"Infinity"' if number > 0 else '"-Infinity"'
+    sign = "-" if math.copysign(1, number) < 0 else ""
+    if number == 0:
+        return sign + "0.0"
+    digits, _, exponent = f"{abs(number)!r}".lower().partition("e")
+    whole, _, fraction = digits.partition(".")
+    point = len(whole) + int(exponent or 0)  # the decimal point stands before this digit
+    figures = (whole + fraction).lstrip("0")
+    point -= len(whole + fraction) - len(figures)
+    figures = figures.rstrip("0") or "0"
+    if 1e-3 <= abs(number) < 1e7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{figures}"
+        figures = figures.ljust(point + 1, "0")
+        return f"{sign}{figures[:point]}.{figures[point:]}"
+    return f"{sign}{figures[0]}.{figures[1:] or '0'}E{point - 1}"
+
+
+class Members:
+    """The members of a stored object; a missing one, or null, has the default. Unknown ones are ignored.
+
+    Raises:
+      ValueError: the bytes are no JSON object; from the getters: a member is of another type.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            found = json.loads(raw.decode())
+        except ValueError as error:
+            raise ValueError(f"no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        self._found: dict[str, Any] = found
+
+    def text(self, name: str) -> str:
+        """A text; empty by default."""
+        value = self._found.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is no text: {value!r}")
+        return value
+
+    def integer(self, name: str) -> int:
+        """A whole number; 0 by default."""
+        value = self._found.get(name)
+        if value is None:
+            return 0
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{name} is no whole number: {value!r}")
+        return value
+
+    def number(self, name: str) -> float:
+        """A number, or the text NaN or (-)Infinity; NaN by default."""
+        value = self._found.get(name)
+        if value is None:
+            return math.nan
+        if isinstance(value, bool) or not (isinstance(value, (int, float)) or value in _NOT_FINITE):
+            raise ValueError(f"{name} is no number: {value!r}")
+        return float(value)
+
+    def texts(self, name: str) -> dict[str, str] | None:
+        """An object of texts, in its order; None by default."""
+        value = self._found.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise ValueError(f"{name} is no object of texts: {value!r}")
+        return value
+
+
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")

@@ -1,0 +1,121 @@
+"""Meta data of one series (section 5.4; meta/TSMeta of OpenTSDB 2.4.1).
+
+| row | family | qualifier | value |
+|---|---|---|---|
+| TSUID: no salt, no time | `name` | `ts_meta` | JSON |
+| the same | `name` | `ts_ctr` | points seen, 8 bytes, signed; 1 if they are not counted |
+
+The cell timestamp of `ts_ctr` is what a TSD shows as the time of the last point it received.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from schema.layouts.base import TableSpec
+from schema.meta import storage_json
+
+TABLE = "tsdb-meta"
+FAMILY = "name"
+DOCUMENT, COUNTER = b"ts_meta", b"ts_ctr"
+
+_COUNTER_BYTES = 8
+
+
+def meta_table(prefix: str) -> TableSpec:
+    """The meta table."""
+    return TableSpec(prefix + TABLE, {FAMILY: 1}, holds_points=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TsMeta:
+    """What is stored of a series.
+
+    Attributes:
+      created: in seconds.
+      custom: fields of the user's own; a TSD stores them in the order of its java.util.HashMap.
+      retention: how long the user wants points to be kept; nothing acts on it.
+      maximum, minimum: of the values, as the user says; NaN for unknown.
+    """
+
+    tsuid: bytes
+    created: int
+    display_name: str = ""
+    description: str = ""
+    notes: str = ""
+    custom: Mapping[str, str] | None = None
+    units: str = ""
+    data_type: str = ""
+    retention: int = 0
+    maximum: float = math.nan
+    minimum: float = math.nan
+
+    def to_bytes(self) -> bytes:
+        """As it is stored (TSMeta.getStorageJSON).
+
+        Raises:
+          RefusedError: a text is no Unicode.
+        """
+        return storage_json.to_bytes(
+            (
+                ("tsuid", self.tsuid.hex().upper()),
+                ("displayName", self.display_name),
+                ("description", self.description),
+                ("notes", self.notes),
+                ("created", self.created),
+                ("custom", self.custom),
+                ("units", self.units),
+                ("dataType", self.data_type),
+                ("retention", self.retention),
+                ("max", self.maximum),
+                ("min", self.minimum),
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, tsuid: bytes, raw: bytes) -> TsMeta:
+        """Reads the cell in the row of a TSUID, members in any order.
+
+        Raises:
+          ValueError: it is damaged, or of another series.
+        """
+        members = storage_json.Members(raw)
+        text = members.text("tsuid")
+        if text.upper() not in ("", tsuid.hex().upper()):
+            raise ValueError(f"meta data of series {text} in the row of {tsuid.hex().upper()}")
+        return cls(
+            tsuid,
+            members.integer("created"),
+            members.text("displayName"),
+            members.text("description"),
+            members.text("notes"),
+            members.texts("custom"),
+            members.text("units"),
+            members.text("dataType"),
+            members.integer("retention"),
+            members.number("max"),
+            members.number("min"),
+        )
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether somebody has written into it: it is not as a TSD, or an ingest, made it."""
+        return self.to_bytes() != TsMeta(self.tsuid, self.created).to_bytes()
+
+
+def counter_bytes(points: int) -> bytes:
+    """The value of `ts_ctr`."""
+    return points.to_bytes(_COUNTER_BYTES, "big", signed=True)
+
+
+def counter_value(raw: bytes) -> int:
+    """The points that a cell `ts_ctr` says.
+
+    Raises:
+      ValueError: it has not 8 bytes.
+    """
+    if len(raw) != _COUNTER_BYTES:
+        raise ValueError(f"counter of {len(raw)} bytes instead of {_COUNTER_BYTES}")
+    return int.from_bytes(raw, "big", signed=True)

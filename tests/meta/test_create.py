@@ -1,0 +1,111 @@
+"""Cells created where there are none, and replaced where a known value stands: races and lost answers."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from google.cloud.bigtable.data import ReadRowsQuery
+
+from schema.layouts import Cell, Row, TableSpec
+from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, share
+from transforms.bigtable.create import Replacement, create_cells, replace_cells
+from transforms.bigtable.reader import read_rows
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import Target, open_table
+
+
+@pytest.fixture
+def place(bigtable: tuple[str, str], prefix: str) -> tuple[Target, str]:
+    target = Target(*bigtable)
+    list(create_tables(target, [TableSpec(prefix, {"f": 1, "g": 1}, False)], dry_run=False))
+    return target, prefix
+
+
+def rows(table: str, writer: int) -> list[Row]:
+    """90 rows of one to three of the same columns, with values that tell the writer."""
+    chance = random.Random(writer)
+    value = b"%d" % writer
+    return [
+        Row(
+            table, b"%03d" % n, [Cell("f", q, 7, value) for q in chance.sample(COLUMNS, chance.randint(1, 3))]
+        )
+        for n in range(90)
+    ]
+
+
+COLUMNS = [b"plain", b"\x00\xff.*", b"a|b"]
+
+
+def stored(target: Target, table: str) -> dict[tuple[bytes, bytes], list[tuple[int, bytes]]]:
+    """The versions of each column of family f."""
+    found: dict[tuple[bytes, bytes], list[tuple[int, bytes]]] = {}
+    for row in open_table(target, table).read_rows(ReadRowsQuery()):
+        for cell in row.cells:
+            if cell.family == "f":
+                version = (cell.timestamp_micros // 1000, cell.value)
+                found.setdefault((row.row_key, cell.qualifier), []).append(version)
+    return found
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_of_several_writers_each_cell_is_set_by_one(place: tuple[Target, str], known: bool) -> None:
+    """Even if what they know is from before all of them began."""
+    target, table = place
+    create_cells(
+        target, table, [Row(table, b"%03d" % n, [Cell("g", b"plain", 1, b"g")]) for n in range(9)], {}
+    )
+
+    def write(writer: int) -> int:
+        mine = rows(table, writer)
+        there = read_rows(target, table, [row.key for row in mine]) if known else {}
+        return create_cells(target, table, mine, there)
+
+    with ThreadPoolExecutor(3) as pool:
+        counts = list(pool.map(write, range(3)))
+    found = stored(target, table)
+    wanted = {
+        (row.key, cell.qualifier) for writer in range(3) for row in rows(table, writer) for cell in row.cells
+    }
+    assert set(found) == wanted
+    assert all(len(versions) == 1 for versions in found.values())
+    assert [sum(v == [(7, b"%d" % writer)] for v in found.values()) for writer in range(3)] == counts
+    assert all(write(writer) == 0 for writer in range(3))
+    assert stored(target, table) == found
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+def test_failing_calls_and_lost_answers(place: tuple[Target, str], emulator: str, when: str) -> None:
+    target, table = place
+    fault = Fault(grpc.StatusCode.DEADLINE_EXCEEDED, when)
+    with faulty(emulator, share(COMPARE_AND_SET, 0.2, 3, fault)):
+        create_cells(target, table, rows(table, 1), {})
+        wanted = {(row.key, cell.qualifier): [(7, b"1")] for row in rows(table, 1) for cell in row.cells}
+        assert stored(target, table) == wanted
+        assert create_cells(target, table, rows(table, 1), {}) == 0
+        changes = [Replacement(key, Cell("f", qualifier, 8, b"2"), b"1") for key, qualifier in wanted]
+        assert replace_cells(target, table, changes) == len(wanted)
+    newest = {at: max(versions) for at, versions in stored(target, table).items()}
+    assert newest == dict.fromkeys(wanted, (8, b"2"))
+
+
+def test_only_the_expected_value_is_replaced(place: tuple[Target, str]) -> None:
+    target, table = place
+    values = [b"", b"a", b"b", b"ab", b"\xff\xff", b"\x00"]
+    keys = [b"%d" % n for n in range(len(values))]
+    made = [Row(table, key, [Cell("f", b"q", 1, value)]) for key, value in zip(keys, values, strict=True)]
+    create_cells(target, table, made, {})
+    for expected in values:
+        wanted = [Replacement(key, Cell("f", b"q", 2, b"new"), expected) for key in keys]
+        assert replace_cells(target, table, wanted) == 1
+    assert replace_cells(target, table, [Replacement(b"none", Cell("f", b"q", 2, b"new"), b"a")]) == 0
+    assert {max(versions) for versions in stored(target, table).values()} == {(2, b"new")}
+
+
+def test_an_older_version_is_not_the_value(place: tuple[Target, str]) -> None:
+    target, table = place
+    create_cells(target, table, [Row(table, b"k", [Cell("f", b"q", 1, b"old")])], {})
+    assert replace_cells(target, table, [Replacement(b"k", Cell("f", b"q", 2, b"new"), b"old")]) == 1
+    assert replace_cells(target, table, [Replacement(b"k", Cell("f", b"q", 3, b"newer"), b"old")]) == 0

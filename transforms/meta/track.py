@@ -1,0 +1,128 @@
+"""Meta data of the series that an ingest stores: looked at once per series and worker process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.utils import shared
+
+from schema.layouts import Row
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.lru import LruCache
+from schema.meta import tsuid as tsuids
+from schema.meta.rows import MetaMode, series_row, uid_rows
+from schema.meta.ts_meta import meta_table
+from schema.meta.tsuid import Pair
+from transforms import metrics
+from transforms.bigtable.create import create_cells
+from transforms.bigtable.reader import read_rows
+from transforms.bigtable.target import Target
+
+ROWS_AT_ONCE = 2_000
+
+
+class _NewSeries(NamedTuple):
+    """When a series was first seen, and when its newest point arrived, in ms."""
+
+    created_ms: int
+    latest_ms: int
+
+
+class _Seen:
+    """The series and names whose meta data this process knows to be stored; bounded."""
+
+    def __init__(self, size: int) -> None:
+        self.lock = threading.Lock()
+        self.series: LruCache[bytes, bool] = LruCache(size)
+        self.uids: LruCache[Pair, bool] = LruCache(size)
+
+
+class TrackFn(beam.DoFn):
+    """`Row` in, nothing out: what is missing of the meta data of their series is stored as the bundle ends.
+
+    It is remembered only when it is stored, so that a bundle that failed and is repeated leaves nothing out.
+    """
+
+    def __init__(self, target: Target, layout: OpenTsdb, mode: MetaMode, cache_size: int) -> None:
+        self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
+        self._shared = shared.Shared()
+        self._seen: _Seen | None = None
+        self._new: dict[bytes, _NewSeries] = {}
+
+    def hold(self) -> object:
+        """What keeps the memory of this process alive as long as it is held, between runs too."""
+        size = self._size
+        return self._shared.acquire(lambda: _Seen(size))
+
+    def setup(self) -> None:
+        """Opens the memory of the process."""
+        size = self._size
+        self._seen = self._shared.acquire(lambda: _Seen(size))
+
+    def start_bundle(self) -> None:
+        """Begins to gather anew."""
+        self._new = {}
+
+    def process(self, row: Row) -> None:
+        """See the class."""
+        assert self._seen is not None
+        options = self._layout.options
+        if row.table != self._layout.data_table or not row.cells or not tsuids.is_of_series(options, row.key):
+            return
+        try:
+            tsuid, _ = tsuids.of_key(options, row.key)
+        except ValueError:
+            return  # a dead letter's row that somebody has changed
+        with self._seen.lock:
+            if self._seen.series.get(tsuid):
+                return
+        times_ms = [cell.timestamp_ms for cell in row.cells]
+        if tsuid in self._new:
+            times_ms += self._new[tsuid]
+        self._new[tsuid] = _NewSeries(min(times_ms), max(times_ms))
+        if len(self._new) >= ROWS_AT_ONCE:
+            self._store()
+
+    def finish_bundle(self) -> None:
+        """Stores what was gathered."""
+        if self._new:
+            self._store()
+
+    def _store(self) -> None:
+        assert self._seen is not None
+        table, new = meta_table(self._layout.options.table_prefix).name, self._new
+        is_full = self._mode is MetaMode.FULL
+        names = self._names() if is_full else {}
+        self._create(self._layout.uid_table, uid_rows(self._layout.uid_table, names))
+        self._create(
+            table,
+            [
+                series_row(table, tsuid, seen.created_ms // 1000, seen.latest_ms, document=is_full)
+                for tsuid, seen in new.items()
+            ],
+        )
+        with self._seen.lock:
+            for tsuid in new:
+                self._seen.series[tsuid] = True
+            for pair in names:
+                self._seen.uids[pair] = True
+        self._new = {}
+
+    def _names(self) -> dict[Pair, int]:
+        """The UIDs of the new series that may be new, and when each was first seen, in seconds."""
+        assert self._seen is not None
+        found: dict[Pair, int] = {}
+        with self._seen.lock:
+            for tsuid, (created_ms, _) in self._new.items():
+                for pair in tsuids.pairs(self._layout.options, tsuid):
+                    if not self._seen.uids.get(pair):
+                        found[pair] = min(found.get(pair, created_ms // 1000), created_ms // 1000)
+        return found
+
+    def _create(self, table: str, rows: Sequence[Row]) -> None:
+        """Sets the cells that are not there."""
+        there = read_rows(self._target, table, [row.key for row in rows])
+        metrics.count_meta(create_cells(self._target, table, rows, there))
