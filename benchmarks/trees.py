@@ -1,0 +1,184 @@
+"""Trees of many series: the rules alone, and syncs of a fresh, of a complete and of a half-built tree.
+
+    python -m benchmarks.trees --series 100000
+
+Fills an emulator with names and series (8 data centres, a host for every 100 series, 100 metrics of three
+parts), and syncs the tree of examples/trees/hosts.json with them, which has a leaf for each.
+
+| figure | is |
+|---|---|
+| `rules` | the rules alone, in this process: microseconds a series |
+| `first` | `timebeam trees sync` of an empty tree: seconds, and microseconds a series, by its own clock |
+| `second` | the same again: it reads, and must write nothing |
+| `tenth` | after a tenth of the branches was deleted |
+| `from_data` | a sync of a complete tree with the series of the data table, of one row each |
+| `leaves`, `branches` | what the first one wrote |
+
+A count that is wrong ends the program with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.cloud.bigtable.data import DeleteAllFromRow
+
+from benchmarks.ingest import ROOT, TARGET, BenchmarkError, log, run_child
+from pipelines.local.emulator import Emulator
+from schema.layouts import Cell, Row
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.meta.ts_meta import TsMeta, meta_table
+from schema.trees.definitions import Tree
+from schema.trees.evaluate import TreeSeries, Uid, place
+from schema.trees.parsing import parse_trees
+from transforms.bigtable.mutate import mutate_rows
+from transforms.bigtable.row_keys import scan_keys
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import open_table
+from transforms.trees.table import tree_table
+
+_TREE = ROOT / "examples" / "trees" / "hosts.json"
+_ROWS = 10_000
+_METRICS = 100
+_START_S = 1_356_998_400
+
+
+def series_of(n: int) -> Iterator[TreeSeries]:
+    """n series by TSUID; the UIDs are the numbers of the names, from 1."""
+    hosts = -(-n // _METRICS)
+    for metric in range(_METRICS):
+        for host in range(hosts):
+            if metric * hosts + host < n:
+                dc, own = host % 8, 9 + host
+                tags = [("dc", 1, f"dc{dc}", 1 + dc), ("host", 2, f"web{host:05}", own)]
+                tsuid = _uid(metric + 1) + b"".join(_uid(key) + _uid(value) for _, key, _, value in tags)
+                pairs = [(Uid(key), Uid(value)) for key, _, value, _ in tags]
+                yield TreeSeries(tsuid, Uid(f"sys.part{metric % 10}.value{metric // 10}"), pairs)
+
+
+def _uid(number: int) -> bytes:
+    return number.to_bytes(3, "big")
+
+
+def fill(layout: OpenTsdb, many: Sequence[TreeSeries]) -> None:
+    """The tables, with names, meta data and one data row of each series."""
+    meta = meta_table("").name
+    names: dict[bytes, dict[bytes, bytes]] = {}
+    for series in many:
+        uids = [series.tsuid[at : at + 3] for at in range(0, len(series.tsuid), 3)]
+        texts = [series.metric.name, *(uid.name for pair in series.tags for uid in pair)]
+        for at, (uid, text) in enumerate(zip(uids, texts, strict=True)):
+            kind = (b"metrics", b"tagk", b"tagv")[at and 2 - at % 2]
+            names.setdefault(uid, {})[kind] = text.encode()
+    rows = [
+        Row(layout.uid_table, uid, [Cell("name", kind, 0, text) for kind, text in found.items()])
+        for uid, found in names.items()
+    ]
+    rows += [
+        Row(meta, one.tsuid, [Cell("name", b"ts_meta", 0, TsMeta(one.tsuid, _START_S).to_bytes())])
+        for one in many
+    ]
+    base = _START_S.to_bytes(4, "big")
+    rows += [
+        Row(layout.data_table, one.tsuid[:3] + base + one.tsuid[3:], [Cell("t", b"\0\0", 0, b"\1")])
+        for one in many
+    ]
+    specs = [*layout.tables(), meta_table(""), tree_table("")]
+    for _ in create_tables(TARGET, specs, dry_run=False):
+        pass
+    for spec in specs:
+        mine = [row for row in rows if row.table == spec.name]
+        for at in range(0, len(mine), _ROWS):
+            mutate_rows(TARGET, spec.name, mine[at : at + _ROWS])
+
+
+def rules_alone(tree: Tree, many: Sequence[TreeSeries]) -> float:
+    """Microseconds a series: the best of three turns."""
+    turns = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for series in many:
+            place(tree, series)
+        turns.append(time.perf_counter() - start)
+    return min(turns) / len(many) * 1e6
+
+
+def sync(folder: Path, *flags: str) -> dict[str, Any]:
+    """The summary of one sync in a process of its own."""
+    place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
+    command = ["-m", "pipelines.cli", "trees", "sync", *place, "--summary=json"]
+    output, _, _ = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
+    found: dict[str, Any] = json.loads(output)
+    if found["refused"]:
+        raise BenchmarkError(f"series were refused: {found}")
+    return found
+
+
+def drop_a_tenth() -> int:
+    """Deletes a tenth of the rows below the root; how many leaves went with them is not counted."""
+    table = open_table(TARGET, tree_table("").name)
+    keys = [key for key in scan_keys(TARGET, tree_table("").name) if len(key) > 3][::10]
+    for key in keys:
+        table.mutate_row(key, DeleteAllFromRow())
+    return len(keys)
+
+
+def run(n: int, folder: Path) -> dict[str, Any]:
+    """All figures, for n series.
+
+    Raises:
+      BenchmarkError: something was not written, or was written twice.
+    """
+    many = list(series_of(n))
+    (tree,) = parse_trees(_TREE.read_text("utf-8"))
+    log(f"{n:,} series")
+    fill(OpenTsdb(), many)
+    run_child(["-m", "pipelines.cli", "trees", "create", str(_TREE), "--project=local", "--instance=local"])
+    found: dict[str, Any] = {"series": n, "rules": {"us_a_series": round(rules_alone(tree, many), 1)}}
+    summaries = {"first": sync(folder), "second": sync(folder)}
+    dropped = drop_a_tenth()
+    summaries["tenth"] = sync(folder)
+    summaries["from_data"] = sync(folder, "--series=data")
+    first = summaries["first"]
+    if first["leaves_written"] != n or summaries["tenth"]["branches_written"] != dropped:
+        raise BenchmarkError(f"something is missing: {summaries}")
+    if any(
+        summaries[name][what]
+        for name in ("second", "from_data")
+        for what in ("leaves_written", "branches_written")
+    ):
+        raise BenchmarkError(f"something was written twice: {summaries}")
+    for name, summary in summaries.items():
+        seconds = summary["seconds"]
+        found[name] = {"seconds": round(seconds, 1), "us_a_series": round(seconds / n * 1e6, 1)}
+        log(f"{name}: {seconds:.1f} s, {seconds / n * 1e6:.0f} us a series")
+    return found | {"leaves": first["leaves_written"], "branches": first["branches_written"]}
+
+
+def main() -> int:
+    """Prints the figures as one line of JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--series", type=int, default=100_000)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    with Emulator() as child, child.environment(), tempfile.TemporaryDirectory() as folder:
+        try:
+            print(json.dumps(run(options.series, Path(folder))))
+        except BenchmarkError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""A tree read back from its rows: branches, leaves, collisions and series that did not match."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from schema.layouts import Row
+from schema.trees import cells
+from schema.trees.cells import Leaf
+from schema.trees.definitions import TreeError
+
+
+@dataclasses.dataclass(slots=True)
+class Branch:
+    """A branch: its row, display name, the branches and the leaves below it."""
+
+    key: bytes
+    name: str
+    branches: list[Branch] = dataclasses.field(default_factory=list)
+    leaves: list[Leaf] = dataclasses.field(default_factory=list)
+
+    def walk(self) -> Iterator[tuple[int, Branch]]:
+        """(depth, branch) of this branch, 0, and of all below it, each before those below."""
+        left = [(0, self)]
+        while left:
+            depth, branch = left.pop()
+            yield depth, branch
+            left += ((depth + 1, child) for child in reversed(branch.branches))
+
+
+@dataclasses.dataclass(slots=True)
+class Content:
+    """What the table holds of a tree.
+
+    Attributes:
+      collisions: by TSUID, hex, the TSUID of the leaf that was there first.
+      not_matched: by TSUID, hex, the rules that failed.
+      damage: what could not be read, in words.
+    """
+
+    root: Branch
+    collisions: dict[str, str] = dataclasses.field(default_factory=dict)
+    not_matched: dict[str, str] = dataclasses.field(default_factory=dict)
+    damage: list[str] = dataclasses.field(default_factory=list)
+
+    def counts(self) -> tuple[int, int, int]:
+        """(branches without the root, leaves, depth of the deepest branch)."""
+        branches = leaves = deepest = 0
+        for depth, branch in self.root.walk():
+            branches += 1
+            leaves += len(branch.leaves)
+            deepest = max(deepest, depth)
+        return branches - 1, leaves, deepest
+
+
+def read_content(tree_id: int, rows: Iterable[Row]) -> Content:
+    """The content of a tree out of its rows, ascending by key.
+
+    Branches and leaves are sorted by display name, ignoring case first; those that differ in case only,
+    of which a TSD shows one, are all there. A branch that has no cell of its own is named by its hash.
+    """
+    key = cells.tree_key(tree_id)
+    content = Content(Branch(key, cells.ROOT))
+    found = {key: content.root}
+    for row in rows:
+        if len(row.key) == cells.ID_BYTES + 1:
+            _read_failures(content, row)
+        elif (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
+            content.damage.append(f"row {row.key.hex()} of {len(row.key)} bytes is none of a tree")
+        else:
+            _read_branch(content, found, row)
+    for _, branch in content.root.walk():
+        branch.branches.sort(key=lambda one: (one.name.lower(), one.name))
+        branch.leaves.sort(key=lambda one: (one.name.lower(), one.name))
+    return content
+
+
+def _read_branch(content: Content, found: dict[bytes, Branch], row: Row) -> None:
+    """Adds a branch and its leaves; its parent has been read before, since its key is shorter."""
+    branch = _branch(found, row.key)
+    named = False
+    for cell in row.cells:
+        try:
+            if cell.qualifier == cells.BRANCH:
+                path = cells.read_branch(cell.value)
+                named = True
+                branch.name = path[-1] if path else cells.ROOT
+            elif cell.qualifier.startswith(cells.LEAF):
+                branch.leaves.append(cells.read_leaf(cell.value))
+        except TreeError as error:
+            content.damage.append(f"row {row.key.hex()}, column {cell.qualifier!r}: {error}")
+    if not named and (branch.leaves or branch is not content.root):
+        content.damage.append(f"row {row.key.hex()} has no column 'branch'")
+
+
+def _branch(found: dict[bytes, Branch], key: bytes) -> Branch:
+    """The branch of a row, with those above it, added where it has to be."""
+    branch = found.get(key)
+    if branch is None:
+        branch = found[key] = Branch(key, key[-cells.HASH_BYTES :].hex())
+        _branch(found, key[: -cells.HASH_BYTES]).branches.append(branch)
+    return branch
+
+
+def _read_failures(content: Content, row: Row) -> None:
+    """Adds collisions, or series that did not match."""
+    for cell in row.cells:
+        for prefix, held in (
+            (cells.COLLISION, content.collisions),
+            (cells.NOT_MATCHED, content.not_matched),
+        ):
+            if cell.qualifier.startswith(prefix):
+                tsuid = cells.hex_text(cell.qualifier.removeprefix(prefix))
+                held[tsuid] = cell.value.decode("iso-8859-1")

@@ -1,0 +1,181 @@
+"""The bytes of the table `tsdb-tree`, family `t` (section 6.1).
+
+| row key | qualifier | value |
+|---|---|---|
+| tree id, 2 bytes | `tree` | definition, JSON |
+| tree id | `tree_rule:LEVEL:ORDER` | rule, JSON |
+| tree id, 4 bytes for each branch of the path | `branch` | branch, JSON; the root has no bytes of its own |
+| the same | `leaf:`, 4 bytes | leaf, JSON |
+| tree id, 01 | `tree_collision:`, TSUID | TSUID of the leaf that was there first, hex text |
+| tree id, 02 | `tree_not_matched:`, TSUID | the rules that failed, text |
+
+The 4 bytes are the hash of the display name. A TSD compares JSON by its bytes, so the order of keys is fixed.
+Sources: tree/Tree, TreeRule, Branch, Leaf (OpenTSDB 2.4.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from schema.java_text import hash_code, json_text
+from schema.layouts import Row
+from schema.trees.definitions import Rule, Tree, TreeError
+from schema.trees.parsing import check_rule, rule_of, tree_of
+
+TABLE = "tsdb-tree"
+FAMILY = "t"
+ID_BYTES = 2
+HASH_BYTES = 4
+TREE, BRANCH = b"tree", b"branch"
+RULE, LEAF = b"tree_rule:", b"leaf:"
+COLLISION, NOT_MATCHED = b"tree_collision:", b"tree_not_matched:"
+ROOT = "ROOT"
+
+
+class Leaf(NamedTuple):
+    """A leaf as it is stored: its display name, and its series as hex text."""
+
+    name: str
+    tsuid: str
+
+
+def tree_key(tree_id: int) -> bytes:
+    """The row of a tree: its definition, its rules, and its root."""
+    return tree_id.to_bytes(ID_BYTES, "big")
+
+
+def tree_range(tree_id: int) -> tuple[bytes, bytes]:
+    """The range [start, end) of all rows of a tree."""
+    last = tree_id == (1 << 8 * ID_BYTES) - 1
+    return tree_key(tree_id), b"" if last else tree_key(tree_id + 1)
+
+
+def branch_key(tree_id: int, path: Sequence[str]) -> bytes:
+    """The row of a branch, by the display names below the root (Branch.compileBranchId)."""
+    return tree_key(tree_id) + b"".join(map(hash_code, path))
+
+
+def collision_key(tree_id: int) -> bytes:
+    """The row of the series whose leaf was taken."""
+    return tree_key(tree_id) + b"\x01"
+
+
+def not_matched_key(tree_id: int) -> bytes:
+    """The row of the series that the rules do not place."""
+    return tree_key(tree_id) + b"\x02"
+
+
+def rule_qualifier(rule: Rule) -> bytes:
+    """The column of a rule."""
+    return RULE + f"{rule.level}:{rule.order}".encode()
+
+
+def leaf_qualifier(name: str) -> bytes:
+    """The column of a leaf."""
+    return LEAF + hash_code(name)
+
+
+def hex_text(raw: bytes) -> str:
+    """A TSUID as it stands in JSON."""
+    return raw.hex().upper()
+
+
+def tree_json(tree: Tree) -> bytes:
+    """The definition (Tree.toStorageJson); the id is in the row key."""
+    return (
+        f'{{"name":{json_text(tree.name)},"description":{json_text(tree.description)},'
+        f'"notes":{json_text(tree.notes)},"strictMatch":{_boolean(tree.strict_match)},'
+        f'"created":{tree.created},"enabled":{_boolean(tree.enabled)},'
+        f'"storeFailures":{_boolean(tree.store_failures)}}}'
+    ).encode()
+
+
+def rule_json(rule: Rule) -> bytes:
+    """A rule, in the order in which a TSD's Jackson writes it."""
+    return (
+        f'{{"type":"{rule.type.value}","field":{json_text(rule.field)},"regex":{json_text(rule.regex)},'
+        f'"separator":{json_text(rule.separator)},"description":{json_text(rule.description)},'
+        f'"notes":{json_text(rule.notes)},"level":{rule.level},"order":{rule.order},'
+        f'"treeId":{rule.tree_id},"customField":{json_text(rule.custom_field)},'
+        f'"regexGroupIdx":{rule.regex_group_idx},"displayFormat":{json_text(rule.display_format)}}}'
+    ).encode()
+
+
+def branch_json(path: Sequence[str]) -> bytes:
+    """A branch, by the display names below the root; without any, the root itself."""
+    names = (ROOT, *path)
+    members = ",".join(f'"{depth}":{json_text(name)}' for depth, name in enumerate(names))
+    return f'{{"path":{{{members}}},"displayName":{json_text(names[-1])}}}'.encode()
+
+
+def leaf_json(leaf: Leaf) -> bytes:
+    """A leaf."""
+    return f'{{"displayName":{json_text(leaf.name)},"tsuid":"{leaf.tsuid}"}}'.encode()
+
+
+def read_tree(row: Row) -> Tree | None:
+    """The tree of its row; None for a row without definition.
+
+    Raises:
+      TreeError: the definition or a rule cannot be read, or a rule cannot work here.
+    """
+    tree: Tree | None = None
+    rules: list[Rule] = []
+    for cell in row.cells:
+        try:
+            if cell.qualifier == TREE:
+                tree = tree_of(_object(cell.value))
+            elif cell.qualifier.startswith(RULE):
+                rules.append(rule_of(_object(cell.value)))
+                check_rule(rules[-1])
+        except TreeError as error:
+            raise TreeError(f"row {row.key.hex()}, column {cell.qualifier!r}: {error}") from error
+    if tree is None:
+        return None
+    # A rule keeps the tree id that its JSON says, which a TSD writes out in cells of failures.
+    return dataclasses.replace(tree, tree_id=int.from_bytes(row.key, "big")).with_rules(rules)
+
+
+def read_branch(value: bytes) -> tuple[str, ...]:
+    """The display names of a branch, those below the root.
+
+    Raises:
+      TreeError: it cannot be read.
+    """
+    path = _object(value).get("path")
+    if not isinstance(path, dict) or not all(key.isdecimal() for key in path):
+        raise TreeError("a branch without path")
+    names = [path[key] for key in sorted(path, key=int)]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TreeError("a branch whose path is not of names")
+    return tuple(names[1:])
+
+
+def read_leaf(value: bytes) -> Leaf:
+    """A leaf.
+
+    Raises:
+      TreeError: it cannot be read.
+    """
+    found = _object(value)
+    name, tsuid = found.get("displayName"), found.get("tsuid")
+    if not isinstance(name, str) or not isinstance(tsuid, str) or not tsuid:
+        raise TreeError("a leaf without displayName or tsuid")
+    return Leaf(name, tsuid)
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise TreeError(f"no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise TreeError("no JSON object")
+    return found
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,243 @@
+"""Where the rules of a tree place a series (section 6.2, tree/TreeBuilder.processRuleset).
+
+rules of a level, in order ─► the first name that is not empty ─► names of the levels ─► path and leaf
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from schema.points import Reason, RefusedError
+from schema.trees import java_regex
+from schema.trees.cells import ROOT, hex_text
+from schema.trees.definitions import Rule, RuleType, Tree
+
+Custom = Mapping[str, "str | None"]
+"""The custom fields of a UID meta."""
+
+
+class Uid(NamedTuple):
+    """The name of a UID and the custom fields of its meta."""
+
+    name: str
+    custom: Custom = MappingProxyType({})
+
+
+class TreeSeries(NamedTuple):
+    """What the rules see of a series: its tags in the order of the TSUID."""
+
+    tsuid: bytes
+    metric: Uid
+    tags: Sequence[tuple[Uid, Uid]]
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{key.name}={value.name}" for key, value in self.tags)
+        return f"{self.metric.name}{{{pairs}}}"
+
+
+class Outcome(str, enum.Enum):
+    """What came of trying one rule; the values are the explanation."""
+
+    NAMED = "named"
+    NO_TAG_KEY = "the series has no such tag key"
+    NO_TAG_VALUE = "the series has no such tag value"
+    NO_CUSTOM = "the UID meta has no such custom field"
+    EMPTY_CUSTOM = "the custom field is empty"
+    NO_MATCH = "the regex does not match"
+    NO_GROUP = "the regex has no such group"
+    EMPTY_GROUP = "the group is empty"
+    NO_PIECE = "the separator leaves nothing"
+    EMPTY_PIECE = "the piece is empty"
+
+
+class Attempt(NamedTuple):
+    """One rule tried: the value it looked at, what of it was taken, and the name that came of it."""
+
+    rule: Rule
+    outcome: Outcome
+    value: str | None = None
+    taken: str | None = None
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """What the rules of one tree make of a series.
+
+    Attributes:
+      steps: the attempts of each level in their order; a separator has a step for each piece.
+      path: display names of the branches, below the root.
+      leaf: display name of the leaf; empty if the series is not placed.
+      failed: the last rule of each level that gave no name.
+    """
+
+    steps: Sequence[Sequence[Attempt]]
+    path: tuple[str, ...]
+    leaf: str
+    failed: Sequence[Rule]
+
+    @property
+    def not_matched(self) -> str:
+        """The failed rules as the cell of a series that does not match has them."""
+        return " ".join(map(str, self.failed))
+
+
+def place(tree: Tree, series: TreeSeries) -> Placement:
+    """Applies the rules of a tree to a series.
+
+    Levels without a name are left out; equal names that follow each other are one branch, but for
+    the leaf. A series with a single name is a leaf of the root: a TSD computes that, and then loses it.
+
+    Raises:
+      RefusedError: a TSD fails on this series, or its names cannot be stored.
+    """
+    steps = []
+    for _, rules in tree.levels():
+        pieces = _Pieces()
+        while True:
+            steps.append(_level(rules, series, pieces))
+            if pieces.done:
+                break
+    failed = [step[-1].rule for step in steps if not step[-1].name]
+    names = [step[-1].name for step in steps if step[-1].name]
+    if not names or (failed and tree.strict_match):
+        return Placement(steps, (), "", failed)
+    for name in names:
+        _check_name(name)
+    path: list[str] = []
+    for name in names[:-1]:
+        if name != (path[-1] if path else ROOT):
+            path.append(name)
+    return Placement(steps, tuple(path), names[-1], failed)
+
+
+class _Pieces:
+    """The pieces of a split, of which each visit of the level takes the next one.
+
+    The pieces are the level's, not the rule's: if one is empty, a later rule of the level that has
+    a separator takes the next piece, as in a TSD.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] | None = None
+        self._next = 0
+
+    def take(self, rule: Rule, value: str) -> str | None:
+        """The next piece; None if there are none at all."""
+        if self._pieces is None:
+            try:
+                self._pieces = java_regex.split(rule.separator, value)
+            except java_regex.PatternError as error:
+                raise RefusedError(Reason.VALUE_NOT_STORABLE, f"rule {rule}: {error}") from error
+            if not self._pieces:
+                self._next = 1
+                return None
+        if self._next >= len(self._pieces):
+            raise RefusedError(
+                Reason.SERIES_NOT_STORABLE,
+                f"rule {rule}: its level has used up all pieces of {value!r}: a TSD fails on this series",
+            )
+        self._next += 1
+        return self._pieces[self._next - 1]
+
+    @property
+    def done(self) -> bool:
+        """Whether the level needs no further visit."""
+        return self._pieces is None or self._next >= len(self._pieces)
+
+
+def _level(rules: Sequence[Rule], series: TreeSeries, pieces: _Pieces) -> list[Attempt]:
+    """One visit of a level: its rules in their order, until one gives a name."""
+    attempts = []
+    for rule in rules:
+        attempts.append(_attempt(rule, series, pieces))
+        if attempts[-1].name:
+            break
+    return attempts
+
+
+def _attempt(rule: Rule, series: TreeSeries, pieces: _Pieces) -> Attempt:
+    value = _source(rule, series)
+    if isinstance(value, Outcome):
+        return Attempt(rule, value)
+    if rule.regex:
+        pattern = java_regex.compiled(rule.regex)
+        found = pattern.search(value)
+        if found is None:
+            return Attempt(rule, Outcome.NO_MATCH, value)
+        if pattern.groups <= rule.regex_group_idx:
+            return Attempt(rule, Outcome.NO_GROUP, value)
+        taken = found[rule.regex_group_idx + 1]
+        if not taken:
+            return Attempt(rule, Outcome.EMPTY_GROUP, value)
+    elif rule.separator:
+        piece = pieces.take(rule, value)
+        if piece is None:
+            return Attempt(rule, Outcome.NO_PIECE, value)
+        taken = piece
+    else:
+        taken = value
+    name = _display_name(rule, series, value, taken)
+    return Attempt(rule, Outcome.NAMED if name else Outcome.EMPTY_PIECE, value, taken, name)
+
+
+def _source(rule: Rule, series: TreeSeries) -> str | Outcome:
+    """The value that a rule looks at, or why there is none."""
+    if rule.type is RuleType.METRIC:
+        return series.metric.name
+    if rule.type is RuleType.METRIC_CUSTOM:
+        return _custom(rule, series.metric)
+    for key, value in series.tags:
+        if rule.type is RuleType.TAGV_CUSTOM:
+            if value.name == rule.field:
+                return _custom(rule, value)
+        elif key.name == rule.field:
+            return value.name if rule.type is RuleType.TAGK else _custom(rule, key)
+    return Outcome.NO_TAG_VALUE if rule.type is RuleType.TAGV_CUSTOM else Outcome.NO_TAG_KEY
+
+
+def _custom(rule: Rule, uid: Uid) -> str | Outcome:
+    if rule.custom_field not in uid.custom:
+        return Outcome.NO_CUSTOM
+    value = uid.custom[rule.custom_field]
+    if value is None:
+        raise RefusedError(
+            Reason.EMPTY_VALUE,
+            f"rule {rule}: the custom field {rule.custom_field!r} of {uid.name!r} is null: a TSD fails on "
+            "this series; give it a value, or remove it",
+        )
+    return value or Outcome.EMPTY_CUSTOM
+
+
+def _display_name(rule: Rule, series: TreeSeries, value: str, taken: str) -> str:
+    """The name, by the display format if there is one; its tokens are replaced one after the other."""
+    if not rule.display_format:
+        return taken
+    tag_name = ""
+    if rule.type is RuleType.TAGK:
+        tag_name = rule.field
+    elif rule.type is not RuleType.METRIC:
+        tag_name = rule.custom_field
+    name = rule.display_format
+    for token, text in (
+        ("{ovalue}", value),
+        ("{value}", taken),
+        ("{tsuid}", hex_text(series.tsuid)),
+        ("{tag_name}", tag_name),
+    ):
+        name = name.replace(token, text)
+    return name
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            Reason.NAME_NOT_STORABLE,
+            f"the display name {name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold",
+        ) from error

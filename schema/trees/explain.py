@@ -1,0 +1,132 @@
+"""Rules and placements in words: what `timebeam trees show` and `test` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from schema.trees import cells
+from schema.trees.cells import ROOT
+from schema.trees.definitions import Rule, RuleType, Tree, TreeError
+from schema.trees.evaluate import Attempt, Outcome, Placement, TreeSeries
+
+
+def shown(text: str) -> str:
+    """A name for a terminal: what cannot be printed as escapes."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule in a line, without its place."""
+    text = rule.type.value
+    if rule.type in (RuleType.TAGK, RuleType.TAGK_CUSTOM, RuleType.TAGV_CUSTOM):
+        text += f" {shown(rule.field)}"
+    if rule.type not in (RuleType.METRIC, RuleType.TAGK):
+        text += f", custom field {shown(rule.custom_field)}"
+    if rule.regex:
+        text += f", regex {shown(rule.regex)} group {rule.regex_group_idx + 1}"
+    elif rule.separator:
+        text += f", split at {shown(rule.separator)}"
+    if rule.display_format:
+        text += f", shown as {shown(rule.display_format)}"
+    return text + (f"  ({shown(rule.description)})" if rule.description else "")
+
+
+def tree_lines(tree: Tree) -> Iterator[str]:
+    """A tree and its rules."""
+    what = f"tree {tree.tree_id}, {tree.name!r}" if tree.tree_id else f"tree {tree.name!r}, of the file"
+    yield what + (f": {shown(tree.description)}" if tree.description else "")
+    yield "  " + ", ".join(
+        (
+            "enabled" if tree.enabled else "not enabled",
+            "strict: a series that fails on a level is left out" if tree.strict_match else "not strict",
+            "failures are stored" if tree.store_failures else "failures are not stored",
+        )
+    )
+    for level, rules in tree.levels():
+        for rule in rules:
+            yield f"  level {level}, order {rule.order}: {rule_text(rule)}"
+    if not tree.rules:
+        yield "  no rules"
+
+
+def placement_lines(
+    tree: Tree, series: TreeSeries, found: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]] | None
+) -> Iterator[str]:
+    """Rule by rule what became of a series, and what a sync would do with it.
+
+    Args:
+      standing: what the table holds, by row key and qualifier; None for a tree that is not in a table.
+    """
+    level = order = None
+    pieces = 0
+    for step in found.steps:
+        if step[0].rule.level != level:
+            level, order, pieces = step[0].rule.level, None, 0
+            yield f"  level {level}"
+        for attempt in step:
+            pieces += bool(attempt.rule.separator and not attempt.rule.regex and attempt.taken is not None)
+            if attempt.rule.order != order:
+                order = attempt.rule.order
+                yield f"    order {order}: {rule_text(attempt.rule)}"
+            yield f"      {_outcome(attempt, pieces)}"
+    if not found.leaf:
+        yield from _not_placed(tree, series, found)
+        return
+    yield f"  place: {' / '.join(map(shown, (ROOT, *found.path, found.leaf)))}"
+    if found.failed:
+        yield f"  levels without a name are left out: {found.not_matched}"
+    if standing is not None:
+        yield from _rows(tree, series, found, standing)
+
+
+def _outcome(attempt: Attempt, piece: int) -> str:
+    if attempt.taken is None:
+        value = "" if attempt.value is None else f" ({attempt.value!r})"
+        return f"no name: {attempt.outcome.value}{value}"
+    what = repr(attempt.value)
+    if attempt.rule.separator and not attempt.rule.regex:
+        what = f"piece {piece} of {what}"
+    if attempt.outcome is not Outcome.NAMED:
+        return f"no name: {what}: {attempt.outcome.value}"
+    via = f" {attempt.taken!r}, shown as" if attempt.rule.display_format else ""
+    return f"{what} gives{via} {attempt.name!r}"
+
+
+def _not_placed(tree: Tree, series: TreeSeries, found: Placement) -> Iterator[str]:
+    """Why a series has no leaf, and where that is written."""
+    if not tree.rules:
+        yield "  not placed: the tree has no rules"
+        return
+    why = "the tree is strict, and" if tree.strict_match else "no rule gives a name:"
+    yield f"  not placed: {why} these failed: {found.not_matched}"
+    if not tree.tree_id:
+        yield "  recorded by a sync" if tree.store_failures else "  recorded nowhere: storeFailures is off"
+    elif tree.store_failures:
+        qualifier = f"{cells.NOT_MATCHED.decode()}{series.tsuid.hex()}"
+        yield f"  recorded: row {cells.not_matched_key(tree.tree_id).hex()}, column {qualifier}"
+    else:
+        yield "  recorded nowhere: storeFailures is off"
+
+
+def _rows(
+    tree: Tree, series: TreeSeries, found: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]]
+) -> Iterator[str]:
+    """The cells of a placement, and whether they are there."""
+    for depth in range(len(found.path) + 1):
+        path = found.path[:depth]
+        key = cells.branch_key(tree.tree_id, path)
+        state = "new" if cells.BRANCH not in standing.get(key, {}) else "there"
+        yield f"  branch {shown(path[-1] if path else ROOT)}: row {key.hex()}, {state}"
+    qualifier = cells.leaf_qualifier(found.leaf)
+    state = _leaf_state(series, standing.get(key, {}).get(qualifier))
+    yield f"  leaf {shown(found.leaf)}: column leaf:{qualifier.removeprefix(cells.LEAF).hex()}, {state}"
+
+
+def _leaf_state(series: TreeSeries, stored: bytes | None) -> str:
+    if stored is None:
+        return "new"
+    try:
+        first = cells.read_leaf(stored).tsuid.upper()
+    except TreeError as error:
+        return f"cannot be read: {error}"
+    return "there" if first == cells.hex_text(series.tsuid) else f"taken by series {first}: a collision"

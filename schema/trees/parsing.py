@@ -1,0 +1,220 @@
+"""Trees and rules out of JSON: files of users, which are checked, and what the table holds.
+
+The fields are those of /api/tree and /api/tree/rule. Source: tree/TreeRule.validateRule (OpenTSDB 2.4.1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from schema.trees import java_regex
+from schema.trees.definitions import LAST_TREE_ID, Rule, RuleType, Tree, TreeError
+
+_LAST_INT = (1 << 31) - 1
+_DEFINITION_BYTES = 8 * 1024
+"""Most that a definition or a rule may take as JSON: it is compared whole, within a filter of 20 KB."""
+
+_TREE_KINDS: dict[str, type] = {
+    "name": str,
+    "description": str,
+    "notes": str,
+    "strictMatch": bool,
+    "enabled": bool,
+    "storeFailures": bool,
+    "created": int,
+    "treeId": int,
+}
+_TREE_FIELDS = {"strictMatch": "strict_match", "storeFailures": "store_failures", "treeId": "tree_id"}
+_RULE_KINDS: dict[str, type] = {
+    "type": str,
+    "field": str,
+    "regex": str,
+    "separator": str,
+    "description": str,
+    "notes": str,
+    "level": int,
+    "order": int,
+    "treeId": int,
+    "customField": str,
+    "regexGroupIdx": int,
+    "displayFormat": str,
+}
+_RULE_FIELDS = {
+    "treeId": "tree_id",
+    "customField": "custom_field",
+    "regexGroupIdx": "regex_group_idx",
+    "displayFormat": "display_format",
+}
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false"}
+
+
+def parse_trees(text: str) -> list[Tree]:
+    """The trees of a file: one JSON object, or an array of them.
+
+    The rules stand in `rules`: an array, as /api/tree/rules takes it, or objects by level and order, as
+    /api/tree answers.
+
+    Raises:
+      TreeError: it is no JSON, a field is unknown or has a wrong value, or a rule cannot work.
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise TreeError(f"it is not JSON: {error}") from error
+    documents = document if isinstance(document, list) else [document]
+    if not documents:
+        raise TreeError("it has no tree")
+    return [_tree(one) for one in documents]
+
+
+def tree_of(values: Mapping[str, Any]) -> Tree:
+    """A tree without rules out of a JSON object; fields that are not a tree's are left out.
+
+    Raises:
+      TreeError: a field has a wrong value.
+    """
+    found = _fields(values, _TREE_KINDS, _TREE_FIELDS, "tree")
+    return Tree(**{"tree_id": 0, "name": "", **found})
+
+
+def rule_of(values: Mapping[str, Any]) -> Rule:
+    """A rule out of a JSON object; fields that are not a rule's are left out.
+
+    Raises:
+      TreeError: a field has a wrong value.
+    """
+    found = _fields(values, _RULE_KINDS, _RULE_FIELDS, "rule")
+    text = str(found.get("type", "")).upper()
+    if text not in RuleType.__members__:
+        raise TreeError(f"rule: its type is one of {', '.join(RuleType.__members__)}, not {text!r}")
+    return Rule(**{"tree_id": 0, "level": 0, "order": 0, **found, "type": RuleType(text)})
+
+
+def warnings_of(tree: Tree) -> list[str]:
+    """What in a tree is allowed and yet cannot be meant, a line each."""
+    found = []
+    for rule in tree.rules:
+        if rule.regex and rule.separator:
+            found.append(f"{_who(rule)}: it has a regex, so its separator is not used")
+        if rule.regex and java_regex.compiled(rule.regex).groups <= rule.regex_group_idx:
+            found.append(f"{_who(rule)}: it never matches: its regex has no group {rule.regex_group_idx + 1}")
+    if not tree.rules:
+        found.append(f"tree {tree.name!r} has no rules: no series can be placed")
+    return found
+
+
+def _tree(document: object) -> Tree:
+    """A tree of a file, with its rules."""
+    if not isinstance(document, dict):
+        raise TreeError("a tree is a JSON object with name and rules")
+    _check_known(document, {*_TREE_KINDS, "rules"}, "tree")
+    tree = tree_of(document)
+    if not tree.name:
+        raise TreeError("tree: it needs a name")
+    if not 0 <= tree.tree_id <= LAST_TREE_ID:
+        raise TreeError(f"tree {tree.name!r}: treeId is from 1 to {LAST_TREE_ID}, not {tree.tree_id}")
+    _check_text(f"tree {tree.name!r}", tree.name, tree.description, tree.notes)
+    rules: dict[tuple[int, int], Rule] = {}
+    for one in _rule_documents(document.get("rules")):
+        _check_known(one, set(_RULE_KINDS), "rule")
+        rule = rule_of(one)
+        if rule.tree_id not in (0, tree.tree_id):
+            whose = f"the tree has {tree.tree_id}" if tree.tree_id else "the tree has none"
+            raise TreeError(f"{_who(rule)}: its treeId is {rule.tree_id}, and {whose}")
+        check_rule(rule)
+        if (rule.level, rule.order) in rules:
+            raise TreeError(f"two rules have level {rule.level} and order {rule.order}")
+        rules[rule.level, rule.order] = rule
+    return tree.with_rules(list(rules.values())).with_id(tree.tree_id)
+
+
+def check_rule(rule: Rule) -> None:
+    """Raises TreeError for a rule that a TSD refuses, or that can never do anything but fail."""
+    who = _who(rule)
+    if rule.type is not RuleType.METRIC and not rule.field:
+        raise TreeError(f"{who}: Missing field name required for {rule.type.value} rule")
+    if rule.type not in (RuleType.METRIC, RuleType.TAGK) and not rule.custom_field:
+        raise TreeError(f"{who}: Missing custom field name required for {rule.type.value} rule")
+    try:
+        rule.field.encode("iso-8859-1")
+    except UnicodeEncodeError as error:
+        if rule.type is not RuleType.METRIC_CUSTOM:
+            raise TreeError(
+                f"{who}: field {rule.field!r}: names are stored as ISO-8859-1, which has no "
+                f"{rule.field[error.start]}, so that no series can have it"
+            ) from error
+    for what, pattern in (("regex", rule.regex), ("separator", rule.separator)):
+        try:
+            java_regex.compiled(pattern)
+        except java_regex.PatternError as error:
+            raise TreeError(f"{who}: {what} {pattern!r}: {error}") from error
+    texts = (rule.field, rule.custom_field, rule.regex, rule.separator, rule.display_format)
+    _check_text(who, *texts, rule.description, rule.notes)
+
+
+def _who(rule: Rule) -> str:
+    return f"rule of level {rule.level} and order {rule.order} ({rule.type.value})"
+
+
+def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
+    """The rules in either of the two forms."""
+    if rules is None:
+        return
+    if isinstance(rules, dict):
+        for level, orders in rules.items():
+            if not isinstance(orders, dict):
+                raise TreeError(f"rules: level {level!r} holds objects by order")
+            for order, rule in orders.items():
+                if not (level.isdecimal() and order.isdecimal() and isinstance(rule, dict)):
+                    raise TreeError(f"rules: {level!r}, {order!r}: a level, an order, and a rule are wanted")
+                place = {"level": int(level), "order": int(order)}
+                for name, number in place.items():
+                    if rule.get(name, number) != number:
+                        raise TreeError(f"rules: the rule at {level}, {order} says {name} {rule[name]}")
+                yield {**rule, **place}
+        return
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise TreeError("rules: an array of rules, or objects by level and order, are wanted")
+    yield from rules
+
+
+def _fields(
+    values: Mapping[str, Any], kinds: Mapping[str, type], names: Mapping[str, str], what: str
+) -> dict[str, Any]:
+    """The fields that are there, named as those of the dataclass; null counts as not there."""
+    found = {}
+    for key, kind in kinds.items():
+        value = values.get(key)
+        if value is None:
+            continue
+        if type(value) is not kind:
+            raise TreeError(f"{what}: {key} is {_WORDS[kind]}, not {value!r}")
+        if isinstance(value, int) and not 0 <= value <= _LAST_INT:
+            raise TreeError(f"{what}: {key} is from 0 to {_LAST_INT}, not {value}")
+        found[names.get(key, key)] = value
+    return found
+
+
+def _check_known(document: Mapping[str, Any], known: set[str], what: str) -> None:
+    for key in document:
+        if key not in known:
+            raise TreeError(f"{what}: unknown field {key!r}; there are {', '.join(sorted(known))}")
+
+
+def _check_text(who: str, *texts: str) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TreeError(f"{who}: half a surrogate pair in {text!r} is no text") from error
+    if sum(len(text.encode()) for text in texts) > _DEFINITION_BYTES:
+        raise TreeError(f"{who}: its texts have more than {_DEFINITION_BYTES} bytes together")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise TreeError("a key stands twice in one object")
+    return found

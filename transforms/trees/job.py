@@ -1,0 +1,62 @@
+"""What a sync of trees does, and its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from apache_beam.metrics.metric import Metrics
+from apache_beam.runners.runner import PipelineResult
+
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.trees.definitions import Tree
+from transforms.bigtable.target import Target
+from transforms.metrics import counted
+from transforms.trees.table import tree_table
+
+NAMESPACE = "timebeam-trees"
+"""Of the counters that only this job has."""
+
+
+class Tally(NamedTuple):
+    """What a sync met. Leaves and branches are written or there; failures are cells of series without one."""
+
+    series: int
+    leaves_written: int
+    leaves_there: int
+    branches_written: int
+    branches_there: int
+    collisions: int
+    not_matched: int
+    failures_written: int
+    refused: int
+
+
+COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in Tally._fields}
+
+
+def tally_of(result: PipelineResult) -> Tally:
+    """The figures of a finished pipeline."""
+    found = counted(result, NAMESPACE)
+    return Tally(**{name: found[name] for name in Tally._fields})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SyncJob:
+    """Which series go into which trees.
+
+    Attributes:
+      source: the table that the series are read from: the meta table, or the data table.
+      dry_run: read and count, and write nothing.
+    """
+
+    target: Target
+    layout: OpenTsdb
+    trees: tuple[Tree, ...]
+    source: str
+    dry_run: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table of trees."""
+        return tree_table(self.layout.options.table_prefix).name

@@ -1,0 +1,161 @@
+"""The table `tsdb-tree`: definitions and rules stored by compare-and-set, whole trees read back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from schema.layouts import Cell, Row, Scan, TableSpec
+from schema.trees import cells
+from schema.trees.browse import Content, read_content
+from schema.trees.definitions import LAST_TREE_ID, Tree, TreeError
+from transforms.bigtable.reader import read_rows, scan_rows
+from transforms.bigtable.target import BigtableError, Target
+from transforms.trees.compare_set import replace
+
+
+def tree_table(prefix: str) -> TableSpec:
+    """The table of trees."""
+    return TableSpec(prefix + cells.TABLE, {cells.FAMILY: 1}, holds_points=False)
+
+
+class TreeTable:
+    """The trees of one table."""
+
+    def __init__(self, target: Target, prefix: str) -> None:
+        self._target, self._table = target, tree_table(prefix).name
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._table
+
+    def trees(self) -> tuple[list[Tree], list[str]]:
+        """(all trees with their rules, by id; why others cannot be read, or used)."""
+        trees: list[Tree] = []
+        damage: list[str] = []
+        for row in self._definitions():
+            try:
+                tree = cells.read_tree(row)
+            except TreeError as error:
+                damage.append(str(error))
+            else:
+                trees += [tree] if tree else []
+        return trees, damage
+
+    def content(self, tree_id: int) -> Content:
+        """The branches, leaves, collisions and series without match of a tree."""
+        ranges = (cells.tree_range(tree_id),)
+        return read_content(tree_id, scan_rows(self._target, Scan(self._table, ranges)))
+
+    def store(self, tree: Tree, *, exact: bool, dry_run: bool = False) -> tuple[int, list[str]]:
+        """Stores a tree and its rules: (its id, what was done, in lines).
+
+        A tree without id is the one of the same name, or new, with the id after the highest one. A new
+        one is first stored as not enabled, so that no TSD uses half of its rules.
+
+        Args:
+          exact: delete stored rules that the tree does not have.
+
+        Raises:
+          TreeError: there are several of that name, or all ids are taken.
+          BigtableError: somebody else changed the tree at the same time.
+        """
+        rows = {int.from_bytes(row.key, "big"): row for row in self._definitions()}
+        tree_id = tree.tree_id or _id_of(tree.name, rows)
+        is_new = tree_id not in rows
+        if is_new:
+            tree_id = self._claim(tree, tree_id or max(rows, default=0) + 1, dry_run=dry_run)
+            rows = self._row(tree_id)
+        tree = tree.with_id(tree_id)
+        stored = _columns(rows[tree_id]) if tree_id in rows else {}
+        lines = [f"tree {tree_id}, {tree.name!r}: new"] if is_new else []
+        lines += self._store_rules(tree, stored, exact=exact, dry_run=dry_run)
+        if lines and not is_new and cells.BRANCH in stored:
+            lines.append("branches and leaves that are there stay: a sync adds, and removes nothing")
+        lines += self._store_definition(tree, stored, dry_run=dry_run)
+        return tree_id, lines
+
+    def _store_rules(self, tree: Tree, stored: dict[bytes, Cell], *, exact: bool, dry_run: bool) -> list[str]:
+        """Adds, changes and, if asked, deletes rules; what was done."""
+        lines = []
+        wanted = {cells.rule_qualifier(rule): rule for rule in tree.rules}
+        for qualifier, rule in wanted.items():
+            old, new = stored.get(qualifier), cells.rule_json(rule)
+            if old is None or old.value != new:
+                self._replace(tree, qualifier, old, new, dry_run)
+                lines.append(f"rule {rule}: {'new' if old is None else 'changed'}")
+        for qualifier, cell in stored.items():
+            if qualifier.startswith(cells.RULE) and qualifier not in wanted:
+                what = qualifier.removeprefix(cells.RULE).decode("iso-8859-1")
+                if exact:
+                    self._replace(tree, qualifier, cell, None, dry_run)
+                lines.append(f"rule {what}: {'deleted' if exact else 'not in the file, stays'}")
+        return lines
+
+    def _store_definition(self, tree: Tree, stored: dict[bytes, Cell], *, dry_run: bool) -> list[str]:
+        """Stores the definition if it is another one; what was done."""
+        old = stored.get(cells.TREE)
+        new = cells.tree_json(tree)
+        if old is not None:
+            before = _definition(old)
+            if before is not None:
+                new = cells.tree_json(dataclasses.replace(tree, created=before.created))
+            if old.value == new:
+                return []
+        self._replace(tree, cells.TREE, old, new, dry_run)
+        return [f"definition: {new.decode()}"]
+
+    def _claim(self, tree: Tree, tree_id: int, *, dry_run: bool) -> int:
+        """Takes an id for a new tree, this one or, if the tree asks for none, the next one that is free."""
+        for number in range(tree_id, LAST_TREE_ID + 1):
+            new = cells.tree_json(dataclasses.replace(tree, enabled=False))
+            key = cells.tree_key(number)
+            if dry_run or replace(self._target, self._table, key, cells.FAMILY, cells.TREE, None, new):
+                return number
+            if tree.tree_id:
+                return number  # somebody was faster: their definition is changed like any other
+        raise TreeError(f"all tree ids up to {LAST_TREE_ID} are taken")
+
+    def _replace(
+        self, tree: Tree, qualifier: bytes, old: Cell | None, new: bytes | None, dry_run: bool
+    ) -> None:
+        key = cells.tree_key(tree.tree_id)
+        if dry_run or replace(self._target, self._table, key, cells.FAMILY, qualifier, old, new):
+            return
+        raise BigtableError(f"tree {tree.tree_id} was changed by somebody else just now: run it again")
+
+    def _definitions(self) -> list[Row]:
+        """The rows of all trees."""
+        return list(scan_rows(self._target, Scan(self._table, ((b"", b""),), key_pattern=rb"^\C{2}$")))
+
+    def _row(self, tree_id: int) -> dict[int, Row]:
+        key = cells.tree_key(tree_id)
+        rows = read_rows(self._target, self._table, [key])
+        return {tree_id: rows[key]} if key in rows else {}
+
+
+def _columns(row: Row) -> dict[bytes, Cell]:
+    return {cell.qualifier: cell for cell in row.cells}
+
+
+def _definition(cell: Cell) -> Tree | None:
+    """The tree of a definition, without rules and id; None if it cannot be read."""
+    try:
+        return cells.read_tree(Row("", b"", [cell]))
+    except TreeError:
+        return None
+
+
+def _id_of(name: str, rows: dict[int, Row]) -> int:
+    """The id of the one tree of that name; 0 if there is none."""
+    definitions = {number: _columns(row).get(cells.TREE) for number, row in rows.items()}
+    found = [
+        number
+        for number, cell in definitions.items()
+        if cell and (tree := _definition(cell)) and tree.name == name
+    ]
+    if len(found) > 1:
+        raise TreeError(
+            f"trees {', '.join(map(str, found))} all have the name {name!r}: say which in treeId of the file"
+        )
+    return found[0] if found else 0
