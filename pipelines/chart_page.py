@@ -6,6 +6,7 @@ numbers and colours as JSON.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import math
@@ -17,8 +18,27 @@ import numpy as np
 from schema.query.answer import Result
 
 
-def chart_page(results: Sequence[Result], labels: Sequence[str], colours: Sequence[str], title: str) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """An annotation of a chart: from when to when, in ms, its colour, and what it says, in words."""
+
+    start_ms: int
+    end_ms: int
+    colour: str
+    period: str
+    text: str
+
+
+def chart_page(
+    results: Sequence[Result],
+    labels: Sequence[str],
+    colours: Sequence[str],
+    title: str,
+    marks: Sequence[Mark] = (),
+) -> str:
     """The page: a chart with a read-out under the pointer, and a table of the series below it.
+
+    Annotations are dashed lines, with bands to their ends; they are listed below.
 
     A click on a row of the table hides and shows its series. Integers above 2**53 are rounded by
     the browser.
@@ -33,9 +53,14 @@ def chart_page(results: Sequence[Result], labels: Sequence[str], colours: Sequen
         title=html.escape(title),
         range=_range(results),
         hidden="" if results else " hidden",
+        annotations=f'<ol id="notes">\n{chr(10).join(map(_item, marks))}\n</ol>' if marks else "",
         rows="\n".join(rows),
         # No '<' at all, so that neither '</script>' nor '<!--' can end the element.
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        notes=json.dumps(
+            [{"start": mark.start_ms, "end": mark.end_ms, "colour": mark.colour} for mark in marks],
+            separators=(",", ":"),
+        ),
         script=_SCRIPT,
     )
 
@@ -47,6 +72,12 @@ def _row(result: Result, label: str, colour: str) -> str:
     cells = "".join(f"<td>{text}</td>" for text in (len(held), *(_figure(one.item()) for one in figures)))
     name = f'<i style="background:{colour}"></i><span>{html.escape(label)}</span>'
     return f'<tr tabindex="0" role="button" aria-pressed="true"><th scope="row">{name}</th>{cells}</tr>'
+
+
+def _item(mark: Mark) -> str:
+    """One annotation of the list."""
+    period = f'<b style="color:{mark.colour}">{html.escape(mark.period)}</b>'
+    return f"<li>{period} <span>{html.escape(mark.text)}</span></li>"
 
 
 def _figure(value: int | float) -> str:
@@ -93,9 +124,13 @@ canvas { position: absolute; inset: 0; width: 100%; height: 100%; }
 #readout div:first-child { color: #666; }
 #readout .nearest { background: #eef2f7; }
 #readout b { font-variant-numeric: tabular-nums; margin-right: .5em; }
+#readout .note { max-width: 28rem; white-space: normal; font-weight: 600; }
 #readout small { color: #888; margin-left: .5em; }
 #series { max-height: 34vh; overflow: auto; margin-top: .8rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+#notes { margin: .8rem 0 0; padding-left: 2rem; overflow-wrap: anywhere; }
+#notes b { font-weight: 600; margin-right: .5em; font-variant-numeric: tabular-nums; }
+#notes .nearest { background: #eef2f7; }
 th, td { padding: .15rem .9rem .15rem .3rem; text-align: right; font-weight: normal; }
 thead th { white-space: nowrap; position: sticky; top: 0; background: #fff; color: #666; font-size: 12px; }
 th:first-child { text-align: left; overflow-wrap: anywhere; }
@@ -117,7 +152,9 @@ i { display: inline-block; width: 14px; height: 4px; border-radius: 2px; margin-
 $rows
 </tbody>
 </table></div>
+$annotations
 <script type="application/json" id="data">$data</script>
+<script type="application/json" id="marked">$notes</script>
 <script>
 $script
 </script>
@@ -130,6 +167,8 @@ _SCRIPT = r"""
 const series = JSON.parse(document.getElementById('data').textContent);
 const rows = [...document.querySelectorAll('tbody tr')];
 const plot = document.getElementById('plot'), readout = document.getElementById('readout');
+const notes = JSON.parse(document.getElementById('marked').textContent);
+const items = [...document.querySelectorAll('#notes li')];
 const lines = document.getElementById('lines').getContext('2d');
 const marks = document.getElementById('marks').getContext('2d');
 const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
@@ -240,6 +279,35 @@ function drawSeries(one) {
   });
 }
 
+function drawNotes() {
+  const inside = at => Math.max(edge.left, Math.min(width - edge.right, at));
+  lines.textAlign = 'center';
+  lines.textBaseline = 'top';
+  let before = -Infinity, level = 0;
+  notes.forEach((note, i) => {
+    const from = x(note.start), to = x(note.end);
+    lines.fillStyle = lines.strokeStyle = note.colour;
+    lines.globalAlpha = .09;
+    lines.fillRect(inside(from), edge.top, inside(to) - inside(from), height - edge.top - edge.bottom);
+    lines.globalAlpha = 1;
+    if (from !== inside(from)) return;
+    level = from - before < 16 ? level + 1 : 0;  // numbers that would cover each other
+    before = from;
+    lines.lineWidth = 1.2;
+    lines.setLineDash([5, 4]);
+    line(lines, from, edge.top + 14 + 13 * level, from, height - edge.bottom);
+    lines.setLineDash([]);
+    lines.fillText(i + 1, from, edge.top - 2 + 13 * level);
+  });
+}
+
+/* Marks in the list, and tells, the annotations whose lines are under the pointer. */
+function hoverNotes(left) {
+  const under = notes.map(note => Math.abs(x(note.start) - left) <= 4);
+  items.forEach((item, i) => { item.className = under[i] ? 'nearest' : ''; });
+  return items.filter((item, i) => under[i]).map(item => item.querySelector('span').textContent);
+}
+
 function line(context, x0, y0, x1, y1) {
   context.beginPath(); context.moveTo(x0, y0); context.lineTo(x1, y1); context.stroke();
 }
@@ -260,6 +328,7 @@ function draw() {
   if (!series.length) return;
   setRanges();
   drawAxes();
+  drawNotes();
   series.forEach((one, i) => { if (shown(i)) drawSeries(one); });
 }
 
@@ -309,10 +378,19 @@ function hover(event) {
   marks.clearRect(0, 0, width, height);
   const box = plot.getBoundingClientRect(), left = event.clientX - box.left, top = event.clientY - box.top;
   const near = series.length ? nearPoints(left, top) : [], first = near[0];
-  readout.style.display = first ? 'block' : 'none';
-  if (!first) return;
+  const said = series.length ? hoverNotes(left) : [];
+  readout.style.display = first || said.length ? 'block' : 'none';
+  if (!first && !said.length) return;
   readout.textContent = '';
-  element('div', timeText(first.time) + ' UTC', readout);
+  element('div', first ? timeText(first.time) + ' UTC' : '', readout);
+  for (const text of said) element('div', text, readout).className = 'note';
+  if (first) tellPoints(near, first);
+  const beside = left + 16 + readout.offsetWidth > width ? left - 16 - readout.offsetWidth : left + 16;
+  readout.style.left = Math.max(0, beside) + 'px';
+  readout.style.top = Math.max(0, Math.min(top + 12, height - readout.offsetHeight)) + 'px';
+}
+
+function tellPoints(near, first) {
   marks.strokeStyle = '#999';
   line(marks, first.x, edge.top, first.x, height - edge.bottom);
   for (const point of near.sort((a, b) => a.y - b.y)) {
@@ -324,13 +402,11 @@ function hover(event) {
     if (point.time !== first.time) element('small', timeText(point.time), entry);
     dot(marks, point.x, point.y, point === first ? 5 : 3.5);
   }
-  const beside = left + 16 + readout.offsetWidth > width ? left - 16 - readout.offsetWidth : left + 16;
-  readout.style.left = Math.max(0, beside) + 'px';
-  readout.style.top = Math.max(0, Math.min(top + 12, height - readout.offsetHeight)) + 'px';
 }
 
 function leave() {
   marks.clearRect(0, 0, width, height);
+  items.forEach(item => { item.className = ''; });
   readout.style.display = 'none';
 }
 

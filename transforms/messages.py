@@ -7,6 +7,7 @@ one point each go through in lists. What a message says of itself stands in its 
 |---|---|
 | `format` | the message format, where it is another than `--format` |
 | `content-encoding` | `gzip` or `zstd`: the payload is compressed |
+| `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
 """
 
@@ -26,6 +27,7 @@ from schema.messages import Message, MessageFormat, message_format
 from schema.points import Envelope, PointBatch, Reason, RefusedError, Rejected, Stage
 from transforms import metrics
 from transforms.decompress import DamagedError, TruncatedError, decompressed
+from transforms.parse import AnnotationsOutput, found
 from transforms.rejected import RejectedOutput, refuse
 
 GATHERED_BYTES = 4 << 20
@@ -136,7 +138,7 @@ class _Pool:
 
 
 class ParseMessagesFn(beam.DoFn):
-    """Lists of `Message` in; `PointBatch` out, refused records to the output `REJECTED`."""
+    """Lists of `Message` in; `PointBatch` out, refused records to `REJECTED`, edits to `ANNOTATIONS`."""
 
     def __init__(self, format_name: str, options: Mapping[str, Any]) -> None:
         """See `message_format` for the arguments."""
@@ -163,7 +165,9 @@ class ParseMessagesFn(beam.DoFn):
             self._pool.free.append(self._formats)
             self._formats = None
 
-    def process(self, messages: Sequence[Message]) -> Iterable[PointBatch | RejectedOutput]:
+    def process(
+        self, messages: Sequence[Message]
+    ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         """See the class."""
         assert self._formats is not None
         metrics.count("messages_read", len(messages))
@@ -183,11 +187,9 @@ class ParseMessagesFn(beam.DoFn):
         metrics.count("bytes_read", sum(len(one.text) for group in by_format.values() for one in group))
         for key, group in by_format.items():
             for parsed in self._formats[key].parse_all(group):
-                metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
                 for rejected in parsed.rejected:
                     yield refuse(rejected)
-                if len(parsed.batch):
-                    yield parsed.batch
+                yield from found(parsed)
 
 
 def refused_message(message: Message, error: RefusedError) -> Rejected:

@@ -1,21 +1,43 @@
-"""Messages into points: any message format, with its refusals on the side."""
+"""Messages into points: any message format, with its refusals, and edits of annotations, on the side."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final, Literal
 
 import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
 
-from schema.messages import Message, MessageFormat, message_format
+from schema.annotations.edits import AnnotationEdit
+from schema.messages import Message, MessageFormat, Parsed, message_format
 from schema.points import PointBatch
 from transforms import metrics
-from transforms.rejected import RejectedOutput, refuse
+from transforms.rejected import REJECTED, RejectedOutput, refuse
+
+ANNOTATIONS: Final = "annotations"
+
+AnnotationsOutput = TaggedOutput[Literal["annotations"], list[AnnotationEdit]]
+
+
+def parsing(fn: beam.DoFn) -> Any:
+    """A ParDo with the outputs `main` (`PointBatch`), `REJECTED` and `ANNOTATIONS` (lists of edits)."""
+    step = beam.ParDo(fn).with_output_types(PointBatch)
+    return step.with_outputs(REJECTED, ANNOTATIONS, main="main")
+
+
+def found(parsed: Parsed) -> Iterable[PointBatch | AnnotationsOutput]:
+    """What was parsed, without its refusals, on the outputs where it belongs; counted."""
+    metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
+    if parsed.annotations:
+        metrics.count_annotations("annotations_read", len(parsed.annotations))
+        yield TaggedOutput(ANNOTATIONS, list(parsed.annotations))
+    if len(parsed.batch):
+        yield parsed.batch
 
 
 class ParseFn(beam.DoFn):
-    """`Message` in; `PointBatch` out, refused records to the output `REJECTED`."""
+    """`Message` in; `PointBatch` out, refused records to the output `REJECTED`, edits to `ANNOTATIONS`."""
 
     def __init__(self, format_name: str, options: Mapping[str, Any]) -> None:
         """See `message_format` for the arguments."""
@@ -26,12 +48,10 @@ class ParseFn(beam.DoFn):
         """Makes the format, whose caches live as long as the worker."""
         self._format = message_format(self._format_name, self._options)
 
-    def process(self, message: Message) -> Iterable[PointBatch | RejectedOutput]:
+    def process(self, message: Message) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         """See the class."""
         assert self._format is not None
         parsed = self._format.parse(message)
-        metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
         for rejected in parsed.rejected:
             yield refuse(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
-        if len(parsed.batch):
-            yield parsed.batch
+        yield from found(parsed)

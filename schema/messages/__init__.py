@@ -12,12 +12,16 @@ from schema.messages.heroic_proto import HeroicProto
 from schema.messages.influx import Influx
 from schema.messages.kairosdb_json import KairosDbJson
 from schema.messages.kairosdb_text import KairosDbText
+from schema.messages.opentsdb_annotations import OpenTsdbAnnotations
 from schema.messages.opentsdb_json import OpenTsdbJson
 from schema.messages.opentsdb_text import OpenTsdbText
 
 FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
-    for cls in (OpenTsdbJson, OpenTsdbText, Influx, Avro, HeroicJson, HeroicProto, KairosDbJson, KairosDbText)
+    for cls in (
+        *(OpenTsdbJson, OpenTsdbText, OpenTsdbAnnotations, Influx, Avro),
+        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText),
+    )
 }
 
 

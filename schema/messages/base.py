@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from schema.annotations.edits import AnnotationEdit
 from schema.points import Envelope, Joined, PointBatch, Rejected, Series, join
 
 E = TypeVar("E", bound=enum.Enum)
@@ -49,10 +50,11 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a message held: its good points, and its refused parts."""
+    """What a message held: its good points, its refused parts, and edits of annotations."""
 
     batch: PointBatch
     rejected: Sequence[Rejected]
+    annotations: Sequence[AnnotationEdit] = ()
 
 
 class Framing(enum.Enum):

@@ -8,7 +8,6 @@ that are no text are refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,33 +15,10 @@ import numpy as np
 
 from schema.messages import columns
 from schema.messages.base import Point
+from schema.messages.json_values import JsonPairs, NumberText, check_text, is_document, values
 from schema.messages.lines import LineFormat, Places, Record
 from schema.messages.opentsdb_rules import add_tag, parse_time, parse_value
 from schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
-
-_BLANKS = " \t\r\n"
-
-
-class NumberText(str):
-    """The text of a JSON number, kept as it was written: the number rule works on text."""
-
-    __slots__ = ()
-
-
-class _Pairs(tuple[tuple[str, Any], ...]):
-    """The members of a JSON object in their order, a key perhaps twice."""
-
-    __slots__ = ()
-
-
-def _constant(text: str) -> NumberText:
-    """NaN and the infinities, which json would read as numbers; the number rule refuses them."""
-    return NumberText(text)
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_Pairs, parse_float=NumberText, parse_int=NumberText, parse_constant=_constant
-)
 
 
 class OpenTsdbJson(LineFormat):
@@ -53,13 +29,13 @@ class OpenTsdbJson(LineFormat):
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """See `LineFormat.spans`; text spread over several lines is one document."""
-        if _may_be_document(text) and _is_json(text):
+        if is_document(text):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
 
     def is_lines(self, text: bytes) -> bool:
         """See `LinewiseFormat.is_lines`: not a document over several lines."""
-        return not (b"\n" in text and _may_be_document(text) and _is_json(text))
+        return not (b"\n" in text and is_document(text))
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """Behind `"timestamp":` and `"value":`, wherever they stand in the line."""
@@ -70,98 +46,13 @@ class OpenTsdbJson(LineFormat):
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
         """The points of one object, or of each object of an array."""
-        raw = text[start:end]
-        try:
-            line = raw.decode()
-        except UnicodeDecodeError as error:
-            why = f"not UTF-8 at byte {error.start} of the record"
-            yield Record(start, end, RefusedError(Reason.BAD_ENCODING, why))
-            return
-        wide = len(line) != len(raw)
-        passed, at = 0, start  # characters so far, and where in the text they end
-        for first, last, outcome in _objects(line):
-            begin = at + (first - passed)  # blanks and marks only
-            at = begin + (len(line[first:last].encode()) if wide else last - first)
-            passed = last
-            yield Record(begin, at, outcome)
-
-
-def _may_be_document(text: bytes) -> bool:
-    """Whether a text's first line looks as if one array or object went over several lines."""
-    text = text.lstrip()
-    first = text[: max(text.find(b"\n"), 0)].strip()
-    if not first:
-        return False
-    return first in (b"[", b"{") or (first[:1] in (b"[", b"{") and first[-1:] in (b",", b"{", b"[", b":"))
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether a whole text is one JSON value."""
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _objects(line: str) -> Iterator[tuple[int, int, Point | RefusedError]]:
-    """(start, end, point or refusal) of each element of a line, in characters.
-
-    An array that has each object on a line of its own may be of any length: a comma behind an
-    object, and a line with one bracket, belong to it.
-    """
-    at = _skip_blanks(line, 0)
-    if line.strip(_BLANKS) in ("[", "]"):
-        return
-    is_array = line[at : at + 1] == "["
-    if is_array:
-        at = _skip_blanks(line, at + 1)
-        if line[at : at + 1] == "]":
-            yield from _surplus(line, at + 1)
-            return
-    while True:
-        try:
-            value, end = _DECODER.raw_decode(line, at)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield at, len(line), RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}")
-            return
-        try:
-            yield at, end, _point(value)
-        except RefusedError as error:
-            if not is_array:
-                yield at, len(line.rstrip(_BLANKS)), error  # with what stands behind it
-                return
-            yield at, end, error
-        at = _skip_blanks(line, end)
-        mark = line[at : at + 1]
-        if not is_array:
-            at += mark == ","
-            break
-        if mark not in (",", "]"):
-            yield at, len(line), RefusedError(Reason.BAD_SYNTAX, "not JSON: expected , or ] in the array")
-            return
-        at = _skip_blanks(line, at + 1)
-        if mark == "]":
-            break
-    yield from _surplus(line, at)
-
-
-def _surplus(line: str, at: int) -> Iterator[tuple[int, int, RefusedError]]:
-    """A refusal of what stands behind the JSON text of a line, if anything does."""
-    at = _skip_blanks(line, at)
-    if at < len(line):
-        yield at, len(line), RefusedError(Reason.BAD_SYNTAX, "surplus text behind the JSON value")
-
-
-def _skip_blanks(line: str, at: int) -> int:
-    while at < len(line) and line[at] in _BLANKS:
-        at += 1
-    return at
+        for first, last, outcome in values(text, start, end, _point):
+            yield Record(first, last, outcome)
 
 
 def _point(value: object) -> Point:
     """The point of one JSON object, checked in OpenTSDB's order."""
-    if not isinstance(value, _Pairs):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, "a data point must be a JSON object")
     members: dict[str, Any] = {}
     for key, member in value:
@@ -173,7 +64,7 @@ def _point(value: object) -> Point:
         raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
     if not isinstance(metric, str) or isinstance(metric, NumberText):
         raise RefusedError(Reason.BAD_METRIC, "the metric must be a text")
-    _check_text(metric)
+    check_text(metric)
     time = members.get("timestamp")
     if not isinstance(time, str):
         raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
@@ -183,33 +74,25 @@ def _point(value: object) -> Point:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if not isinstance(number, str):
         raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor text")
-    return Point(Series.of(metric, _tags(members.get("tags"))), time_ms, in_ms, parse_value(number))
+    return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
 
 
-def _tags(value: object) -> dict[str, str]:
+def tags_of(value: object) -> dict[str, str]:
     """The tags of a point; numbers and booleans become their text, as Jackson makes of them."""
     if value is None or value == ():
         raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
-    if not isinstance(value, _Pairs):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of texts")
     tags: dict[str, str] = {}
     for key, text in value:
-        _check_text(key)
+        check_text(key)
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
             raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a text")
-        _check_text(text)
+        check_text(text)
         add_tag(tags, key, str(text))
     return tags
-
-
-def _check_text(text: str) -> None:
-    """Refuses what JSON's escapes can say and no encoding can: one half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {text[:80]!a}") from error
 
 
 def _number_start(view: Bytes, behind_colon: Int64s, found: Bools) -> Int64s:

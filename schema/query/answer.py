@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from schema.annotations.record import Annotation
 from schema.points import Int64s, Series
 from schema.query.aggregate import AGGREGATORS, Values, aggregate
 from schema.query.downsample import Downsampling, Fill, downsample, fill_gaps
@@ -48,6 +49,8 @@ class Result:
       times_ms: int64[n], strictly increasing, in ms.
       values: int64[n] or float64[n]; NaN where an interval or all its values are missing.
       nan_is_null: whether a NaN is to be shown as null (fill null), else as NaN.
+      annotations: of the series of the group, by start.
+      global_annotations: those of no series that were asked for, by start; the same in all results.
     """
 
     metric: str
@@ -56,6 +59,8 @@ class Result:
     times_ms: Int64s
     values: Values
     nan_is_null: bool = False
+    annotations: Sequence[Annotation] = ()
+    global_annotations: Sequence[Annotation] = ()
 
 
 def answer(
@@ -94,7 +99,7 @@ def answer(
         raise ValueError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
     groups: dict[tuple[str, ...], list[FoundSeries]] = {}
     for one in sorted(found, key=lambda one: one.series.tags):
-        key = _group_key(one.series, group_by, aggregator)
+        key = group_key(one.series, group_by, aggregator)
         shown = _downsampled(one, downsampling, start_ms, end_ms)
         if key is not None and shown is not None:
             groups.setdefault(key, []).append(shown)
@@ -124,7 +129,7 @@ def reach(downsampling: Downsampling | None, start_ms: int, end_ms: int) -> tupl
     return max(0, start_ms // _HOUR_MS * _HOUR_MS), last_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
 
 
-def _group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple[str, ...] | None:
+def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple[str, ...] | None:
     """What the series of a group have in common, and others have not; None for a series of no group."""
     if aggregator == NONE:
         return tuple(name for tag in series.tags for name in tag)
@@ -184,7 +189,14 @@ def _result_json(result: Result, milliseconds: bool) -> str:
     numbers = (number_text(value, result.nan_is_null) for value in result.values.tolist())
     dps = ",".join(f'"{time}":{number}' for time, number in zip(times.tolist(), numbers, strict=True))
     head = {"metric": result.metric, "tags": result.tags, "aggregateTags": result.aggregate_tags}
-    return json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1] + ',"dps":{' + dps + "}}"
+    text = json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1]
+    for key, notes in (
+        ("annotations", result.annotations),
+        ("globalAnnotations", result.global_annotations),
+    ):
+        if notes:
+            text += f',"{key}":[' + ",".join(note.shown() for note in notes) + "]"
+    return text + ',"dps":{' + dps + "}}"
 
 
 def number_text(value: int | float, nan_is_null: bool) -> str:

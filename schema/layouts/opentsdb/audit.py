@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator
 
 from schema.layouts.base import Finding, Row, Severity
 from schema.layouts.opentsdb import uid_table
+from schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from schema.layouts.opentsdb.keys import parse_key
 from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.layouts.opentsdb.rows import read_row
+from schema.layouts.opentsdb.rows import is_histogram, read_row
 
 _NEARLY_EXHAUSTED = 0.8
 
@@ -71,10 +73,11 @@ class UidMaps:
 
 def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
     """Rows of the data table that do not decode, or whose UIDs have no names."""
-    annotations = bytes(options.salt_width + options.uid_width_metric)
+    histograms = _Histograms()
     for row in rows:
-        if row.key.startswith(annotations):
-            continue  # global annotations
+        if is_global(options, row.key):
+            yield from _global_findings(row, options)
+            continue
         try:
             parts = parse_key(options, row.key)
         except ValueError as error:
@@ -90,6 +93,53 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
                 yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
         for text in read_row(row.cells).damage:
             yield _damage(row.table, row.key, text)
+        for found in read_annotations(options, row):
+            if found.note is None:
+                yield _damage(row.table, row.key, found.damage)
+        yield from histograms.add(row)
+    yield from histograms.findings()
+
+
+def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
+    """What is wrong with a row of global annotations."""
+    base_s = int.from_bytes(row.key[-4:], "big")
+    if base_s % 3600:
+        yield _damage(row.table, row.key, f"base time {base_s} is not a whole hour")
+    for found in read_annotations(options, row):
+        if found.note is None:
+            yield _damage(row.table, row.key, found.damage)
+    others = sum(not is_annotation(cell.qualifier) for cell in row.cells)
+    if others:
+        text = f"{others} columns that are no annotations in a row of global ones"
+        yield _damage(row.table, row.key, text)
+
+
+class _Histograms:
+    """Counts histograms, which only the codecs of a TSD's configuration can read."""
+
+    def __init__(self) -> None:
+        self._ids: collections.Counter[int] = collections.Counter()
+        self._rows = 0
+        self._first: Row | None = None
+
+    def add(self, row: Row) -> Iterator[Finding]:
+        """Counts those of a row; those that cannot be any are damage."""
+        values = [cell for cell in row.cells if is_histogram(cell.qualifier)]
+        self._rows += bool(values)
+        for cell in values:
+            self._first = self._first or row
+            if cell.value:
+                self._ids[cell.value[0]] += 1
+            else:
+                text = f"histogram {cell.qualifier.hex()}: no id of a codec, for it is empty"
+                yield _damage(row.table, row.key, text)
+
+    def findings(self) -> Iterator[Finding]:
+        """One note on all of them."""
+        if self._first is not None:
+            ids = ", ".join(f"{count:,} of codec {number}" for number, count in sorted(self._ids.items()))
+            text = f"the first of {self._rows:,} rows with histograms: {ids or 'all empty'}"
+            yield Finding(Severity.NOTE, self._first.table, self._first.key, text)
 
 
 def _damage(table: str, key: bytes, text: str) -> Finding:

@@ -59,8 +59,7 @@ class Elements:
     @property
     def offsets_ms(self) -> Int64s:
         """int64[n]: milliseconds since the base time of the row."""
-        wide = self.codes.astype(np.int64)
-        return np.where(self.in_ms, (wide & 0x0FFFFFC0) >> 6, (wide >> 4) * 1000)
+        return offsets_ms(self.codes)
 
     @property
     def widths(self) -> Int64s:
@@ -88,6 +87,12 @@ class Elements:
 
 
 NONE = Elements(np.empty(0, np.uint32), np.empty(0, np.uint64))
+
+
+def offsets_ms(codes: Codes) -> Int64s:
+    """int64[n]: milliseconds since the base time of the row, of qualifiers."""
+    wide = codes.astype(np.int64)
+    return np.where(codes >= MS_FLAG, (wide & 0x0FFFFFC0) >> 6, (wide >> 4) * 1000)
 
 
 def concatenate(parts: Sequence[Elements]) -> Elements:

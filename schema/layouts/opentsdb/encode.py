@@ -10,7 +10,7 @@ import numpy as np
 from schema.layouts.base import Encoded, Piece, SeriesKey
 from schema.layouts.opentsdb import elements as el
 from schema.layouts.opentsdb.keys import SPAN_S, row_key
-from schema.layouts.opentsdb.options import Decimals
+from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 from schema.layouts.opentsdb.pieces import packed_rows
 from schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
@@ -19,20 +19,28 @@ _OFFSET_BITS = 22
 _LAST_MS = (1 << 32) * 1000 - 1
 
 
-def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, decimals: Decimals) -> Encoded:
+def encode(
+    batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, options: OpenTsdbOptions
+) -> Encoded:
     """The pieces of a batch.
 
     Args:
       keys: the key of each of the batch's series; None where none of its points is in the batch.
       table: name of the data table.
+      options: how decimals are stored, and what the timestamps of cells are.
     """
     batch, rejected = _storable(batch)
     if len(batch) == 0:
         return Encoded([], rejected, 0)
     hours = batch.times_ms // _SPAN_MS
     offsets = batch.times_ms - hours * _SPAN_MS
-    order, rows = _sorted_rows(_row_numbers(batch, hours), offsets)
-    elements = _elements(batch, offsets, decimals).take(order)
+    elements = _elements(batch, offsets, options.decimals)
+    places, bits = offsets, _OFFSET_BITS
+    if options.is_event_time:  # of one instant all values whose columns differ: reading chooses
+        flags = (elements.codes & 0xF).astype(np.int64)
+        places, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
+    order, rows = _sorted_rows(_row_numbers(batch, hours), places, bits)
+    elements = elements.take(order)
     change = np.flatnonzero(rows[1:] != rows[:-1]) + 1
     bounds = np.concatenate([[0], change, [len(rows)]])
     first = order[bounds[:-1]]
@@ -80,24 +88,24 @@ def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:
     return rows
 
 
-def _sorted_rows(rows: Int64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
-    """(order, rows): the points by row and time, the last one of each instant only.
+def _sorted_rows(rows: Int64s, places: Int64s, bits: int) -> tuple[Int64s, Int64s]:
+    """(order, rows): the points by row and place in it, the last one of each place only.
 
-    Row, offset and position are packed into one integer, since sorting integers is several times
-    faster than sorting by keys.
+    Row, place (of so many bits) and position are packed into one integer, since sorting integers is
+    several times faster than sorting by keys.
     """
     n = len(rows)
     position_bits = max(1, (n - 1).bit_length())
-    if int(rows.max()).bit_length() + _OFFSET_BITS + position_bits > 63:
+    if int(rows.max()).bit_length() + bits + position_bits > 63:
         distinct, rows = np.unique(rows, return_inverse=True)
-        assert len(distinct).bit_length() + _OFFSET_BITS + position_bits <= 63
-    key = (((rows << _OFFSET_BITS) | offsets) << position_bits) | np.arange(n)
+        assert len(distinct).bit_length() + bits + position_bits <= 63
+    key = (((rows << bits) | places) << position_bits) | np.arange(n)
     key.sort()
-    instants = key >> position_bits
-    last = np.append(instants[1:] != instants[:-1], True)
+    found = key >> position_bits
+    last = np.append(found[1:] != found[:-1], True)
     if not last.all():
-        key, instants = key[last], instants[last]
-    return key & ((1 << position_bits) - 1), instants >> _OFFSET_BITS
+        key, found = key[last], found[last]
+    return key & ((1 << position_bits) - 1), found >> bits
 
 
 def _elements(batch: PointBatch, offsets: Int64s, decimals: Decimals) -> el.Elements:

@@ -30,13 +30,16 @@ from schema.layouts.base import (
 from schema.layouts.opentsdb import audit, names, pieces, rows, select, uid_table
 from schema.layouts.opentsdb import keys as row_keys
 from schema.layouts.opentsdb.encode import encode
-from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from schema.layouts.opentsdb.merge import winner_of
+from schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
 from schema.points import PointBatch, RefusedError, Series
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; of a compacted row the newest of these; not the time "
     "of the points"
 )
+
+_EVENT_TIME = "the time of the points; of a row that a TSD has compacted that of its newest point"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,20 @@ class OpenTsdb(Layout):
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
 
     name = "opentsdb"
-    packings = (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
+
+    @property
+    def packings(self) -> Sequence[Packing]:
+        """See `Layout.packings`."""
+        if self.options.is_event_time:
+            return (Packing.POINTS,)
+        return (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
+
+    @property
+    def packing_limit(self) -> str:
+        """See `Layout.packing_limit`."""
+        if not self.options.is_event_time:
+            return ""
+        return "with cell_time event a cell has the time of its point, and so holds one"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
@@ -55,6 +71,8 @@ class OpenTsdb(Layout):
         values = {name: value for name, value in options.items() if name in fields}
         if "decimals" in values:
             values["decimals"] = Decimals(values["decimals"])
+        if "cell_time" in values:
+            values["cell_time"] = CellTime(values["cell_time"])
         return cls(OpenTsdbOptions(**values))
 
     @property
@@ -70,7 +88,12 @@ class OpenTsdb(Layout):
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
         return (
-            TableSpec(self.data_table, {pieces.FAMILY: 1}, holds_points=True, cell_time=_CELL_TIME),
+            TableSpec(
+                self.data_table,
+                {pieces.FAMILY: 1},
+                holds_points=True,
+                cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
+            ),
             TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
         )
 
@@ -97,10 +120,12 @@ class OpenTsdb(Layout):
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
         """See `Layout.encode`."""
-        return encode(batch, keys, self.data_table, self.options.decimals)
+        return encode(batch, keys, self.data_table, self.options)
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
+        if self.options.is_event_time:
+            return Row(table, key, pieces.event_cells(packed, row_keys.parse_key(self.options, key).base_s))
         return Row(table, key, pieces.cells(packed, packing))
 
     def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
@@ -119,7 +144,7 @@ class OpenTsdb(Layout):
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
-        content = rows.read_row(row.cells)
+        content = rows.read_row(row.cells, winner_of(self.options))
         base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
         bits, kinds, _ = content.elements.values()
         n = len(bits)

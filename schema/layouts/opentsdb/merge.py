@@ -1,5 +1,8 @@
 """One row's columns merged into one sequence of points: section 2.2 of the format notes.
 
+With cells that have the time of their points (tsd.storage.use_otsdb_timestamp, `dtcsMergeDataPoints`) the
+greatest or smallest value of an instant wins; values are compared as doubles.
+
 core/CompactionQueue.Compaction and core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1, but a
 conflict never fails a query (as with tsd.storage.fix_duplicates=true). Seconds and milliseconds of
 the same instant are the same point.
@@ -7,12 +10,29 @@ the same instant are the same point.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 import numpy as np
 
 from schema.layouts.opentsdb.elements import NONE, Elements, concatenate
-from schema.points import Int64s
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import Int64s, Kind
+
+
+class Winner(enum.Enum):
+    """Which of several values of one instant is the point."""
+
+    NEWEST = enum.auto()
+    GREATEST = enum.auto()
+    SMALLEST = enum.auto()
+
+
+def winner_of(options: OpenTsdbOptions) -> Winner:
+    """The rule that the options ask for."""
+    if not options.is_event_time:
+        return Winner.NEWEST
+    return Winner.GREATEST if options.use_max_value else Winner.SMALLEST
 
 
 def one_per_instant(elements: Elements, *, last: bool) -> Elements:
@@ -45,14 +65,28 @@ def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
     return merge_elements(concatenate(columns) if columns else NONE, columns_of)
 
 
-def merge_elements(everything: Elements, columns_of: Int64s) -> tuple[Elements, Int64s]:
+def merge_elements(
+    everything: Elements, columns_of: Int64s, winner: Winner = Winner.NEWEST
+) -> tuple[Elements, Int64s]:
     """The same of columns that stand one behind the other, in the order of their cell timestamps.
 
     Args:
       columns_of: int64[n], the column of each element.
+      winner: of equal values the newest wins.
     """
     offsets = everything.offsets_ms
-    order = np.argsort(offsets, kind="stable")
+    order = _order(everything, offsets, winner)
     ascending = offsets[order]
     keep = order[np.append(ascending[1:] != ascending[:-1], True)] if len(order) else order
     return everything.take(keep), columns_of[keep]
+
+
+def _order(everything: Elements, offsets: Int64s, winner: Winner) -> Int64s:
+    """int64[n]: the elements by instant, of one instant the winner last."""
+    if winner is Winner.NEWEST:
+        return np.argsort(offsets, kind="stable")
+    bits, kinds, good = everything.values()
+    values = np.where(kinds == Kind.FLOAT, bits.view(np.float64), bits.astype(np.float64))
+    if winner is Winner.SMALLEST:
+        values = -values
+    return np.lexsort((values, good, offsets))

@@ -21,6 +21,15 @@ class Decimals(str, enum.Enum):
     """Always 4 bytes, precision lost: `tsdb import`. A value beyond float32 stays on 8 bytes."""
 
 
+class CellTime(str, enum.Enum):
+    """What the timestamps of cells are."""
+
+    ARRIVAL = "arrival"
+    """When the point arrived: the newest cell wins an instant."""
+    EVENT = "event"
+    """The time of the point (tsd.storage.use_otsdb_timestamp): the greatest or smallest value wins."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenTsdbOptions:
     """Must agree with the TSDs that share the tables.
@@ -32,6 +41,9 @@ class OpenTsdbOptions:
       uid_width_metric, uid_width_tagk, uid_width_tagv: tsd.storage.uid.width.*, bytes 1 to 8.
       max_tags: tsd.storage.max_tags.
       decimals: see `Decimals`.
+      cell_time: see `CellTime`.
+      use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
+        else the smallest.
     """
 
     table_prefix: str = ""
@@ -42,6 +54,8 @@ class OpenTsdbOptions:
     uid_width_tagv: int = 3
     max_tags: int = 8
     decimals: Decimals = Decimals.EXACT
+    cell_time: CellTime = CellTime.ARRIVAL
+    use_max_value: bool = True
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -60,6 +74,11 @@ class OpenTsdbOptions:
                 f"salt_buckets {self.salt_buckets} do not fit salt_width {self.salt_width}: "
                 "different buckets would share a salt"
             )
+
+    @property
+    def is_event_time(self) -> bool:
+        """Whether cells have the time of their points."""
+        return self.cell_time is CellTime.EVENT
 
     def uid_width(self, kind: str) -> int:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""

@@ -122,6 +122,23 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     return [_column(part) for piece in _without_superseded(by_arrival) for part in _in_columns(piece)]
 
 
+def event_cells(packed: Iterable[bytes], base_s: int) -> list[Cell]:
+    """The cells of one row with the time of their points as timestamp, a cell each (section 2.2, rule 6).
+
+    Values of one instant that differ in their qualifiers all stay; of one column the last one does.
+
+    Args:
+      base_s: base time of the row in seconds.
+    """
+    pieces = sorted([RowPiece.of(piece) for piece in packed], key=lambda piece: piece.order)
+    cells = _point_cells(pieces)
+    codes = el.split_qualifiers(b"".join([cell.qualifier for cell in cells]))
+    times_ms = base_s * 1000 + el.offsets_ms(codes)
+    return [
+        cell._replace(timestamp_ms=time_ms) for cell, time_ms in zip(cells, times_ms.tolist(), strict=True)
+    ]
+
+
 def columns(found: el.Elements, timestamp_ms: int) -> list[Cell]:
     """Compacted columns that hold these elements; a plain point if there is one only.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from schema.layouts.base import Cell
 from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import merge_elements, one_per_instant
+from schema.layouts.opentsdb.merge import Winner, merge_elements, one_per_instant
 from schema.points import Int64s
 
 ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
@@ -58,14 +58,14 @@ class RowColumns:
     skipped: int
 
 
-def read_row(cells: Sequence[Cell]) -> RowContent:
-    """Merges the cells of one row; the column with the newest cell timestamp wins an instant.
+def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowContent:
+    """Merges the cells of one row; the column with the newest cell timestamp wins an instant, or its value.
 
     At equal timestamps, where a TSD has no rule, the greater qualifier wins.
     """
     columns = read_columns(cells)
     timestamps_ms = [cell.timestamp_ms for cell in columns.cells]
-    elements, column = merge_elements(columns.elements, columns.column)
+    elements, column = merge_elements(columns.elements, columns.column, winner)
     damage = list(columns.damage)
     _, _, good = elements.values()
     if not good.all():
@@ -120,6 +120,11 @@ def _is_plain_point(cell: Cell) -> bool:
     if not qualifier or len(qualifier) != (4 if qualifier[0] >= 0xF0 else 2):
         return False
     return len(cell.value) == (qualifier[-1] & 0x7) + 1
+
+
+def is_histogram(qualifier: bytes) -> bool:
+    """Whether a column of a data row holds a histogram (section 4.2)."""
+    return len(qualifier) in (3, 5) and qualifier[0] == HISTOGRAM
 
 
 def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:

@@ -133,6 +133,18 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
     return found
 
 
+def named_uids(table: str, pairs: Iterable[Pair], reader: Reader) -> set[Pair]:
+    """Those of some UIDs that have a name."""
+    wanted = set(pairs)
+    rows = reader.rows(table, sorted({uid for _, uid in wanted}))
+    return {
+        (kind, uid)
+        for kind, uid in wanted
+        for cell in (rows[uid].cells if uid in rows else ())
+        if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode())
+    }
+
+
 def metric_uids(table: str, reader: Reader) -> dict[str, bytes]:
     """The UID of every metric, by name, sorted."""
     column = ColumnRange(uid_table.ID_FAMILY, b"metrics", b"metrics\x00")

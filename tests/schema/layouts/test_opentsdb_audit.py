@@ -10,6 +10,7 @@ from schema.layouts.opentsdb.options import OpenTsdbOptions
 
 UIDS = {("metrics", b"m"): b"\0\0\1", ("tagk", b"host"): b"\0\0\1", ("tagv", b"a"): b"\0\0\1"}
 KEY = bytes.fromhex("00000150e22700000001000001")
+NOTE = b'{"startTime":1356998400,"description":"x"}'
 
 
 def uid_rows(uids: dict[tuple[str, bytes], bytes], last: int = 1) -> list[Row]:
@@ -38,7 +39,7 @@ def findings(uids: list[Row], data: list[Row]) -> list[tuple[Severity, str, byte
 
 def test_sound_tables_have_no_findings() -> None:
     meta = Row("tsdb-uid", b"\0\0\1", [Cell("name", b"metric_meta", 1, b"{}")])
-    annotation = Row("tsdb", bytes.fromhex("00000050e22700"), [Cell("t", b"\1\0\0", 1, b"{}")])
+    annotation = Row("tsdb", bytes.fromhex("00000050e22700"), [Cell("t", b"\1\0\0", 1, NOTE)])
     assert findings([*uid_rows(UIDS), meta], [data_row(), annotation]) == []
     assert findings([], []) == []
 
@@ -110,7 +111,7 @@ def test_rows_that_do_not_decode(row: Row, text: str) -> None:
     assert text in found
 
 
-def test_salted_rows_of_global_annotations_are_passed_over() -> None:
+def test_salted_rows_of_global_annotations_are_sound() -> None:
     layout = OpenTsdb(OpenTsdbOptions(salt_width=1))
-    row = Row("tsdb", bytes.fromhex("0000000050e22700"), [Cell("t", b"\1\0\0", 1, b"{}")])
+    row = Row("tsdb", bytes.fromhex("0000000050e22700"), [Cell("t", b"\1\0\0", 1, NOTE)])
     assert list(layout.audit({"tsdb": [row], "tsdb-uid": []}.__getitem__)) == []

@@ -1,0 +1,167 @@
+"""Where annotations stand: rows by TSUID and time, columns 01 (section 4.1 of the format notes).
+
+meta/Annotation.getRowKey and getQualifier of OpenTSDB 2.4.1.
+
+| | bytes |
+|---|---|
+| row of a series | that of its points: salt, metric, base time, tags |
+| row of global ones | zeros for salt and metric, base time; no tags |
+| qualifier | 01, then 2 bytes of seconds, or 4 of milliseconds, since the base time |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
+from schema.layouts.base import Cell, ColumnRange, Row, Scan, SeriesKey
+from schema.layouts.opentsdb import keys
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.layouts.opentsdb.pieces import FAMILY
+from schema.layouts.opentsdb.rows import ANNOTATION
+from schema.points import Reason, RefusedError
+
+COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
+"""The columns that annotations are among; points of seconds 16 to 31 are too."""
+
+_SPAN_MS = keys.SPAN_S * 1000
+
+
+class Place(NamedTuple):
+    """A cell of the data table: two annotations of one series and time have the same."""
+
+    key: bytes
+    qualifier: bytes
+
+
+def is_annotation(qualifier: bytes) -> bool:
+    """Whether a column of a data row holds an annotation."""
+    return len(qualifier) in (3, 5) and qualifier[0] == ANNOTATION
+
+
+def qualifier(start: int) -> bytes:
+    """The column of a start, in s or, from 2**32 on, in ms; whole seconds are the same in both."""
+    offset_ms = as_ms(start) % _SPAN_MS
+    if offset_ms % 1000:
+        return bytes((ANNOTATION,)) + offset_ms.to_bytes(4, "big")
+    return bytes((ANNOTATION,)) + (offset_ms // 1000).to_bytes(2, "big")
+
+
+def offset_ms(column: bytes) -> int:
+    """Milliseconds since the base time of an annotation's, or a histogram's, column."""
+    offset = int.from_bytes(column[1:], "big")
+    return offset * 1000 if len(column) == 3 else offset
+
+
+def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
+    """Where an annotation stands.
+
+    Args:
+      tsuid: of its series; empty for a global one.
+    """
+    base_s = as_ms(start) // _SPAN_MS * keys.SPAN_S
+    if tsuid:
+        key = keys.row_key(series_key(options, tsuid), base_s)
+    else:
+        key = global_head(options) + base_s.to_bytes(4, "big")
+    return Place(key, qualifier(start))
+
+
+def series_key(options: OpenTsdbOptions, tsuid: bytes) -> SeriesKey:
+    """What the row keys of the series with this TSUID are made from."""
+    metric, tags = tsuid[: options.uid_width_metric], tsuid[options.uid_width_metric :]
+    return SeriesKey(keys.salt(options, metric, tags) + metric, tags)
+
+
+def tsuid_of(options: OpenTsdbOptions, key: bytes) -> bytes:
+    """The TSUID of a data row; empty for a row of global annotations.
+
+    Raises:
+      ValueError: it is the key of neither.
+    """
+    if is_global(options, key):
+        return b""
+    return keys.parse_key(options, key).tsuid
+
+
+def global_head(options: OpenTsdbOptions) -> bytes:
+    """What the keys of all rows of global annotations begin with."""
+    return bytes(options.salt_width + options.uid_width_metric)
+
+
+def is_global(options: OpenTsdbOptions, key: bytes) -> bool:
+    """Whether a row is one of global annotations."""
+    head = global_head(options)
+    return key.startswith(head) and len(key) == len(head) + 4
+
+
+def global_scan(options: OpenTsdbOptions, table: str, start_ms: int, end_ms: int) -> Scan:
+    """The rows of global annotations that start in the hours from `start_ms` to `end_ms`, both inclusive."""
+    first, last = (
+        min(max(0, at), (1 << 32) * 1000 - 1) // _SPAN_MS * keys.SPAN_S for at in (start_ms, end_ms)
+    )
+    head = global_head(options)
+    ends = (head + first.to_bytes(4, "big"), head + last.to_bytes(4, "big") + b"\x00")
+    return Scan(table, (ends,), columns=COLUMNS)
+
+
+def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
+    """The bytes of a TSUID in hex.
+
+    Raises:
+      RefusedError: BAD_TAG or BAD_METRIC, no series has it.
+    """
+    try:
+        tsuid = bytes.fromhex(text) if text.isalnum() else b""
+    except ValueError:
+        tsuid = b""
+    metric, pair = options.uid_width_metric, options.uid_width_tagk + options.uid_width_tagv
+    if len(tsuid) <= metric or (len(tsuid) - metric) % pair:
+        raise RefusedError(
+            Reason.BAD_METRIC,
+            f"no tsuid: {text[:80]!r}: give hex of {metric} bytes of metric and {pair} for each tag",
+        )
+    if not any(tsuid[:metric]):
+        raise RefusedError(Reason.BAD_METRIC, f"tsuid {text}: its metric is zero, which no metric's UID is")
+    pairs = [tsuid[at : at + pair] for at in range(metric, len(tsuid), pair)]
+    if pairs != sorted(set(pairs)):
+        raise RefusedError(Reason.BAD_TAG, f"tsuid {text}: its tags are not in the order of their UIDs")
+    return tsuid
+
+
+class Found(NamedTuple):
+    """A cell that should hold an annotation: the annotation, or what is wrong with it."""
+
+    cell: Cell
+    note: Annotation | None
+    damage: str
+
+
+def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[Found]:
+    """The annotations of a data row, or of a row of global ones; never raises for damaged cells.
+
+    One that says another time or series than the place where it stands is damaged: a TSD that updates it
+    would write another cell.
+
+    Raises:
+      ValueError: the key of the row is neither's.
+    """
+    tsuid = tsuid_of(options, row.key)
+    for cell in row.cells:
+        if not is_annotation(cell.qualifier):
+            continue
+        try:
+            note = parse_stored(cell.value)
+        except NotAnAnnotationError as error:
+            yield Found(cell, None, f"annotation {cell.qualifier.hex()}: {error}")
+            continue
+        damage = ""
+        if note.start_ms >= (1 << 32) * 1000 or place(options, tsuid, note.start) != (
+            row.key,
+            cell.qualifier,
+        ):
+            damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} is of another place"
+        elif note.tsuid.upper() != tsuid.hex().upper():
+            damage = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"
+        yield Found(cell, None if damage else note, damage)

@@ -1,0 +1,68 @@
+"""Annotations beside the answer of a query: each with the group of its series.
+
+Section 8.3 of the format notes; core/SpanGroup.getAnnotations and
+tsd/HttpJsonSerializer.formatQueryAsyncV1 of OpenTSDB 2.4.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from schema.annotations.record import Annotation
+from schema.points import Series
+from schema.query.answer import Result, common_tags, group_key
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundAnnotations:
+    """What a query found.
+
+    Attributes:
+      of_series: annotations of series that passed the filters of the query.
+      of_all: global ones.
+    """
+
+    of_series: Mapping[Series, Sequence[Annotation]]
+    of_all: Sequence[Annotation] = ()
+
+
+def annotated(
+    results: Sequence[Result], found: FoundAnnotations, metric: str, group_by: Sequence[str], aggregator: str
+) -> list[Result]:
+    """The results with their annotations. A group that has annotations and no points is a result too.
+
+    Args:
+      results: the answer for `group_by` and `aggregator`; see `schema.query.answer.answer`.
+    """
+    groups: dict[tuple[str, ...], list[Series]] = {}
+    for series in found.of_series:
+        key = group_key(series, group_by, aggregator)
+        if key is not None:
+            groups.setdefault(key, []).append(series)
+    of_all = by_start(found.of_all)
+    complete = []
+    for result in results:
+        tags = Series.of(metric, result.tags)
+        key = group_key(tags, group_by, aggregator)
+        own = by_start(note for series in groups.pop(key or (), ()) for note in found.of_series[series])
+        complete.append(dataclasses.replace(result, annotations=own, global_annotations=of_all))
+    none = np.zeros(0, np.int64)
+    for _, members in sorted(groups.items()):
+        own = by_start(note for series in members for note in found.of_series[series])
+        complete.append(
+            Result(metric, *common_tags(members), none, none, annotations=own, global_annotations=of_all)
+        )
+    return complete
+
+
+def by_start(notes: Iterable[Annotation]) -> list[Annotation]:
+    """Annotations by their start; of one start by series."""
+    return sorted(notes, key=lambda note: (note.start_ms, note.tsuid))
+
+
+def all_of(results: Iterable[Result]) -> list[Annotation]:
+    """Every annotation of an answer once, by start."""
+    return by_start({note for one in results for note in (*one.annotations, *one.global_annotations)})

@@ -1,0 +1,86 @@
+"""Annotations as messages of Pub/Sub, among points, through the graph of an endless ingest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.testing import test_stream
+
+from pipelines.graph import Flow, Job, build_from_messages
+from schema.annotations.record import Annotation
+from schema.layouts import Layout, Packing
+from schema.layouts.heroic.layout import Heroic
+from schema.layouts.opentsdb import annotation_cells as cells
+from schema.messages import Message
+from schema.points import Envelope
+from tests.support.annotations import A, notes
+from tests.support.points import BASE_S, FIRST_MS
+from tests.support.stored import Store
+from transforms import coders
+from transforms.bigtable.tables import create_tables
+from transforms.bigtable.target import Target
+from transforms.series_keys import UidOptions
+from transforms.uids import UidPolicy
+
+ANNOTATION = {"format": "opentsdb-annotations"}
+
+
+def message(body: dict[str, Any], after_ms: int, attributes: dict[str, str] | None = None) -> Message:
+    """A message published some ms after the first one."""
+    envelope = Envelope(str(after_ms), FIRST_MS + after_ms, attributes or {})
+    return Message(json.dumps(body).encode(), FIRST_MS + after_ms, "test", 0, envelope)
+
+
+def run(target: Target, layout: Layout, folder: Path, *bundles: list[Message]) -> list[dict[str, Any]]:
+    """Runs the graph that Dataflow runs on messages, bundle after bundle; the dead letters."""
+    coders.register()
+    events = test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(0)
+    for bundle in bundles:
+        events = events.add_elements(bundle).advance_processing_time(1)
+    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    job = Job("opentsdb-json", {}, layout, Packing.POINTS, target, "direct", uids, str(folder / "dead"))
+    options = PipelineOptions(["--streaming"])
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
+        flow = Flow(endless=True, flush_seconds=1)
+        build_from_messages(pipeline, job, events.advance_watermark_to_infinity(), flow)
+    return [json.loads(line) for path in folder.glob("dead*") for line in path.read_text().splitlines()]
+
+
+POINT = {"metric": "sys.load", "timestamp": BASE_S, "value": 1, "tags": {"host": "a"}}
+FIRST = {"metric": "sys.load", "tags": {"host": "a"}, "startTime": BASE_S + 7, "description": "a"}
+LATER = {"tsuid": A, "startTime": BASE_S + 7, "notes": "b"}
+
+
+def test_annotations_among_points(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    store = Store.create(bigtable, prefix)
+    first, later = message(FIRST, 1, ANNOTATION), message(LATER, 2, ANNOTATION)
+    bad = message({"startTime": BASE_S}, 3, ANNOTATION)
+    letters = run(
+        store.target, store.layout, tmp_path, [message(POINT, 0), first], [first, later, bad], [first]
+    )
+    place = cells.place(store.layout.options, bytes.fromhex(A), BASE_S + 7)
+    expected = Annotation(A, BASE_S + 7, 0, "a", "b").stored()
+    assert notes(store) == {(*place, FIRST_MS + 2, expected)}
+    assert [list(points.values()) for points in store.points().values()] == [[1]]
+    assert [(one["reason"], one["attributes"]) for one in letters] == [("empty-value", ANNOTATION)]
+    delete = message({"tsuid": A, "startTime": BASE_S + 7}, 4, ANNOTATION | {"method": "DELETE"})
+    run(store.target, store.layout, tmp_path, [delete])
+    assert notes(store) == set()
+
+
+def test_a_layout_without_a_place_for_them_refuses_them(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    target, layout = Target(*bigtable), Heroic.from_options({"table_prefix": prefix})
+    list(create_tables(target, layout.tables(), dry_run=False))
+    (letter,) = run(
+        target, layout, tmp_path, [message(POINT, 0), message({"startTime": 7, "notes": "x"}, 1, ANNOTATION)]
+    )
+    assert letter["reason"] == "value-not-storable"
+    assert letter["message"] == "layout heroic has no place for annotations: opentsdb has"
+    assert json.loads(letter["payload"]) == {"startTime": 7, "notes": "x"}
