@@ -16,7 +16,15 @@ REQUIRES = [
     "tomli>=2,<3; python_version < '3.11'",  # declared tables
     "zstandard>=0.22,<1",  # .zst files
 ]
-TEST = ["hypothesis>=6.100,<7", "mypy>=1.13,<3", "pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.8,<1"]
+TEST = [
+    "hypothesis>=6.100,<7",
+    "mypy>=1.13,<3",
+    "pytest>=8,<10",
+    "pytest-xdist>=3.5,<4",
+    "python-hcl2>=7,<9",  # Terraform files
+    "pyyaml>=6,<7",  # Kubernetes files
+    "ruff>=0.8,<1",
+]
 
 setup(
     name="timebeam",

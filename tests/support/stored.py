@@ -8,7 +8,7 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from schema.layouts import Name, Row
-from schema.layouts.opentsdb import select
+from schema.layouts.opentsdb import annotation_cells, select
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.points import Series
@@ -101,10 +101,15 @@ class Store:
         return Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
 
     def points(self) -> dict[Series, dict[int, int | float]]:
-        """The values of every series by their time in ms; asserts that nothing is damaged."""
+        """The values of every series by their time in ms; asserts that nothing is damaged.
+
+        Rows of global annotations have none.
+        """
         found: dict[Series, dict[int, int | float]] = {}
         names = self.names()
         for row in self.rows():
+            if annotation_cells.is_global(self.layout.options, row.key):
+                continue
             metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, row.key)]
             series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
             decoded = self.layout.decode(row, series)

@@ -27,9 +27,9 @@ def with_versions(found: GarbageCollectionRule | None, versions: int) -> Garbage
       found: the rule as it is; None if there is none.
     """
     wanted = MaxVersionsGCRule(versions)
-    if found is not None and wanted in _parts(found):
+    if found is not None and wanted in parts(found):
         return found
-    others = [rule for rule in _parts(found) if not isinstance(rule, MaxVersionsGCRule)]
+    others = [rule for rule in parts(found) if not isinstance(rule, MaxVersionsGCRule)]
     return _union([wanted, *others])
 
 
@@ -41,7 +41,7 @@ def with_max_age(found: GarbageCollectionRule | None, versions: int, days: float
       versions: what it gets if it has no number of versions.
       days: 0 for no maximum age.
     """
-    others = [rule for rule in _parts(found) if not isinstance(rule, MaxAgeGCRule)]
+    others = [rule for rule in parts(found) if not isinstance(rule, MaxAgeGCRule)]
     if not any(isinstance(rule, MaxVersionsGCRule) for rule in others):
         others.insert(0, MaxVersionsGCRule(versions))
     return _union([*others, MaxAgeGCRule(days * _DAY)] if days else others)
@@ -61,7 +61,7 @@ def rule_text(rule: GarbageCollectionRule | None) -> str:
     return f"({' or '.join(map(rule_text, rule.rules))})"
 
 
-def _parts(rule: GarbageCollectionRule | None) -> Sequence[GarbageCollectionRule]:
+def parts(rule: GarbageCollectionRule | None) -> Sequence[GarbageCollectionRule]:
     """The rules of which each deletes what it deletes."""
     if rule is None:
         return ()

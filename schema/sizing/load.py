@@ -1,0 +1,139 @@
+"""A load of points in numbers, and the sample of it that the codec is run on.
+
+The sample is made of names and values of a fixed rule: no randomness, the same figures every time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+
+import numpy as np
+
+from schema.layouts.base import Layout, Name
+from schema.points import Int64s, Kind, PointBatch, Series
+
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z: rows of the sample begin there or later."""
+
+
+class Values(str, enum.Enum):
+    """What the values of a load are."""
+
+    INTEGERS = "integers"
+    """Counters below 2^31."""
+    DECIMALS = "decimals"
+    """Gauges with two digits behind the point."""
+    MIXED = "mixed"
+    """Every other series of either kind."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be stored.
+
+    Attributes:
+      series: how many there are.
+      interval_ms: from one point of a series to its next.
+      retention_s: how long points are kept.
+      metrics: different metrics; series are spread over them evenly.
+      tags: of each series.
+      tag_values: different values of all tag keys together.
+      name_length: letters of metrics, tag keys and tag values.
+      together: points of a series in one message.
+      flush_s: how long a stream gathers points before it packs them.
+    """
+
+    series: int
+    interval_ms: int
+    retention_s: float
+    metrics: int
+    tags: int
+    tag_values: int
+    name_length: int
+    values: Values
+    together: int
+    flush_s: float
+
+    def __post_init__(self) -> None:
+        if self.metrics > self.series:
+            raise ValueError(f"{self.metrics:,} metrics are more than {self.series:,} series")
+        if self.name_length < len(str(max(self.metrics, self.tag_values))) + 1:
+            raise ValueError(
+                f"names of {self.name_length} letters are too short for {self.tag_values:,} values"
+            )
+
+    @property
+    def points_per_second(self) -> float:
+        """Of all series."""
+        return self.series * 1000 / self.interval_ms
+
+    @property
+    def series_per_metric(self) -> int:
+        """Of the busiest metric."""
+        return math.ceil(self.series / self.metrics)
+
+    @property
+    def names(self) -> dict[str, int]:
+        """Different names by kind, as OpenTSDB's UID table counts them."""
+        return {"metrics": self.metrics, "tagk": self.tags, "tagv": self.tag_values}
+
+    def sample_series(self, number: int) -> Series:
+        """One of the series; those of one metric have numbers that are `metrics` apart."""
+        others = self.tags - 1  # which have one value each; the first tag tells the series apart
+        of_first = (number // self.metrics) % max(1, self.tag_values - others)
+        values = [others + of_first, *range(others)]
+        tags = {self._name("k", place): self._name("v", value) for place, value in enumerate(values)}
+        return Series.of(self._name("m", number % self.metrics), tags)
+
+    def points(self, numbers: range, count: int, start_ms: int, together: int) -> PointBatch:
+        """`count` points of each of these series from a time on; so many of a series at a time arrive."""
+        at = np.arange(count, dtype=np.int64)
+        times_ms = start_ms + at * self.interval_ms
+        n = len(numbers)
+        kinds = np.empty((n, count), np.uint8)
+        bits = np.empty((n, count), np.int64)
+        for row, number in enumerate(numbers):
+            kinds[row], bits[row] = self._values(number, at)
+        arrivals_ms = start_ms + (at // together) * together * self.interval_ms
+        return PointBatch(
+            tuple(self.sample_series(number) for number in numbers),
+            np.repeat(np.arange(n, dtype=np.int32), count),
+            np.tile(times_ms, n),
+            np.full(n * count, bool(self.interval_ms % 1000)),
+            kinds.ravel(),
+            bits.ravel(),
+            np.tile(arrivals_ms, n),
+        )
+
+    def _name(self, first: str, number: int) -> str:
+        return first + str(number).zfill(self.name_length - 1)
+
+    def _values(self, number: int, at: Int64s) -> tuple[Kind, Int64s]:
+        """The kind of a series' values and their 64 bits."""
+        walk = (at * 7919 + number * 104_729) % 9973
+        if self.values is Values.INTEGERS or (self.values is Values.MIXED and number % 2 == 0):
+            return Kind.INTEGER, walk + at * 1000
+        return Kind.FLOAT, (walk / 100).view(np.int64)
+
+
+class Uids:
+    """UIDs for the names of a sample, given in turn, as a layout asks for them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._widths = layout.uids.widths if layout.uids else {}
+        self._given: dict[Name, bytes] = {}
+        self._last = dict.fromkeys(self._widths, 0)
+
+    def of(self, layout: Layout, series: Series) -> dict[Name, bytes]:
+        """The UID of each name of a series."""
+        found = {}
+        for name in layout.names(series):
+            if name not in self._given:
+                self._last[name.kind] += 1
+                # More names than ids make no key longer: a plan warns of them by itself.
+                number = self._last[name.kind] % (1 << 8 * self._widths[name.kind])
+                self._given[name] = number.to_bytes(self._widths[name.kind], "big")
+            found[name] = self._given[name]
+        return found

@@ -1,0 +1,162 @@
+"""From a load and what the codec makes of it to rows, bytes, nodes and warnings: plain arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+from schema.layouts.base import Layout, Packing
+from schema.sizing import figures
+from schema.sizing.figures import HEADROOM, NodeFigures
+from schema.sizing.load import Load
+from schema.sizing.measure import Case, Measured, cases, measure
+
+_MONTH_S = 30 * 86_400
+_NEAR = 0.8  # of a limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """What one case needs; rates for a second, bytes before compression.
+
+    Attributes:
+      row_writes: row mutations.
+      cell_writes: cells in them.
+      written_bytes: of these mutations; for appends what Bigtable writes anew, half a cell each time.
+      stored_bytes: of all tables, once points have been kept for as long as they are to be.
+      month_bytes: what is added in 30 days.
+      shuffled_bytes: that Dataflow groups by row.
+      nodes: of one cluster, with `HEADROOM`.
+      nodes_for: what decides how many: writes, bytes written or storage.
+      warnings: what is near a limit, in words.
+    """
+
+    case: Case
+    measured: Measured
+    row_writes: float
+    cell_writes: float
+    written_bytes: float
+    stored_bytes: float
+    month_bytes: float
+    shuffled_bytes: float
+    nodes: int
+    nodes_for: str
+    warnings: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """All cases of a layout, and what holds for each of them.
+
+    Attributes:
+      uids: ids that there are of each kind of names; none in a layout without UIDs.
+    """
+
+    load: Load
+    node: NodeFigures
+    sizes: tuple[Sizes, ...]
+    uids: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+def plan(layout: Layout, load: Load, node: NodeFigures) -> Plan:
+    """Sizes of every packing of a layout.
+
+    Raises:
+      RefusedError: the layout cannot hold series such as the load's.
+    """
+    uids = {kind: (1 << 8 * width) - 1 for kind, width in (layout.uids.widths if layout.uids else {}).items()}
+    found = tuple(_sizes(load, node, case, measure(layout, load, case)) for case in cases(layout))
+    return Plan(load, node, found, uids, tuple(_uid_warnings(load, uids)))
+
+
+def _sizes(load: Load, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
+    points = load.points_per_second
+    writes = row_writes(load, case, measured)
+    written = points * measured.bytes_per_point
+    if case.packing is Packing.APPEND:
+        written = writes * measured.row_bytes / 2
+    rows_kept = max(1.0, load.retention_s * 1000 / measured.row_span_ms)
+    index = load.series * (measured.index_bytes + (rows_kept - 1) * measured.index_bytes_per_span)
+    stored = points * load.retention_s * measured.bytes_per_point + index
+    needs = {
+        "writes": writes / node.writes,
+        "bytes written": written / node.write_bytes,
+        "storage": stored / node.storage,
+    }
+    nodes_for = max(needs, key=lambda need: needs[need])
+    index_month = load.series * measured.index_bytes_per_span * _MONTH_S * 1000 / measured.row_span_ms
+    return Sizes(
+        case,
+        measured,
+        writes,
+        writes if case.packing is Packing.APPEND else points * measured.cells_per_point,
+        written,
+        stored,
+        points * _MONTH_S * measured.bytes_per_point + index_month,
+        points * measured.shuffled_per_point,
+        max(1, math.ceil(needs[nodes_for] / HEADROOM)),
+        nodes_for,
+        tuple(_warnings(load, node, case, measured, writes)),
+    )
+
+
+def row_writes(load: Load, case: Case, measured: Measured) -> float:
+    """Row mutations a second.
+
+    Files: one for each row. Streams: one for each message of a series, or where points wait to be packed
+    one for each time that they are flushed.
+    """
+    if not case.stream:
+        return load.series * 1000 / (measured.points_per_row * load.interval_ms)
+    between_s = load.together * load.interval_ms / 1000
+    return load.series / (max(between_s, load.flush_s) if case.grouped else between_s)
+
+
+def _warnings(load: Load, node: NodeFigures, case: Case, measured: Measured, writes: float) -> Iterator[str]:
+    """What is near a limit of Bigtable."""
+    if measured.row_bytes > figures.ROW_BYTES_MOST:
+        yield (
+            f"rows grow to {measured.row_bytes / 1e6:,.0f} MB: beyond 256 MB Bigtable cannot read them; "
+            "choose another layout, or a longer interval"
+        )
+    elif measured.row_bytes > _NEAR * figures.ROW_BYTES_ADVISED:
+        yield f"rows grow to {measured.row_bytes / 1e6:,.0f} MB; they should stay below 100 MB"
+    if measured.row_cells > figures.ROW_CELLS_ADVISED:
+        yield f"rows have {measured.row_cells:,.0f} cells: a query reads some of them, a check reads all"
+    if measured.key_bytes > _NEAR * figures.KEY_BYTES:
+        yield f"row keys have {measured.key_bytes:,} bytes of {figures.KEY_BYTES:,}"
+    if measured.qualifier_bytes > _NEAR * figures.QUALIFIER_BYTES:
+        yield (
+            f"qualifiers have {measured.qualifier_bytes:,} bytes of {figures.QUALIFIER_BYTES:,}: what does "
+            "not fit goes into further columns"
+        )
+    hot = writes / load.metrics * measured.busiest_head
+    if hot > HEADROOM * node.writes:
+        ranges = math.ceil(writes / load.metrics / (HEADROOM * node.writes))
+        yield (
+            f"hot spot: {hot:,.0f} row writes/s of one metric fall into one range of keys, more than the "
+            f"{HEADROOM * node.writes:,.0f} that a node is to take; salt them over {max(2, ranges)} buckets "
+            "or more, or split the metric"
+        )
+    if case.packing is Packing.APPEND:
+        yield (
+            "each append makes Bigtable write its cell anew, read-modify-write in one cluster; the bytes "
+            "written are reckoned so, and its nodes are a lower bound"
+        )
+    if case.stream and case.packing is Packing.COMPACTED and load.together == 1:
+        yield "messages of one point make a column each: packing gains nothing, and `points` needs no shuffle"
+
+
+def _uid_warnings(load: Load, uids: Mapping[str, int]) -> Iterator[str]:
+    """Kinds of names that use up their ids."""
+    for kind, last in uids.items():
+        names = load.names[kind]
+        if names > last:
+            yield (
+                f"{names:,} names of kind {kind} do not fit {last:,} UIDs: wider UIDs, which all writers and "
+                "readers of the tables must share from the start"
+            )
+        elif names > _NEAR * last:
+            yield f"{names:,} of {last:,} UIDs of kind {kind} are used; a UID is never given back"

@@ -1,0 +1,135 @@
+"""Starts a job from its template, with its parameters checked before Dataflow is asked.
+
+Needs Python and gcloud only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import shell
+
+EXAMPLES = """\
+examples:
+  templates/run ingest --bucket gs://my-bucket/timebeam --region europe-west1 \\
+      --layout opentsdb --format opentsdb-json --instance my-instance \\
+      --input_subscription projects/my-project/subscriptions/points \\
+      --dead_letters projects/my-project/topics/dead --bigtable_writer direct
+  templates/run rollup ... --print_only
+  templates/run ingest ... --update -- --max-workers=20 --service-account-email=ACCOUNT
+
+what stands behind `--` goes to gcloud as it is; `templates/run JOB --help` has the parameters of a job"""
+
+_DELIMITERS = "~|;#!"
+
+
+def matching(parameter: dict[str, Any]) -> Callable[[str], str]:
+    """Checks the text of a parameter."""
+
+    def check(text: str) -> str:
+        for regex in parameter.get("regexes", []):
+            if not re.fullmatch(regex, text):
+                raise argparse.ArgumentTypeError(f"{text!r} does not match {regex}")
+        return text
+
+    return check
+
+
+def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
+    """The command line of a job: the template's parameters, and how it is started."""
+    made = argparse.ArgumentParser(
+        prog=f"templates/run {job}",
+        usage="%(prog)s --bucket BUCKET --region REGION --PARAMETER VALUE ... [options] [-- GCLOUD_FLAG ...]",
+        description=metadata["description"],
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    start = made.add_argument_group("Start")
+    start.add_argument("--bucket", required=True, type=shell.bucket, help="as of templates/build")
+    start.add_argument("--region", required=True)
+    start.add_argument("--project", help="default: gcloud's own")
+    start.add_argument(
+        "--job_name",
+        default=f"timebeam-{job.replace('_', '-')}",
+        help="no two jobs of a name run at once (default: %(default)s)",
+    )
+    if metadata["streaming"]:
+        start.add_argument(
+            "--streaming_mode",
+            choices=["at_least_once", "exactly_once"],
+            help=f"default: {metadata['defaultStreamingMode'].lower()}",
+        )
+        start.add_argument("--update", action="store_true", help="replace the running job of this name")
+    start.add_argument("--print_only", action="store_true", help="print the call, and do not make it")
+    groups: dict[str, Any] = {}
+    for parameter in metadata["parameters"]:
+        name = parameter["groupName"]
+        groups[name] = groups.get(name) or made.add_argument_group(name)
+        flag: dict[str, Any] = {"nargs": "?", "const": "true"} if parameter["paramType"] == "BOOLEAN" else {}
+        groups[name].add_argument(
+            f"--{parameter['name']}",
+            type=matching(parameter),
+            required=not parameter["isOptional"],
+            metavar=parameter["name"].upper(),
+            help=parameter["helpText"].replace("%", "%%"),
+            **flag,
+        )
+    return made
+
+
+def joined(values: dict[str, str]) -> str:
+    """Values by name as gcloud reads them (see `gcloud topic escaping`)."""
+    pairs = [f"{name}={value}" for name, value in values.items()]
+    if not any("," in pair for pair in pairs):
+        return ",".join(pairs)
+    delimiter = next(one for one in _DELIMITERS if not any(one in pair for pair in pairs))
+    return f"^{delimiter}^{delimiter.join(pairs)}"
+
+
+def call(job: str, metadata: dict[str, Any], options: argparse.Namespace, rest: list[str]) -> str:
+    """The call of gcloud that starts the job."""
+    given = vars(options)
+    values = {one["name"]: given[one["name"]] for one in metadata["parameters"]}
+    values = {name: value for name, value in values.items() if value is not None}
+    template = options.bucket.template(job)
+    if shell.is_classic(job):
+        words = ["gcloud", "dataflow", "jobs", "run", options.job_name, f"--gcs-location={template}"]
+    else:
+        words = ["gcloud", "dataflow", "flex-template", "run", options.job_name]
+        words += [f"--template-file-gcs-location={template}", f"--temp-location={options.bucket.temp}"]
+    words += [f"--staging-location={options.bucket.staging}", f"--region={options.region}"]
+    words += [f"--project={options.project}"] if options.project else []
+    words += [f"--parameters={joined(values)}"]
+    words += ["--enable-streaming-engine"] if metadata["streaming"] else []
+    if given.get("streaming_mode"):
+        words.append(f"--additional-experiments=streaming_mode_{options.streaming_mode}")
+    words += ["--update"] if given.get("update") else []
+    return shell.line(*words, *rest)
+
+
+def main(argv: list[str]) -> int:
+    """Starts a job, or prints the call that would; the exit code."""
+    known, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    first = argparse.ArgumentParser(
+        prog="templates/run",
+        usage="%(prog)s JOB --bucket BUCKET --region REGION --PARAMETER VALUE ... [options]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = shell.jobs()
+    first.add_argument("job", choices=names, metavar="JOB", help=f"what to start: {', '.join(names)}")
+    job = first.parse_args(known[:1]).job
+    metadata = json.loads((shell.FOLDER / job / "metadata.json").read_text("utf-8"))
+    options = parser(job, metadata).parse_args(known[1:])
+    return shell.make([call(job, metadata, options, rest)], print_only=options.print_only)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

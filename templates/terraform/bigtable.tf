@@ -1,0 +1,119 @@
+locals {
+  instance   = var.instance == null ? google_bigtable_instance.this[0].name : var.instance
+  cluster_id = coalesce(var.cluster_id, "${var.name}-1")
+  families = merge([
+    for table, one in module.tables.tables : {
+      for family, rule in one.families : "${table}/${family}" => { table = table, family = family, rule = rule }
+    }
+  ]...)
+}
+
+module "tables" {
+  source = "./tables"
+
+  layout         = var.layout.layout
+  table_prefix   = var.layout.table_prefix == null ? "" : var.layout.table_prefix
+  salt_width     = coalesce(var.layout.salt_width, 0)
+  salt_buckets   = coalesce(var.layout.salt_buckets, 20)
+  retention_days = [for days in compact(split(",", coalesce(var.layout.retention, ","))) : tonumber(trimspace(days))]
+  rollup_config  = var.layout.layout == "opentsdb" ? local.rollup_config : null
+  max_age_days   = var.max_age_days
+  extra_tables   = var.extra_tables
+}
+
+resource "google_bigtable_instance" "this" {
+  count = var.instance == null ? 1 : 0
+
+  project             = var.project
+  name                = var.name
+  labels              = var.labels
+  deletion_protection = true
+
+  cluster {
+    cluster_id   = local.cluster_id
+    zone         = var.zone
+    storage_type = var.storage_type
+
+    autoscaling_config {
+      min_nodes  = var.nodes.min
+      max_nodes  = var.nodes.max
+      cpu_target = 60
+    }
+  }
+}
+
+resource "google_bigtable_table" "this" {
+  for_each = module.tables.tables
+
+  project             = var.project
+  instance_name       = local.instance
+  name                = each.key
+  split_keys          = each.value.split_keys
+  deletion_protection = "PROTECTED"
+
+  dynamic "column_family" {
+    for_each = each.value.families
+
+    content {
+      family = column_family.key
+    }
+  }
+
+  dynamic "automated_backup_policy" {
+    for_each = var.backup_days == 0 ? [] : [var.backup_days]
+
+    content {
+      retention_period = "${automated_backup_policy.value * 24}h0m0s"
+      frequency        = "24h0m0s"
+    }
+  }
+
+  lifecycle {
+    # Splits are for the first day; Bigtable moves them as it likes afterwards.
+    ignore_changes = [split_keys]
+  }
+}
+
+resource "google_bigtable_gc_policy" "this" {
+  for_each = local.families
+
+  project         = var.project
+  instance_name   = local.instance
+  table           = google_bigtable_table.this[each.value.table].name
+  column_family   = each.value.family
+  gc_rules        = each.value.rule
+  deletion_policy = "ABANDON"
+}
+
+# UIDs and appends need single-row transactions, which only one cluster can give.
+resource "google_bigtable_app_profile" "ingest" {
+  project        = var.project
+  instance       = local.instance
+  app_profile_id = "${var.name}-ingest"
+  description    = "The streaming ingest: points and UIDs."
+
+  single_cluster_routing {
+    cluster_id                 = local.cluster_id
+    allow_transactional_writes = true
+  }
+
+  standard_isolation {
+    priority = "PRIORITY_HIGH"
+  }
+}
+
+resource "google_bigtable_app_profile" "batch" {
+  project        = var.project
+  instance       = local.instance
+  app_profile_id = "${var.name}-batch"
+  description    = "Rollups, compaction and backfills: after those who wait for an answer."
+
+  single_cluster_routing {
+    cluster_id                 = local.cluster_id
+    allow_transactional_writes = true
+  }
+
+  standard_isolation {
+    priority = "PRIORITY_LOW"
+  }
+}

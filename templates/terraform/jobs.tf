@@ -1,0 +1,115 @@
+locals {
+  rollup_config = var.rollup_config_file == null ? null : file(var.rollup_config_file)
+
+  # What the program does not get, it has a default for.
+  layout_parameters = { for name, value in var.layout : name => tostring(value) if value != null }
+
+  ingest_parameters = merge(
+    local.layout_parameters,
+    { for name, value in var.ingest : name => tostring(value) if value != null },
+    {
+      input_subscription = google_pubsub_subscription.points.id
+      dead_letters       = google_pubsub_topic.dead_letters.id
+      instance           = local.instance
+      app_profile        = google_bigtable_app_profile.ingest.app_profile_id
+      bigtable_writer    = "direct" # Beam's own knows no app profiles
+    },
+  )
+
+  rollup_parameters = var.rollup_config_file == null ? {} : merge(
+    local.layout_parameters,
+    { for name, value in var.rollup : name => tostring(value) if value != null },
+    {
+      rollup_config = "gs://${google_storage_bucket.data.name}/${google_storage_bucket_object.rollup_config[0].name}"
+      dead_letters  = "gs://${google_storage_bucket.data.name}/dead-letters/rollup"
+      instance      = local.instance
+      app_profile   = google_bigtable_app_profile.batch.app_profile_id
+    },
+  )
+}
+
+resource "google_dataflow_flex_template_job" "ingest" {
+  provider = google-beta
+
+  project                 = var.project
+  region                  = var.region
+  name                    = "${var.name}-ingest"
+  labels                  = var.labels
+  container_spec_gcs_path = "${var.bucket}/templates/ingest.json"
+  parameters              = local.ingest_parameters
+
+  sdk_container_image     = "${var.repository}/timebeam-ingest:${var.tag}"
+  service_account_email   = google_service_account.worker.email
+  temp_location           = "gs://${google_storage_bucket.temp.name}/tmp"
+  staging_location        = "gs://${google_storage_bucket.temp.name}/staging"
+  machine_type            = var.machine_type
+  max_workers             = var.max_workers.ingest
+  subnetwork              = var.subnetwork
+  ip_configuration        = var.subnetwork == null ? null : "WORKER_IP_PRIVATE"
+  enable_streaming_engine = true
+
+  # What is in the pipeline is stored before the job ends, and its name is free only then.
+  on_delete                    = "drain"
+  skip_wait_on_job_termination = false
+
+  depends_on = [
+    google_bigtable_gc_policy.this,
+    google_project_iam_member.worker,
+    google_bigtable_instance_iam_member.worker,
+    google_storage_bucket_iam_member.worker,
+    google_storage_bucket_iam_member.templates,
+    google_pubsub_subscription_iam_member.worker,
+    google_pubsub_topic_iam_member.worker,
+  ]
+}
+
+# Batch jobs end, and a job that has ended would be started again by the next `apply`: so they are scheduled.
+resource "google_cloud_scheduler_job" "rollup" {
+  count = var.rollup_config_file == null ? 0 : 1
+
+  project          = var.project
+  region           = var.region
+  name             = "${var.name}-rollup"
+  description      = "The rollups of the last complete day."
+  schedule         = var.schedule
+  time_zone        = "Etc/UTC"
+  attempt_deadline = "320s"
+
+  retry_config {
+    retry_count          = 3
+    min_backoff_duration = "60s"
+    max_backoff_duration = "600s"
+  }
+
+  http_target {
+    http_method = "POST"
+    uri         = "https://dataflow.googleapis.com/v1b3/projects/${var.project}/locations/${var.region}/flexTemplates:launch"
+    headers     = { "Content-Type" = "application/json" }
+
+    # The body never changes: the job finds its own day. Its name is its lock, since Dataflow takes no second
+    # job of a name while the first one is active.
+    body = base64encode(jsonencode({
+      launchParameter = {
+        jobName              = "${var.name}-rollup"
+        containerSpecGcsPath = "${var.bucket}/templates/rollup.json"
+        parameters           = local.rollup_parameters
+        environment = {
+          tempLocation         = "gs://${google_storage_bucket.temp.name}/tmp"
+          stagingLocation      = "gs://${google_storage_bucket.temp.name}/staging"
+          maxWorkers           = var.max_workers.rollup
+          machineType          = var.machine_type
+          serviceAccountEmail  = google_service_account.worker.email
+          sdkContainerImage    = "${var.repository}/timebeam-rollup:${var.tag}"
+          subnetwork           = var.subnetwork == null ? "" : var.subnetwork
+          ipConfiguration      = var.subnetwork == null ? "WORKER_IP_PUBLIC" : "WORKER_IP_PRIVATE"
+          additionalUserLabels = var.labels
+        }
+      }
+    }))
+
+    oauth_token {
+      service_account_email = google_service_account.scheduler.email
+      scope                 = "https://www.googleapis.com/auth/cloud-platform"
+    }
+  }
+}

@@ -1,0 +1,32 @@
+output "topic" {
+  description = "Where points are published."
+  value       = google_pubsub_topic.points.id
+}
+
+output "dead_letters_subscription" {
+  description = "What `timebeam replay` reads, after a fix."
+  value       = google_pubsub_subscription.dead_letters.id
+}
+
+output "instance" {
+  description = "The Bigtable instance."
+  value       = local.instance
+}
+
+output "app_profiles" {
+  description = "For --app_profile: of the stream, and of everything that can wait."
+  value = {
+    ingest = google_bigtable_app_profile.ingest.app_profile_id
+    batch  = google_bigtable_app_profile.batch.app_profile_id
+  }
+}
+
+output "worker" {
+  description = "The service account of the workers."
+  value       = google_service_account.worker.email
+}
+
+output "tables" {
+  description = "The tables and their rules."
+  value       = module.tables.tables
+}

@@ -1,0 +1,132 @@
+"""`timebeam plan`: its figures are what an ingest then stores; its answers for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from schema.layouts import LAYOUTS
+from schema.points import PointBatch
+from schema.sizing.load import Load, Values
+from schema.sizing.measure import row_span
+from tests.support.commands import ingest, timebeam
+from transforms.bigtable.reader import scan_table
+from transforms.bigtable.target import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTES = {"opentsdb": 1}
+"""From point to point; an hour where rows hold weeks."""
+FLAGS = ["--series=3", "--retention=1d", "--metrics=1", "--tags=2", "--name_length=8"]
+
+
+def _as_lines(batch: PointBatch) -> str:
+    """opentsdb-json of a batch, as it is."""
+    lines = []
+    for at in range(len(batch)):
+        one = json.loads(batch.as_json(at))
+        lines.append(json.dumps(one))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [
+        ("opentsdb", "compacted"),
+        ("opentsdb", "points"),
+        ("heroic", "points"),
+        ("heroic-readable", "points"),
+        ("kairosdb", "points"),
+    ],
+)
+def test_an_ingest_stores_what_the_plan_says(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, name: str, packing: str
+) -> None:
+    """A file of one row of each series; the plan measures the same row of its own sample."""
+    minutes = MINUTES.get(name, 60)
+    load = Load(3, minutes * 60_000, 86_400, 1, 2, 4, 8, Values.DECIMALS, 1, 30)
+    described = [*FLAGS, f"--interval={minutes}m", "--values=decimals"]
+    made = timebeam("plan", "--layout", name, "--summary=json", *described)
+    assert (made.code, made.err) == (0, "")
+    document = json.loads(made.out)
+    (planned,) = (one for one in document["sizes"] if one["case"] == {"packing": packing, "input": "files"})
+
+    layout = LAYOUTS[name].from_options({})
+    start_ms, span_ms = row_span(layout, load)
+    points = planned["measured"]["points_per_row"]
+    assert points == span_ms // load.interval_ms
+    path = tmp_path / "in.json"
+    path.write_text(_as_lines(load.points(range(3), points, start_ms, points)))
+    project, instance = bigtable
+    flags = [f"--layout={name}", f"--table_prefix={prefix}", f"--project={project}", f"--instance={instance}"]
+    assert timebeam("tables", "create", *flags).code == 0
+    command = [*flags, "--format=opentsdb-json", f"--input={path}", f"--packing={packing}"]
+    done = ingest(tmp_path, *command, "--auto_create_metrics", "--bigtable_writer=direct").summary
+    assert done["points_stored"] == 3 * points
+    measured = planned["measured"]
+
+    target = Target(project, instance)
+    (table,) = (spec.name for spec in layout.tables() if spec.holds_points)
+    rows = list(scan_table(target, prefix + table))
+    cells = [(row.key, cell) for row in rows for cell in row.cells]
+    assert measured["cells_per_point"] == pytest.approx(len(cells) / (3 * points))
+    # Independent of the program's own sums.
+    size = sum(len(key) + len(cell.family) + len(cell.qualifier) + 8 + len(cell.value) for key, cell in cells)
+    assert measured["bytes_per_point"] == pytest.approx(size / (3 * points))
+    assert measured["key_bytes"] == max(len(row.key) for row in rows)
+
+
+def test_the_table_has_a_line_for_each_case_and_the_warnings() -> None:
+    ran = timebeam("plan", "--series=1000000", "--layout=opentsdb", "--metrics=1", "--node_price=1")
+    assert ran.code == 0
+    lines = [line.split()[:2] for line in ran.out.splitlines() if line]
+    for case in (["compacted", "stream"], ["compacted", "files"], ["points", "stream"], ["append", "stream"]):
+        assert case in lines
+    assert "cost a month" in ran.out
+    assert "hot spot: 100,000 row writes/s" in ran.out
+    assert "UIDs: metrics 1 of 16,777,215" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--layout=table"], "timebeam layout check"),
+        (["--layout=kairosdb", "--row_spec=seconds"], "for reading only"),
+        (["--layout=opentsdb", "--tags=9"], "Too many tags"),
+        (["--layout=heroic", "--name_length=3"], "--name_length"),
+        (["--layout=opentsdb", "--salt_width=1", "--salt_buckets=999"], "salt_buckets 999"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(flags: list[str], said: str) -> None:
+    ran = timebeam("plan", "--series=100000", *flags)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 2
+
+
+def test_durations_that_are_none() -> None:
+    ran = timebeam("plan", "--series=1", "--layout=opentsdb", "--interval=often")
+    assert ran.code == 2
+    assert "--interval" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    text = (ROOT / "docs" / "sizing.md").read_text()
+    command, _, printed = text.split("```\n$ ")[1].split("\n```")[0].partition("\n")
+    assert timebeam(*command.split()[1:]).out.rstrip() == printed.rstrip()
+
+
+def test_a_reader_that_goes_away_is_no_failure() -> None:
+    """As in `timebeam plan ... | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "pipelines.cli", "plan", "--series=5", "--layout=opentsdb"]
+    ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60, cwd=ROOT)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (0, b"")
