@@ -24,7 +24,7 @@ def run_bounded(
       dead_letters: see `letters_of`.
     """
     if is_dataflow(flags):
-        return submit(pipeline)
+        return submit(pipeline, dead_letters)
     result = run_with_progress(pipeline)
     summary = Summary.of(result, time.time() - run_ms / 1000, options.dry_run, dead_letters)
     print(summary.to_json() if options.summary == "json" else summary.to_text())

@@ -19,13 +19,20 @@ COMMANDS = {
     "replay": ("pipelines.replay", "dead letters through the pipeline again"),
     "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
     "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
+    "series": ("pipelines.series", "which series there are, by patterns"),
+    "suggest": ("pipelines.suggest", "names of metrics, tag keys and tag values"),
+    "meta": ("pipelines.meta", "OpenTSDB's meta data of series, from the data"),
+    "trees": ("pipelines.trees", "OpenTSDB's trees: rules, branches, leaves"),
     "copy": ("pipelines.copy", "points of one layout into another"),
     "reindex": ("pipelines.reindex", "index tables made anew, from the keys of the data"),
     "rollup": ("pipelines.rollup", "rollups and pre-aggregates of a day"),
     "compact": ("pipelines.compact", "rows of closed hours into one cell each"),
     "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
+    "plan": ("pipelines.plan", "what a load of points needs: rows, bytes, nodes"),
     "layout": ("pipelines.layout", "explain declared tables, draw their key heat"),
 }
+
+_EMULATOR_WARNING = "Connecting to Bigtable emulator"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,8 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
         os.environ.pop("BIGTABLE_EMULATOR_HOST", None)  # set but empty, which the client takes for a host
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    warnings.filterwarnings("ignore", _EMULATOR_WARNING, RuntimeWarning)
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")  # of worker processes
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.WARNING)  # Prism's log, which goes by the level of its logger alone
     try:
         return _run(command, arguments)
     except KeyboardInterrupt:
@@ -63,6 +73,8 @@ def _run(command: str, arguments: list[str]) -> int:
     except usage as error:
         print(f"timebeam {command}: {error}\n(see `timebeam {command} --help`)", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except expected as error:
         print(f"timebeam {command}: {error}", file=sys.stderr)
         return 1

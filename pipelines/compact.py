@@ -19,7 +19,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import cli
 from pipelines.parameters import (
     BIGTABLE,
+    DAY,
     LAYOUT,
+    SUMMARY,
+    TIME,
     Parameter,
     UsageError,
     boolean,
@@ -43,9 +46,27 @@ _LAST_S = 1 << 32
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 
 PARAMETERS = (
-    Parameter("day", "the day, in UTC, 2026-11-20; without it the last one that is closed", "Compact"),
-    Parameter("start", "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago", "Compact"),
-    Parameter("end", "end of the range, not included; only whole hours in it are compacted", "Compact"),
+    Parameter(
+        "day",
+        "the day, in UTC, 2026-11-20; without it the last one that is closed",
+        "Compact",
+        regex=DAY,
+        example="2026-11-20",
+    ),
+    Parameter(
+        "start",
+        "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago",
+        "Compact",
+        regex=TIME,
+        example="2026-11-20T08:00:00Z",
+    ),
+    Parameter(
+        "end",
+        "end of the range, not included; only whole hours in it are compacted",
+        "Compact",
+        regex=TIME,
+        example="1d-ago",
+    ),
     Parameter("closed_hours", "an hour is closed so many hours after its end", "Compact", not_negative, 1.0),
     Parameter(
         "form",
@@ -57,7 +78,7 @@ PARAMETERS = (
     *LAYOUT,
     *BIGTABLE,
     Parameter("dry_run", "count what would change, and write nothing", "Run", boolean, False),
-    Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
+    SUMMARY,
 )
 
 EXAMPLES = """\
@@ -105,6 +126,11 @@ def job_of(options: argparse.Namespace, now_ms: int) -> CompactJob:
     layout = layout_of(options)
     if not isinstance(layout, OpenTsdb):
         raise UsageError(f"compaction is OpenTSDB's: a row of layout {layout.name} has a cell for each point")
+    if layout.options.is_event_time:
+        raise UsageError(
+            "with --cell_time event rows are not compacted: a value written meanwhile would have the column "
+            "and the timestamp of the one that is deleted, and be lost with it"
+        )
     start_s, end_s = hours_of(options, now_ms)
     target, form = target_of(options), Packing(options.form)
     return CompactJob(target, layout, start_s, end_s, form, now_ms - _SETTLED_MS, options.dry_run)

@@ -18,6 +18,7 @@ from pipelines.graph import Job, build_from_points
 from pipelines.ingest import DEAD_LETTERS, WRITING, storing_job
 from pipelines.parameters import (
     LAYOUT,
+    TIME,
     Parameter,
     UsageError,
     boolean,
@@ -27,10 +28,13 @@ from pipelines.parameters import (
 )
 from pipelines.run import beam_options, is_dataflow
 from schema.layouts import LAYOUTS, Layout
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.meta.rows import MetaMode
 from schema.points import Reason
 from schema.query.times import parse_time
 from transforms import metrics
 from transforms.bigtable.tables import check_tables
+from transforms.carry import CarryOthers, ComparedOthers, compare_others
 from transforms.compare import Compared, compare
 from transforms.read_points import ReadPoints
 
@@ -55,11 +59,20 @@ PARAMETERS = (
         "first time: 30d-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970",
         "Points",
         required=True,
+        regex=TIME,
+        example="2026-11-01",
     ),
-    Parameter("end", "last time, as --start", "Points", default="now"),
+    Parameter("end", "last time, as --start", "Points", default="now", regex=TIME, example="2026-11-21"),
     DEAD_LETTERS,
     *WRITING,
-    Parameter("verify_only", "copy nothing: only look whether all is there", "Run", boolean, False),
+    Parameter(
+        "verify_only",
+        "copy nothing: only look whether all is there",
+        "Run",
+        boolean,
+        False,
+        local="the program itself reads and compares, and starts no job",
+    ),
 )
 
 EXAMPLES = """\
@@ -87,13 +100,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     refused: dict[str, int] = {}
     if not options.verify_only:
         pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
-        build_from_points(pipeline, job, ReadPoints(job.target, source, *period), run_ms)
+        others = None
+        if isinstance(source, OpenTsdb):
+            others = CarryOthers(job.target, source, sink, job.uids, period, dry_run=job.dry_run)
+        build_from_points(pipeline, job, ReadPoints(job.target, source, *period), run_ms, others)
         run_bounded(pipeline, options, flags, run_ms, job.dead_letters)
         if job.dry_run or is_dataflow(flags):
             return 0
         refused = metrics.refused_by_reason()
     unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
-    return _tell(compare(job.target, source, sink, *period), sum(refused.values()), unread)
+    code = _tell(compare(job.target, source, sink, *period), sum(refused.values()), unread)
+    if isinstance(source, OpenTsdb):
+        beside = compare_others(job.target, source, sink, *period)
+        code = max(code, _tell_others(beside, sink, sum(refused.values())))
+    return code
 
 
 def _of_target(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,9 +143,13 @@ def _check(job: Job, source: Layout, given: Mapping[str, Any]) -> None:
         raise UsageError(
             f"table {min(shared)} would be read and written: give --to_table_prefix another value"
         )
-    for layout, options in ((source, given), (job.layout, _of_target(given))):
+    written = {**_of_target(given), "meta": given["meta"]}
+    for layout, tables, options in (
+        (source, source.tables(), {**given, "meta": MetaMode.OFF.value}),
+        (job.layout, job.tables(), written),
+    ):
         command = create_command(argparse.Namespace(**{**options, "layout": layout.name}))
-        check_tables(job.target, layout.tables(), command)
+        check_tables(job.target, tables, command)
 
 
 def _tell(compared: Compared, refused: int, unread: int) -> int:
@@ -146,6 +170,21 @@ def _tell(compared: Compared, refused: int, unread: int) -> int:
     for series, count in sorted(compared.missing.items())[:_SHOWN]:
         print(f"missing: {count:,} of {series}", file=sys.stderr)
     return 1
+
+
+def _tell_others(compared: ComparedOthers, sink: Layout, refused: int) -> int:
+    """Prints what became of annotations and histograms, if there are any; the exit code."""
+    if not isinstance(sink, OpenTsdb):
+        if compared.missing:
+            print(
+                f"left out: {compared.missing:,} annotations and histograms: layout {sink.name} has no place"
+            )
+        return 0
+    if compared.annotations or compared.histograms:
+        print(f"copied {compared.annotations:,} annotations and {compared.histograms:,} histograms; verified")
+    if compared.missing:
+        print(f"{compared.missing:,} annotations and histograms are missing", file=sys.stderr)
+    return 1 if compared.missing > refused else 0
 
 
 if __name__ == "__main__":

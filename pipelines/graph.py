@@ -2,6 +2,7 @@
 
 source ─► parse ─► assign UIDs ─► encode ─► group per row ─► pack ─► write
    └────────┴───────────┴───────────┴───────────────────────┴───────┴──► dead letters
+             (annotations leave behind parse: merged with what is stored, by compare-and-set)
 """
 
 from __future__ import annotations
@@ -17,17 +18,22 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime
 from apache_beam.transforms.window import GlobalWindows
 
 from schema.layouts import Layout, Packing, Row, TableSpec
+from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import Message
+from schema.meta.rows import MetaMode
+from schema.meta.ts_meta import meta_table
 from schema.points import PointBatch, Rejected
 from transforms import coders
+from transforms.annotations import StoreAnnotations
 from transforms.assign import AssignFn, KeyedBatch, UidSnapshot
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.index import IndexFn
 from transforms.letters import ROWS, open_letters
 from transforms.messages import GatherFn, ParseMessagesFn
+from transforms.meta.track import TrackFn
 from transforms.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
-from transforms.parse import ParseFn
+from transforms.parse import ANNOTATIONS, ParseFn, parsing
 from transforms.rejected import REJECTED, refusing
 from transforms.series_keys import UidOptions
 from transforms.write import Marker, WriteRows, data_tables
@@ -42,6 +48,7 @@ class Job:
       dead_letters: a topic, or how names of files begin.
       dry_run: parse, assign, pack and count, and write nothing but dead letters.
       marker: told of the rows that the direct writer has written.
+      meta: what is written of new series beside their points; only for OpenTSDB's layout.
     """
 
     format_name: str
@@ -54,10 +61,15 @@ class Job:
     dead_letters: str
     dry_run: bool = False
     marker: Marker | None = None
+    meta: MetaMode = MetaMode.OFF
 
     def tables(self) -> list[TableSpec]:
         """The tables that it needs."""
-        return [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
+        found = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
+        if self.meta is not MetaMode.OFF:
+            assert isinstance(self.layout, OpenTsdb)
+            found.append(meta_table(self.layout.options.table_prefix))
+        return found
 
 
 class Steps:
@@ -67,10 +79,15 @@ class Steps:
         self.parse = ParseMessagesFn(job.format_name, job.format_options)
         self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
         self.index = IndexFn(job.target, job.layout, job.uids.cache_size, dry_run=job.dry_run)
+        self.track: TrackFn | None = None
+        if job.meta is not MetaMode.OFF:
+            assert isinstance(job.layout, OpenTsdb)
+            self.track = TrackFn(job.target, job.layout, job.meta, job.uids.cache_size)
 
     def hold(self) -> list[object]:
         """What keeps the memory of this process alive as long as it is held."""
-        return [self.parse.hold(), self.assign.hold(), self.index.hold()]
+        held = [self.parse.hold(), self.assign.hold(), self.index.hold()]
+        return held if self.track is None else [*held, self.track.hold()]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,21 +115,32 @@ def build_from_blocks(root: beam.Pipeline, job: Job, read: beam.PTransform, run_
     """
     coders.register()
     blocks = root | "Read" >> read
-    parsed = blocks.main | "Parse" >> refusing(ParseFn(job.format_name, job.format_options), PointBatch)
-    refused = [blocks[REJECTED], parsed[REJECTED]]
+    parsed = blocks.main | "Parse" >> parsing(ParseFn(job.format_name, job.format_options))
+    annotations = parsed[ANNOTATIONS] | "Annotations" >> _annotations(job, endless=False)
+    refused = [blocks[REJECTED], parsed[REJECTED], annotations]
     _store(root, job, Steps(job), Flow(False, run_ms), parsed.main, refused)
 
 
-def build_from_points(root: beam.Pipeline, job: Job, read: beam.PTransform, run_ms: int) -> None:
+def build_from_points(
+    root: beam.Pipeline,
+    job: Job,
+    read: beam.PTransform,
+    run_ms: int,
+    others: beam.PTransform | None = None,
+) -> None:
     """Adds the graph of storing points that need no parsing.
 
     Args:
       read: gives `main`, `PointBatch`, and `REJECTED`.
+      others: stores what is there beside points, and gives what it refused.
     """
     coders.register()
     found = root | "Read" >> read
     points = found.main | "Spread" >> beam.Reshuffle().with_output_types(PointBatch)
-    _store(root, job, Steps(job), Flow(False, run_ms), points, [found[REJECTED]])
+    refused = [found[REJECTED]]
+    if others is not None:
+        refused.append(root | "Others" >> others)
+    _store(root, job, Steps(job), Flow(False, run_ms), points, refused)
 
 
 def build_from_messages(
@@ -140,9 +168,15 @@ def build_from_messages(
         messages, rows = opened.main, opened[ROWS]
         refused.append(opened[REJECTED])
     gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
-    parsed = gathered | "Parse" >> refusing(steps.parse, PointBatch)
-    refused.append(parsed[REJECTED])
+    parsed = gathered | "Parse" >> parsing(steps.parse)
+    annotations = parsed[ANNOTATIONS] | "Annotations" >> _annotations(job, endless=flow.endless)
+    refused += [parsed[REJECTED], annotations]
     _store(root, job, steps, flow, parsed.main, refused, rows)
+
+
+def _annotations(job: Job, *, endless: bool) -> StoreAnnotations:
+    """The step that stores annotations."""
+    return StoreAnnotations(job.target, job.layout, job.uids, endless=endless, dry_run=job.dry_run)
 
 
 def _store(
@@ -189,5 +223,7 @@ def _store(
         write = WriteRows(job.target, data_tables(job.layout), job.writer, job.packing, job.marker)
         all_rows = packed.main if rows is None else (packed.main, rows) | "WithRowsAgain" >> beam.Flatten()
         refused.append(all_rows | "Write" >> write)
+        if steps.track is not None:
+            all_rows | "Meta" >> beam.ParDo(steps.track).with_output_types(Rejected)
     letters = WriteDeadLetters(job.dead_letters, flow.run_ms, bounded=not flow.endless)
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters

@@ -16,12 +16,16 @@ from pipelines.bounded import run_bounded
 from pipelines.graph import Job, build_from_blocks
 from pipelines.parameters import (
     BIGTABLE,
+    BUCKET_PATH,
     DECLARED,
     FORMAT,
     LAYOUT,
+    LETTERS,
     RECORDS,
+    SUMMARY,
     TABLES,
     Parameter,
+    TemplateType,
     UsageError,
     boolean,
     check_writer,
@@ -35,10 +39,13 @@ from pipelines.parameters import (
     positive,
     target_of,
 )
+from pipelines.preflight import PREFLIGHT, Needs, preflight
 from pipelines.run import beam_options
 from schema.layouts import Layout, Packing
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.messages import FORMATS, Framing
+from schema.messages.opentsdb_annotations import OpenTsdbAnnotations
+from schema.meta.rows import MetaMode
 from transforms.bigtable.tables import check_tables
 from transforms.files import ReadBlocks, match
 from transforms.rollup.touched import Marker
@@ -53,12 +60,24 @@ SOURCE = (
         "Input",
         default=[],
         many=True,
+        label="Input files",
+        template=TemplateType.READ_FILE,
+        regex=BUCKET_PATH,
+        example="gs://my-bucket/metrics/*.json.gz",
     ),
-    Parameter("input_subscription", "a subscription, for ever: projects/P/subscriptions/S", "Input"),
+    Parameter(
+        "input_subscription",
+        "a subscription, for ever: projects/P/subscriptions/S",
+        "Input",
+        template=TemplateType.SUBSCRIPTION,
+        regex=r"projects/[^/]+/subscriptions/[^/]+",
+        example="projects/my-project/subscriptions/points",
+    ),
     Parameter(
         "input_topic",
         "a topic, for ever, through a subscription of its own: projects/P/topics/T",
         "Input",
+        local="a subscription of its own ends with the job, and what comes between two jobs is lost",
     ),
 )
 
@@ -67,6 +86,8 @@ DEAD_LETTERS = Parameter(
     "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
     "Input",
     default="dead-letters",
+    regex=LETTERS,
+    example="gs://my-bucket/dead-letters/points",
 )
 
 WRITING = (
@@ -109,8 +130,16 @@ WRITING = (
         boolean,
         False,
     ),
+    Parameter(
+        "meta",
+        "opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the "
+        "meta data of UIDs too); docs/meta.md",
+        "Bigtable",
+        default=MetaMode.OFF.value,
+        choices=names(MetaMode),
+    ),
     Parameter("dry_run", "parse, assign, pack and count, and write nothing", "Run", boolean, False),
-    Parameter("summary", "form of the summary", "Run", default="text", choices=("text", "json")),
+    SUMMARY,
 )
 """How points are stored, whatever they are read from."""
 
@@ -135,6 +164,7 @@ STORING = (
         "messages, on a local runner: end when none has come for so many seconds; without it, for ever",
         "Input",
         not_negative,
+        local="it is for local runners",
     ),
     *FORMAT,
     *LAYOUT,
@@ -142,16 +172,18 @@ STORING = (
     *WRITING,
 )
 
-PARAMETERS = (*SOURCE, *STORING)
+PARAMETERS = (*SOURCE, *STORING, PREFLIGHT)
 
 EXAMPLES = """\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
       --auto_create_metrics --project my-project --instance my-instance
   timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
   timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+  timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
   timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
   timebeam ingest --layout opentsdb --format opentsdb-json --bigtable_writer direct \\
       --input_subscription projects/my-project/subscriptions/points
+  timebeam ingest ... --preflight
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
 every option of Beam and of its runners can be given too"""
@@ -165,6 +197,8 @@ def job_of(options: argparse.Namespace, *, endless: bool, run_ms: int) -> tuple[
     """
     job = storing_job(options, layout_of(options), endless=endless, run_ms=run_ms)
     format_options, framing = format_of(options)
+    if options.format == OpenTsdbAnnotations.name and not isinstance(job.layout, OpenTsdb):
+        raise UsageError(f"annotations are OpenTSDB's: layout {job.layout.name} has no place for them")
     return dataclasses.replace(job, format_name=options.format, format_options=format_options), framing
 
 
@@ -180,7 +214,8 @@ def storing_job(options: argparse.Namespace, layout: Layout, *, endless: bool, r
     packing = Packing(options.packing) if options.packing else default
     if packing not in layout.packings:
         raise UsageError(
-            f"layout {layout.name} has no packing {packing.value}: "
+            f"layout {layout.name} has no packing {packing.value}"
+            f"{' (' + layout.packing_limit + ')' if layout.packing_limit else ''}: "
             f"choose {' or '.join(one.value for one in layout.packings)}"
         )
     check_writer(options, packing)
@@ -201,6 +236,7 @@ def storing_job(options: argparse.Namespace, layout: Layout, *, endless: bool, r
         letters_of(options, run_ms),
         options.dry_run,
         _marker_of(options, layout, packing),
+        _meta_of(options, layout),
     )
 
 
@@ -219,6 +255,34 @@ def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) ->
     return Marker(layout.options)
 
 
+def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
+    """What is written of new series.
+
+    Raises:
+      UsageError: the layout has no meta data.
+    """
+    mode = MetaMode(options.meta)
+    if mode is not MetaMode.OFF and not isinstance(layout, OpenTsdb):
+        raise UsageError(f"--meta {mode.value} is for OpenTSDB's meta table: layout {layout.name} has none")
+    return mode
+
+
+def _needs(options: argparse.Namespace, job: Job) -> Needs:
+    """What the job needs."""
+    return Needs(
+        job.target,
+        job.layout,
+        job.packing,
+        job.tables(),
+        create_command(options),
+        options.dead_letters,
+        options.auto_create_metrics,
+        options.input,
+        options.input_subscription,
+        options.input_topic,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks what can be checked before any work starts, runs the pipeline, prints the summary."""
     parser = parser_of(
@@ -233,8 +297,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.layout == DECLARED:
         return records.ingest(options, flags, run_ms)
     job, framing = job_of(options, endless=not options.input, run_ms=run_ms)
+    source = stream.Source(options.input_subscription, options.input_topic)
+    if options.preflight:
+        source.check()
+        return preflight(_needs(options, job), flags)
     if not options.input:
-        source = stream.Source(options.input_subscription, options.input_topic)
         return stream.run(stream.Work.of(job), source, options, flags)
     if framing is Framing.NONE:
         raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")

@@ -1,4 +1,5 @@
-"""One typed declaration of each parameter of each job: the source of its command-line options."""
+"""One typed declaration of each parameter of each job: the source of its command-line options, of the
+README's tables and of the templates' metadata (`pipelines.templates`)."""
 
 from __future__ import annotations
 
@@ -6,12 +7,11 @@ import argparse
 import dataclasses
 import enum
 import os
-import pathlib
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import parse_topic
@@ -21,7 +21,7 @@ from schema.declared.model import Declaration
 from schema.declared.rows import tables as declared_tables
 from schema.layouts import LAYOUTS, Layout, Packing, TableSpec
 from schema.layouts.kairosdb.options import RowSpec
-from schema.layouts.opentsdb.options import Decimals
+from schema.layouts.opentsdb.options import CellTime, Decimals
 from schema.messages import Framing, message_format
 from schema.messages.avro import Encoding
 from schema.messages.avro_schema import OWN_SCHEMAS
@@ -37,6 +37,26 @@ class UsageError(ValueError):
     """The command line cannot be carried out; exit code 2."""
 
 
+class TemplateType(enum.Enum):
+    """Types of the parameters of Dataflow templates that are in use here (`ParameterType` of its API)."""
+
+    TEXT = "TEXT"
+    BOOLEAN = "BOOLEAN"
+    NUMBER = "NUMBER"
+    ENUM = "ENUM"
+    READ_FILE = "GCS_READ_FILE"
+    SUBSCRIPTION = "PUBSUB_SUBSCRIPTION"
+
+
+BUCKET_PATH = r"gs://[a-z0-9][-_.a-z0-9]*/.+"
+LETTERS = rf"{BUCKET_PATH}|projects/[^/]+/topics/[^/]+"
+"""Where the dead letters of a job on many machines can go."""
+
+DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+TIME = rf"now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|{DAY}(T[0-9:.]+(Z|[-+][0-9:]+)?)?"
+"""Times as `schema.query.times.parse_time` reads them."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
     """One option of a job.
@@ -47,6 +67,11 @@ class Parameter:
       kind: makes the value from its text.
       default: None means none: see `required`.
       many: takes several values.
+      label: its name in a form; made from `name` if empty.
+      template: what a template says that it is; made from `kind` and `choices` if None.
+      regex: what its text must match as a whole; made from `kind` and `choices` if empty.
+      example: a text that it can have; made from the default and `choices` if empty.
+      local: why it is an option of the command alone and not a parameter of templates.
     """
 
     name: str
@@ -57,6 +82,11 @@ class Parameter:
     choices: tuple[str, ...] = ()
     required: bool = False
     many: bool = False
+    label: str = ""
+    template: TemplateType | None = None
+    regex: str = ""
+    example: str = ""
+    local: str = ""
 
 
 def boolean(text: str) -> bool:
@@ -102,7 +132,13 @@ def schema_text(text: str) -> str:
 
 
 FORMAT = (
-    Parameter("influx_metric", "influx: the metric of a field; must hold {field}", "Format", default=METRIC),
+    Parameter(
+        "influx_metric",
+        "influx: the metric of a field; must hold {field}",
+        "Format",
+        default=METRIC,
+        regex=r".*\{field\}.*",
+    ),
     Parameter(
         "influx_precision",
         "influx: unit of the timestamps; what is finer than ms is cut to ms",
@@ -130,6 +166,8 @@ FORMAT = (
         "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
         "Format",
         schema_text,
+        regex=rf"{'|'.join(OWN_SCHEMAS)}|{BUCKET_PATH}",
+        example="point_batch",
     ),
     Parameter(
         "avro_fields",
@@ -137,6 +175,8 @@ FORMAT = (
         "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
         "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
         "Format",
+        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
+        example="metric=name,timestamp=at,value=reading,tags=labels",
     ),
     Parameter(
         "kairosdb_ttl",
@@ -160,7 +200,14 @@ DECLARED = "table"
 RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""
 
-TABLES = Parameter("tables", "table: the file that declares the tables", "Layout")
+TABLES = Parameter(
+    "tables",
+    "table: the file that declares the tables",
+    "Layout",
+    template=TemplateType.READ_FILE,
+    regex=BUCKET_PATH,
+    example="gs://my-bucket/tables.toml",
+)
 
 LAYOUT = (
     Parameter(
@@ -170,7 +217,14 @@ LAYOUT = (
         choices=(*LAYOUTS, DECLARED),
         required=True,
     ),
-    Parameter("table_prefix", "put before the names of all tables", "Layout", default=""),
+    Parameter(
+        "table_prefix",
+        "put before the names of all tables",
+        "Layout",
+        default="",
+        regex=r"[-_.a-zA-Z0-9]*",
+        example="prod-",
+    ),
     Parameter("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", "Layout", int, 0),
     Parameter("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", "Layout", int, 20),
     Parameter("uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", "Layout", int, 3),
@@ -184,6 +238,22 @@ LAYOUT = (
         "Layout",
         default="exact",
         choices=names(Decimals),
+    ),
+    Parameter(
+        "cell_time",
+        "opentsdb: timestamps of cells: arrival of the points, of which the newest wins an instant, or "
+        "event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
+        "Layout",
+        default=CellTime.ARRIVAL.value,
+        choices=names(CellTime),
+    ),
+    Parameter(
+        "use_max_value",
+        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
+        "(tsd.storage.use_max_value)",
+        "Layout",
+        boolean,
+        True,
     ),
     Parameter(
         "resource_names",
@@ -205,6 +275,8 @@ LAYOUT = (
         "kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d",
         "Layout",
         default="",
+        regex=r"([0-9]+(,[0-9]+)*)?",
+        example="7,90",
     ),
     Parameter(
         "retention_class",
@@ -216,9 +288,37 @@ LAYOUT = (
 )
 
 BIGTABLE = (
-    Parameter("project", "Google Cloud project; `local` with an emulator", "Bigtable"),
-    Parameter("instance", "Bigtable instance; `local` with an emulator", "Bigtable"),
-    Parameter("app_profile", "app profile of the instance, with single-cluster routing", "Bigtable"),
+    Parameter(
+        "project",
+        "Google Cloud project; `local` with an emulator",
+        "Bigtable",
+        local="the launcher gives it: the project in which the job runs",
+    ),
+    Parameter(
+        "instance",
+        "Bigtable instance; `local` with an emulator",
+        "Bigtable",
+        label="Bigtable instance",
+        regex=r"[a-z][-a-z0-9]*[a-z0-9]",
+        example="my-instance",
+    ),
+    Parameter(
+        "app_profile",
+        "app profile of the instance, with single-cluster routing",
+        "Bigtable",
+        label="Bigtable app profile",
+        regex=r"[_a-zA-Z0-9][-_.a-zA-Z0-9]*",
+        example="ingest",
+    ),
+)
+
+SUMMARY = Parameter(
+    "summary",
+    "form of the summary",
+    "Run",
+    default="text",
+    choices=("text", "json"),
+    local="a job on Dataflow prints none",
 )
 
 
@@ -297,18 +397,15 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
     if not options.tables:
         raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
     try:
-        declaration = load(pathlib.Path(options.tables).read_text("utf-8"), options.tables)
+        with FileSystems.open(options.tables) as file:
+            declaration = load(str(file.read(), "utf-8"), options.tables)
     except UnicodeDecodeError as error:
         raise UsageError(f"{options.tables} is not UTF-8: {error}") from error
     except DeclarationError as error:
         raise UsageError(str(error)) from error
     for warning in declaration.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    layouts = [
-        dataclasses.replace(layout, table=options.table_prefix + layout.table)
-        for layout in declaration.layouts
-    ]
-    return dataclasses.replace(declaration, layouts=tuple(layouts))
+    return declaration.with_prefix(options.table_prefix)
 
 
 def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
@@ -373,14 +470,26 @@ def create_command(options: argparse.Namespace) -> str:
             command += f" --{parameter.name} {shlex.quote(text)}"
     if getattr(options, "mark_touched", False):
         command += " --rollup_config FILE"
+    if getattr(options, "meta", "off") not in ("off", False):
+        command += " --meta"
+    if getattr(options, "trees", False):
+        command += " --trees"
     return command
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and not how the command is used: that is long."""
+
+    def error(self, message: str) -> NoReturn:
+        """See `argparse.ArgumentParser.error`."""
+        self.exit(2, f"{self.prog}: {message}\n(see `{self.prog} --help`)\n")
 
 
 def parser_of(
     command: str, description: str, examples: str, parameters: Iterable[Parameter]
 ) -> argparse.ArgumentParser:
     """The parser of one command, with examples at the end of its help."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"timebeam {command}",
         description=description,
         epilog=f"examples:\n{examples}",

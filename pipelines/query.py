@@ -24,12 +24,17 @@ from pipelines.parameters import (
 )
 from pipelines.render import OUTPUTS, render
 from pipelines.rollup import rollups_of
-from schema.layouts import UnknownNameError
-from schema.query.answer import answer
+from schema.layouts import Selection, UnknownNameError
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.query.annotated import all_of, annotated
+from schema.query.answer import Result, answer
 from schema.query.downsample import Downsampling
+from schema.query.histograms import answer_histograms
 from schema.query.rollups import Question
 from schema.query.times import parse_time
+from transforms.annotation_lookup import find_annotations
 from transforms.bigtable.tables import check_tables
+from transforms.histogram_lookup import find_histograms
 from transforms.rollup.lookup import find_points, find_rolled_up
 
 PARAMETERS = (
@@ -49,6 +54,19 @@ PARAMETERS = (
         "opentsdb: the rollup configuration; what is rolled up is not read point by point (docs/rollups.md)",
         "Query",
     ),
+    Parameter("no_annotations", "opentsdb: do not look for annotations", "Query", boolean, False),
+    Parameter("global_annotations", "opentsdb: show global annotations too", "Query", boolean, False),
+    Parameter(
+        "histogram", "opentsdb: counts of histograms, a result for each bucket", "Query", boolean, False
+    ),
+    Parameter(
+        "percentiles",
+        "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
+        "Query",
+        float,
+        default=[],
+        many=True,
+    ),
     Parameter("no_rollup", "read points only, whatever is rolled up", "Query", boolean, False),
     Parameter("explain", "say on standard error which tables served which part", "Query", boolean, False),
     *LAYOUT,
@@ -59,7 +77,9 @@ EXAMPLES = """\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
-  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json"""
+  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
+  timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
+  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99"""
 
 
 def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -77,16 +97,70 @@ def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
     return filters
 
 
+def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result]:
+    """The answer out of histograms.
+
+    Raises:
+      UsageError: the options ask for what histograms do not give.
+    """
+    layout, target = layout_of(options), target_of(options)
+    if not isinstance(layout, OpenTsdb):
+        raise UsageError(f"histograms are OpenTSDB's: layout {layout.name} has none")
+    if asked.downsampling is not None:
+        raise UsageError("histograms are shown as they are stored: leave --downsample out")
+    shape = (options.group_by, options.aggregator, options.percentiles)
+    try:
+        answer_histograms(options.metric, {}, *shape)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_tables(target, layout.tables(), create_command(options))
+    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    found, unread = find_histograms(target, layout, wanted)
+    for line in unread:
+        print(f"skipped: {line}", file=sys.stderr)
+    return answer_histograms(options.metric, found, *shape)
+
+
+def _with_annotations(
+    options: argparse.Namespace, results: Sequence[Result], asked: Question
+) -> Sequence[Result]:
+    """The results with the annotations that the options ask for; what cannot be read is told."""
+    layout = layout_of(options)
+    if not isinstance(layout, OpenTsdb) or (options.no_annotations and not options.global_annotations):
+        return results
+    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    notes, unread = find_annotations(
+        target_of(options),
+        layout,
+        wanted,
+        of_series=not options.no_annotations,
+        of_all=options.global_annotations,
+    )
+    for line in unread:
+        print(f"skipped: {line}", file=sys.stderr)
+    complete = annotated(results, notes, asked.metric, asked.group_by, asked.aggregator)
+    left_out = len(all_of(complete)) if options.output == "csv" else 0
+    if left_out:
+        print(f"left out: {left_out} annotations (--output annotations lists them)", file=sys.stderr)
+    return complete
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints or plots the answer; exit code 1 if a name is unknown."""
     parser = parser_of("query", "Reads points back.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric")
-    return run(parser.parse_args(argv))
+    try:
+        return run(parser.parse_args(argv))
+    except UnknownNameError as error:
+        print(f"timebeam query: {error.args[0]}", file=sys.stderr)
+        return 1
 
 
 def run(options: argparse.Namespace) -> int:
     """Answers the query that the options describe."""
     layout, target = layout_of(options), target_of(options)
+    if options.global_annotations and not isinstance(layout, OpenTsdb):
+        raise UsageError(f"--global_annotations: annotations are OpenTSDB's, layout {layout.name} has none")
     now_ms = int(time.time() * 1000)
     try:
         start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)
@@ -103,16 +177,14 @@ def run(options: argparse.Namespace) -> int:
         start_ms,
         end_ms,
     )
+    if options.histogram or options.percentiles:
+        return _show(options, _histograms(options, asked))
     rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
     check_tables(target, layout.tables(), create_command(options))
-    try:
-        if rollups is None:
-            answered = find_points(target, layout, asked)
-        else:
-            answered = find_rolled_up(target, *rollups, asked, now_ms)
-    except UnknownNameError as error:
-        print(f"timebeam query: {error.args[0]}", file=sys.stderr)
-        return 1
+    if rollups is None:
+        answered = find_points(target, layout, asked)
+    else:
+        answered = find_rolled_up(target, *rollups, asked, now_ms)
     for line in answered.explained if options.explain else ():
         print(line, file=sys.stderr)
     for line in answered.damage:
@@ -120,6 +192,11 @@ def run(options: argparse.Namespace) -> int:
     results = answer(
         options.metric, answered.found, options.group_by, options.aggregator, downsampling, start_ms, end_ms
     )
+    return _show(options, _with_annotations(options, results, asked))
+
+
+def _show(options: argparse.Namespace, results: Sequence[Result]) -> int:
+    """Prints or plots results; the exit code."""
     title = f"{options.aggregator} {options.downsample or ''} {options.metric}"
     try:
         text = render(results, options.output, " ".join(title.split()))

@@ -30,10 +30,12 @@ from pipelines.parameters import (
     letters_of,
     target_of,
 )
+from pipelines.preflight import Needs, preflight
 from schema.declared.model import Declaration
 from schema.declared.rows import tables
 from schema.layouts import Packing, Row
 from schema.messages import Framing, Message
+from schema.meta.rows import MetaMode
 from schema.points import PointBatch, Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
@@ -126,6 +128,21 @@ def _write(
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters
 
 
+def _needs(options: argparse.Namespace, job: Job) -> Needs:
+    """What the job needs."""
+    return Needs(
+        job.target,
+        None,
+        None,
+        tables(job.declaration),
+        create_command(options),
+        options.dead_letters,
+        inputs=options.input,
+        subscription=options.input_subscription,
+        topic=options.input_topic,
+    )
+
+
 def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> int:
     """Runs the ingest that the options describe; its exit code.
 
@@ -134,6 +151,8 @@ def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> in
     """
     if options.mark_touched:
         raise UsageError("--mark_touched is for OpenTSDB's rollups: leave it out")
+    if options.meta != MetaMode.OFF.value:
+        raise UsageError("--meta is for OpenTSDB's meta table: leave it out")
     if options.packing not in (None, Packing.POINTS.value):
         raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
     check_writer(options, Packing.POINTS)
@@ -149,8 +168,11 @@ def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> in
         letters_of(options, run_ms),
         options.dry_run,
     )
+    source = stream.Source(options.input_subscription, options.input_topic)
+    if options.preflight:
+        source.check()
+        return preflight(_needs(options, job), flags)
     if not options.input:
-        source = stream.Source(options.input_subscription, options.input_topic)
         return stream.run(_work_of(job), source, options, flags)
     if framing is Framing.NONE:
         raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 import threading
 import time
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.runners.runner import PipelineResult, create_runner
 from google.cloud.bigtable.batcher import MutationsBatchError
 
+from pipelines.parameters import UsageError
 from transforms import metrics
 from transforms.bigtable.errors import service_error
 from transforms.bigtable.target import BigtableError
@@ -25,7 +27,16 @@ named so that the DirectRunner does not first try to download another one."""
 LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "SwitchingDirectRunner")
 """Runners that work in this process."""
 
+SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
+"""How the names of places begin that all machines share."""
+
 _PROGRESS_SECONDS = 5
+
+_UNFIT = {
+    "DaskRunner": "it mixes up the outputs of a step, so that good points would become dead letters "
+    "(docs/engines.md)"
+}
+"""Runners of Beam that would do the wrong thing, by name."""
 
 
 def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str], project: str | None) -> list[str]:
@@ -33,9 +44,12 @@ def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str], project: 
 
     An option that nobody knows ends the program with exit code 2: Beam itself would ignore it.
     """
+    _import_runner(parser, rest)
     known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     classes = list(PipelineOptions.__subclasses__())
     for options_class in classes:
+        if options_class.__module__.split(".")[0] != "apache_beam":
+            continue  # our own, of a classic template
         options_class._add_argparse_args(known)  # type: ignore[arg-type]
         classes += options_class.__subclasses__()
     runner, unknown = known.parse_known_args(list(rest))
@@ -45,13 +59,43 @@ def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str], project: 
     return flags if runner.runner else [*flags, f"--runner={LOCAL_RUNNER}"]
 
 
+def _import_runner(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
+    """Imports the runner that is asked for, by which its own options become known.
+
+    Ends the program with exit code 2 if there is none of that name, or if it cannot run our pipelines.
+    """
+    asked = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    asked.add_argument("--runner")
+    name = asked.parse_known_args(list(rest))[0].runner
+    if not name:
+        return
+    try:
+        runner = type(create_runner(name))
+    except (ValueError, ImportError, AttributeError) as error:
+        parser.error(f"--runner {name}: {error}")
+    if runner.__name__ in _UNFIT:
+        parser.error(f"--runner {name}: {_UNFIT[runner.__name__]}")
+
+
 def is_dataflow(flags: Sequence[str]) -> bool:
     """Whether the pipeline is Dataflow's, which goes on when this program has ended."""
     return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
 
 
-def submit(pipeline: beam.Pipeline) -> int:
-    """Hands a pipeline to Dataflow, or writes it as a template, and says so; the exit code."""
+def submit(pipeline: beam.Pipeline, dead_letters: str | None = None) -> int:
+    """Hands a pipeline to Dataflow, or writes it as a template, and says so; the exit code.
+
+    Args:
+      dead_letters: a topic, or how names of files begin; None if it makes none.
+
+    Raises:
+      UsageError: dead letters would go to the disks of the workers, and be lost with them.
+    """
+    if dead_letters is not None and not SHARED.match(dead_letters):
+        raise UsageError(
+            f"--dead_letters {dead_letters} would be on the workers' own disks, and lost with them: "
+            "give gs://BUCKET/PREFIX or projects/P/topics/T"
+        )
     result = pipeline.run()
     template = pipeline.options.view_as(GoogleCloudOptions).template_location
     if template:
@@ -101,6 +145,9 @@ def _report(done: threading.Event) -> None:
     while not done.wait(_PROGRESS_SECONDS):
         seconds = time.monotonic() - started
         totals = dict(metrics.totals)
+        if not totals:
+            print(f"{seconds:5.0f} s: nothing counted in this process yet", file=sys.stderr)
+            continue
         points = totals.get("points_read", 0)
         refused = sum(metrics.refused_by_reason().values())
         print(

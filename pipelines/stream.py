@@ -106,7 +106,7 @@ def run(work: Work, source: Source, options: argparse.Namespace, flags: Sequence
     read = ReadMessages(source.subscription, source.topic)
     work.build(pipeline, read, flow)
     if is_dataflow(flags):
-        return submit(pipeline)
+        return submit(pipeline, work.dead_letters)
     pipeline.run().wait_until_finish()
     return 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import glob
 import json
 from collections.abc import Mapping
 
-from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
 from transforms import metrics
@@ -35,6 +35,10 @@ class Summary:
     dry_run: bool
     dead_letters: list[str]
     delay_ms: dict[str, int] = dataclasses.field(default_factory=dict)
+    annotations_read: int = 0
+    annotations_written: int = 0
+    annotations_deleted: int = 0
+    meta_cells: int = 0
 
     @classmethod
     def of(cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str) -> Summary:
@@ -43,11 +47,10 @@ class Summary:
         Args:
           dead_letters: prefix of the files of dead letters.
         """
-        counters: dict[str, int] = {}
-        for metric in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-            name = metric.key.metric.name
-            counters[name] = counters.get(name, 0) + metric.result
-        kinds = {name: count for name, count in sorted(counters.items()) if name.startswith("refused_")}
+        counters: collections.Counter[str] = collections.Counter()
+        for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
+            counters.update(metrics.counted(result, namespace))
+        kinds = {name: count for name, count in sorted(counters.items()) if count and name.startswith("refused_")}
         reasons = metrics.refused_by_reason()
         # Only a run in this process knows the reasons.
         refused = reasons if sum(reasons.values()) == sum(kinds.values()) else kinds
@@ -86,6 +89,10 @@ class Summary:
             dry_run,
             sorted(glob.glob(glob.escape(dead_letters) + "-*.jsonl")),
             delay_ms,
+            counters.get("annotations_read", 0),
+            counters.get("annotations_written", 0),
+            counters.get("annotations_deleted", 0),
+            counters.get(metrics.META_CELLS, 0),
         )
 
     @property
@@ -103,6 +110,16 @@ class Summary:
             }
         )
 
+    def _annotations(self) -> list[tuple[str, str]]:
+        """The lines of a table for people on annotations; none if there were none."""
+        if not self.annotations_read:
+            return []
+        return [
+            ("annotations read", f"{self.annotations_read:,}"),
+            ("annotations stored", f"{self.annotations_written:,}"),
+            ("annotations deleted", f"{self.annotations_deleted:,}"),
+        ]
+
     def to_text(self) -> str:
         """A table for people."""
         lines = [
@@ -112,6 +129,8 @@ class Summary:
             ("refused", f"{sum(self.refused.values()):,}"),
             *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
+            *self._annotations(),
+            *([("cells of meta data", f"{self.meta_cells:,}")] if self.meta_cells else []),
             ("rows, cells", f"{self.rows:,}, {self.cells:,}"),
             ("bytes per point", f"{self.bytes_per_point:.2f}"),
             ("seconds", f"{self.seconds:.1f}"),

@@ -21,15 +21,19 @@ from pipelines.parameters import (
     tables_of,
     target_of,
 )
-from pipelines.rollup import read_config
+from pipelines.rollup import tables_of_rollups
 from schema.layouts import TableSpec
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.meta.ts_meta import meta_table
 from transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
-from transforms.rollup.job import rollup_tables
+from transforms.trees.table import tree_table
 
 PARAMETERS = (
     *LAYOUT,
     TABLES,
-    Parameter("rollup_config", "opentsdb: with the tables of this rollup configuration", "Layout"),
+    Parameter("rollup_config", "with the tables of this rollup configuration", "Layout"),
+    Parameter("meta", "opentsdb: with the meta table of series", "Layout", boolean, False),
+    Parameter("trees", "opentsdb: with the table of trees", "Layout", boolean, False),
     Parameter(
         "max_age_days",
         "retention: set this maximum age of the cells of data tables; 0 for none; docs/compact.md says what "
@@ -47,6 +51,7 @@ EXAMPLES = """\
   timebeam tables create --layout opentsdb --project my-project --instance my-instance
   timebeam tables create --layout table --tables market.toml
   timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam tables create --layout opentsdb --meta --trees
   timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)
   timebeam tables retention --layout opentsdb
   timebeam tables retention --layout opentsdb --max_age_days 400 --dry_run
@@ -69,7 +74,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     specs = list(tables_of(options))
     if options.rollup_config:
-        specs += rollup_tables(read_config(options.rollup_config), options.table_prefix)
+        specs += tables_of_rollups(options)
+    if options.meta:
+        if options.layout != OpenTsdb.name:
+            raise UsageError(f"--meta is for OpenTSDB's meta table: layout {options.layout} has none")
+        specs.append(meta_table(options.table_prefix))
+    if options.trees:
+        if options.layout != OpenTsdb.name:
+            raise UsageError(f"--trees is for OpenTSDB's table of trees: layout {options.layout} has none")
+        specs.append(tree_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
     for line in create_tables(target_of(options), specs, dry_run=options.dry_run):

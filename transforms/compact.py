@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.metrics.metric import Metrics, MetricsFilter
+from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
@@ -18,11 +18,11 @@ from schema.layouts.opentsdb.compact import compact_row
 from schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.points import Rejected
+from schema.sizing.figures import stored_bytes
 from transforms import metrics
 from transforms.bigtable.limits import over_limit
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.target import Target
-from transforms.pack import stored_bytes
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing
 from transforms.write import WriteRows
 
@@ -50,10 +50,8 @@ _COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in Tally._fields}
 
 def tally_of(result: PipelineResult) -> Tally:
     """The figures of a finished pipeline."""
-    found = dict.fromkeys(Tally._fields, 0)
-    for metric in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        found[metric.key.metric.name] += metric.result
-    return Tally(**found)
+    found = metrics.counted(result, NAMESPACE)
+    return Tally(**{name: found[name] for name in Tally._fields})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
+from apache_beam.options.value_provider import StaticValueProvider, ValueProvider
 from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
 
@@ -91,19 +92,22 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
     """Counts refused records by reason and writes them; nothing is made if there are none.
 
     Args:
-      place: a topic, projects/P/topics/T, or how names of files begin.
+      place: a topic, projects/P/topics/T, or how names of files begin; a provider of how they begin, if
+        only the job will know, for files of bundles.
       run_ms: time of the run, in ms, written into each letter; None for the time of the refusal.
       bounded: files are made when all is done, PREFIX-SSSSS-of-NNNNN.jsonl; else one for each bundle that
         refuses something, PREFIX-UUID.jsonl.
     """
 
-    def __init__(self, place: str, run_ms: int | None, *, bounded: bool) -> None:
+    def __init__(self, place: str | ValueProvider, run_ms: int | None, *, bounded: bool) -> None:
         super().__init__()
         self._place, self._run_ms, self._bounded = place, run_ms, bounded
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
         """See the class."""
         lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
+        if isinstance(self._place, ValueProvider):
+            return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
@@ -111,7 +115,7 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
             return lines | "WriteFiles" >> beam.io.WriteToText(
                 self._place, file_name_suffix=".jsonl", skip_if_empty=True
             )
-        return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
+        return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(StaticValueProvider(str, self._place)))
 
 
 def write_letter(place: str, rejected: Rejected) -> None:
@@ -138,7 +142,7 @@ class _LetterFn(beam.DoFn):
 class _BundleFileFn(beam.DoFn):
     """Lines of a bundle into one new file, complete before the bundle ends; a bundle may be repeated."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: ValueProvider) -> None:
         self._prefix = prefix
         self._path = ""
         self._file: BinaryIO | None = None
@@ -148,7 +152,7 @@ class _BundleFileFn(beam.DoFn):
 
     def process(self, line: str) -> None:
         if self._file is None:
-            self._path = f"{self._prefix}-{uuid.uuid4().hex}.jsonl"
+            self._path = f"{self._prefix.get()}-{uuid.uuid4().hex}.jsonl"
             self._file = FileSystems.create(self._path + ".part")
         self._file.write(line.encode() + b"\n")
 

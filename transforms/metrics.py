@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import collections
 
-from apache_beam.metrics.metric import Metrics
+from apache_beam.metrics.metric import Metrics, MetricsFilter
+from apache_beam.runners.runner import PipelineResult
 
 from schema.points import Reason
 
@@ -34,6 +35,20 @@ COUNTERS = (
     "refused_uid",
     "refused_bigtable",
 )
+META_NAMESPACE = "timebeam-meta"
+META_CELLS = "meta_cells_written"
+"""The counter of `timebeam ingest --meta`; `timebeam meta sync` has its own in this namespace."""
+
+ANNOTATIONS_NAMESPACE = "timebeam-annotations"
+ANNOTATIONS = (
+    "annotations_read",
+    "annotations_written",
+    "annotations_deleted",
+    "others_carried",
+    "others_left_out",
+)
+"""Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
+
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
 _KINDS = {
@@ -73,10 +88,36 @@ def count(name: str, by: int = 1) -> None:
     totals[name] += by
 
 
+def count_meta(cells: int) -> None:
+    """Adds to the counter of cells of meta data."""
+    if cells:
+        Metrics.counter(META_NAMESPACE, META_CELLS).inc(cells)
+        totals[META_CELLS] += cells
+
+
+def count_annotations(name: str, by: int) -> None:
+    """Adds to a counter of `ANNOTATIONS`."""
+    if by:
+        Metrics.counter(ANNOTATIONS_NAMESPACE, name).inc(by)
+        totals[name] += by
+
+
 def count_refused(reason: Reason) -> None:
     """Counts one refusal."""
     count(KIND_OF[reason])
     totals[f"refused/{reason.value}"] += 1
+
+
+def counted(result: PipelineResult, namespace: str) -> collections.Counter[str]:
+    """What all workers of a finished pipeline have counted in a namespace, by name.
+
+    A runner need not give both of the figures: committed ones, or those of all attempts.
+    """
+    found: collections.Counter[str] = collections.Counter()
+    for metric in result.metrics().query(MetricsFilter().with_namespace(namespace))["counters"]:
+        figure = metric.attempted if metric.committed is None else metric.committed
+        found[metric.key.metric.name] += figure or 0
+    return found
 
 
 def observe(name: str, value: int) -> None:

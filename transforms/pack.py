@@ -8,15 +8,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from schema.layouts import Cell, Layout, Packing, Row
+from schema.layouts import Layout, Packing, Row
+from schema.sizing.figures import stored_bytes
 from transforms import metrics
 from transforms.assign import KeyedBatch
 from transforms.bigtable.limits import over_limit, split_row
 from transforms.rejected import RejectedOutput, refuse
 
 RowKey = tuple[str, bytes]
-
-_TIMESTAMP_BYTES = 8
 
 
 class EncodeFn(beam.DoFn):
@@ -81,8 +80,3 @@ def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
     metrics.count("rows_written", count)
     metrics.count("cells_written", cells)
     metrics.count("bytes_written", size)
-
-
-def stored_bytes(key: bytes, cell: Cell) -> int:
-    """What Bigtable keeps for a cell, before compression: key, family, qualifier, timestamp, value."""
-    return len(key) + len(cell.family) + len(cell.qualifier) + _TIMESTAMP_BYTES + len(cell.value)

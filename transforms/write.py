@@ -81,7 +81,7 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendFn(self._target))
         if self._writer == "direct":
-            return rows | "WriteDirect" >> beam.ParDo(_DirectFn(self._target, self._marker))
+            return rows | "WriteDirect" >> beam.ParDo(DirectFn(self._target, self._marker))
         for table in self._tables:
             (
                 rows
@@ -113,7 +113,7 @@ class _DirectRowFn(beam.DoFn):
         yield direct
 
 
-class _DirectFn(beam.DoFn):
+class DirectFn(beam.DoFn):
     """Writes rows in batches and waits for the result of each row; a bundle ends when all are written.
 
     While Bigtable works on some requests, the next rows are made: with one cell for each point both take

@@ -109,12 +109,16 @@ def test_columns_that_do_not_decode(store: Store, qualifier: bytes, value: bytes
 def test_what_is_no_point_is_no_damage(store: Store) -> None:
     """Annotations, histograms, global annotations, UIDs' meta data."""
     data, key = store.layout.data_table, sound_key(store)
-    store.set_cell(data, key, "t", b"\x01\x00\x00", b'{"description":"x"}')
-    store.set_cell(data, key, "t", b"\x01\x00\x00\x00\x05", b'{"description":"x"}')
+    start = int.from_bytes(key[3:7], "big")
+    series = f'"tsuid":"{key[:3].hex()}{key[7:].hex()}"'
+    store.set_cell(data, key, "t", b"\x01\x00\x00", f'{{{series},"startTime":{start}}}'.encode())
+    store.set_cell(data, key, "t", b"\x01\x00\x00\x00\x05", f'{{"startTime":{start}005,{series}}}'.encode())
     store.set_cell(data, key, "t", b"\x06\x00\x00", b"histogram")
-    store.set_cell(data, b"\0\0\0" + BASE, "t", b"\x01\x00\x00", b'{"description":"x"}')
+    store.set_cell(data, b"\0\0\0" + BASE, "t", b"\x01\x00\x00", f'{{"startTime":{BASE_S}}}'.encode())
     store.set_uid("metric_meta", "name", b"\0\0\1", b"{}")
-    assert check(store)[:2] == (0, [])
+    code, found, _ = check(store)
+    assert code == 0
+    assert found == [("note", "tsdb", f"{key.hex()}: the first of 1 rows with histograms: 1 of codec 104")]
 
 
 @pytest.mark.parametrize("surplus", [b"\1", b"\0\0\1", b"\0\0\1\0\0"])
