@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from google.cloud.bigtable.data import ReadRowsQuery
+from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from schema.layouts import Name
 from schema.meta.ts_meta import meta_table
@@ -38,19 +39,20 @@ def meta_name(store: Store) -> str:
 
 
 def ts_cells(store: Store) -> list[MetaCell]:
-    """Every version of every cell of the meta table."""
-    return _versions(store, meta_name(store), lambda _: True)
+    """The newest version of every cell of the meta table."""
+    return _newest(store, meta_name(store), lambda _: True)
 
 
 def uid_meta_cells(store: Store) -> list[MetaCell]:
-    """Every version of every cell of meta data in the UID table."""
-    return _versions(store, store.layout.uid_table, lambda qualifier: qualifier.endswith(b"_meta"))
+    """The newest version of every cell of meta data in the UID table."""
+    return _newest(store, store.layout.uid_table, lambda qualifier: qualifier.endswith(b"_meta"))
 
 
-def _versions(store: Store, table: str, wanted: Any) -> list[MetaCell]:
+def _newest(store: Store, table: str, wanted: Any) -> list[MetaCell]:
+    query = ReadRowsQuery(row_filter=CellsColumnLimitFilter(1))
     return sorted(
         MetaCell(row.row_key, cell.qualifier, cell.timestamp_micros // 1000, cell.value)
-        for row in open_table(store.target, table).read_rows(ReadRowsQuery())
+        for row in open_table(store.target, table).read_rows(query)
         for cell in row.cells
         if wanted(cell.qualifier)
     )

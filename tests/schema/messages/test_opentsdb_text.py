@@ -104,6 +104,7 @@ def test_formats_by_name() -> None:
     assert isinstance(message_format("opentsdb-text"), OpenTsdbText)
     assert {name: cls.name for name, cls in FORMATS.items()} == {name: name for name in FORMATS}
     for name in FORMATS:
-        assert len(message_format(name).parse(Message(FORMATS[name].example, 1)).batch) == 1
+        parsed = message_format(name).parse(Message(FORMATS[name].example, 1))
+        assert (len(parsed.batch) + len(parsed.annotations), parsed.rejected) == (1, [])
     with pytest.raises(ValueError, match=r"unknown message format 'csv': choose one of .*opentsdb-json"):
         message_format("csv")

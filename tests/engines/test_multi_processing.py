@@ -1,0 +1,153 @@
+"""Worker processes of Beam's local runner: tables, figures and dead letters as from one process."""
+
+from __future__ import annotations
+
+import collections
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from benchmarks.table_content import NamedCell, named_cells
+from pipelines.graph import Job, build_from_blocks
+from pipelines.run import LOCAL_RUNNER
+from pipelines.summary import Summary
+from schema.layouts import Packing
+from schema.messages import Framing
+from tests.support.commands import timebeam
+from tests.support.points import BASE_S, FIRST_MS
+from tests.support.rolled import config_file, interval, with_tables
+from tests.support.stored import Store
+from tests.support.tracked import FOLDER, Tracked
+from transforms.files import ReadBlocks
+from transforms.series_keys import UidOptions
+from transforms.uids import UidPolicy
+
+TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+FILES, HOSTS, SCRAPES = 6, 4, 50
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of points, of which each has two lines that are refused."""
+    folder = tmp_path_factory.mktemp("input")
+    for number in range(FILES):
+        lines = [
+            f"put sys.load {BASE_S + 60 * (SCRAPES * number + scrape)} {scrape} host=h{host} dc=d{host % 2}"
+            for scrape in range(SCRAPES)
+            for host in range(HOSTS)
+        ]
+        path = folder / f"{number}.txt"
+        path.write_text("\n".join([*lines, f"put sys.load {BASE_S} nan{number} host=a", "what?"]) + "\n")
+        os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
+    return folder
+
+
+def ingest(store: Store, files: Path, folder: Path, *flags: str) -> dict[str, Any]:
+    """The summary of an ingest."""
+    ran = timebeam(
+        *("ingest", *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json"),
+        *("--bigtable_writer=direct", f"--input={files}/*.txt", f"--dead_letters={folder / 'dead'}", *flags),
+    )
+    assert ran.code == 0, ran.err
+    return dict(json.loads(ran.out))
+
+
+def letters(folder: Path) -> collections.Counter[tuple[str, ...]]:
+    """Reason, message, source and payload of each dead letter, with how often it is there."""
+    lines = [line for path in folder.glob("dead*.jsonl") for line in path.read_text().splitlines()]
+    names = ("reason", "message", "source", "payload")
+    return collections.Counter(tuple(str(json.loads(line)[name]) for name in names) for line in lines)
+
+
+def counted(summary: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a summary that do not depend on the machine, or on where reasons are known."""
+    leave = ("seconds", "points_per_second", "dead_letters", "refused")
+    return {name: figure for name, figure in summary.items() if name not in leave}
+
+
+def rolled_up(store: Store, tmp_path: Path, *flags: str) -> set[NamedCell]:
+    """The data and rollup tables after a rollup of all points."""
+    aggregates = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}]
+    config = config_file(tmp_path, [interval("1h", "1n")], aggregates)
+    with_tables(store, config)
+    ran = timebeam(
+        *(
+            "rollup",
+            *store.flags,
+            f"--rollup_config={config}",
+            f"--start={BASE_S}",
+            f"--end={BASE_S + 21600}",
+        ),
+        *(f"--dead_letters={tmp_path / 'rollup-dead'}", *flags),
+    )
+    assert ran.code == 0, ran.err
+    prefix = store.layout.options.table_prefix
+    tables = [prefix + name for name in ("rollup-1h", "preagg-1h", "preagg-1m")]
+    return named_cells(store.target, store.layout, [store.layout.data_table, *tables])
+
+
+def test_two_processes_give_the_cells_figures_and_dead_letters_of_one(
+    bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
+):
+    found = {}
+    for name, flags in (("one", []), ("two", TWO)):
+        store, folder = Store.create(bigtable, f"{prefix}{name}_"), tmp_path / name
+        folder.mkdir()
+        summary = ingest(store, files, folder, *flags)
+        assert summary["points_stored"] == FILES * SCRAPES * HOSTS
+        found[name] = summary, letters(folder), rolled_up(store, folder, *flags)
+    one, two = found["one"], found["two"]
+    assert counted(one[0]) == counted(two[0])
+    assert one[1] == two[1]
+    assert sum(one[1].values()) == 2 * FILES
+    assert one[2] == two[2]
+    assert {cell.table for cell in one[2]} == {"tsdb", "rollup-1h", "preagg-1h", "preagg-1m"}
+    assert two[0]["refused"] == {
+        "refused_input": FILES,
+        "refused_value": FILES,
+    }  # reasons stay in the workers
+
+
+def test_both_processes_encode(
+    bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    monkeypatch.setenv(FOLDER, str(pids))
+    monkeypatch.chdir(Path(__file__).parents[2])  # from where workers import the layout
+    store = Store.create(bigtable, prefix)
+    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    layout = Tracked(store.layout.options)
+    job = Job(
+        "opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids, str(tmp_path / "dead")
+    )
+    pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
+    read = ReadBlocks([f"{files}/*.txt"], Framing.LINES)
+    build_from_blocks(pipeline, job, read, FIRST_MS)
+    result = pipeline.run()
+    result.wait_until_finish()
+    summary = Summary.of(result, 1.0, False, job.dead_letters)
+    assert summary.points_stored == FILES * SCRAPES * HOSTS
+    workers = {int(path.name) for path in pids.iterdir()}
+    assert len(workers) == 2
+    assert os.getpid() not in workers
+
+
+def test_a_runner_that_there_is_not_is_wrong_usage(tmp_path: Path):
+    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", "--runner=Foo")
+    assert ran.code == 2
+    assert "--runner Foo: Unexpected pipeline runner" in ran.err
+
+
+def test_a_runner_that_mixes_up_outputs_is_refused():
+    name = "apache_beam.runners.dask.dask_runner.DaskRunner"
+    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", f"--runner={name}")
+    assert ran.code == 2
+    why = "mixes up the outputs of a step" if importlib.util.find_spec("dask") else "No module named 'dask'"
+    assert why in ran.err

@@ -1,0 +1,22 @@
+"""A layout that leaves a trace of the processes that encode with it; workers import it by its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from schema.layouts import Encoded, SeriesKey
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.points import PointBatch
+
+FOLDER = "TIMEBEAM_TEST_PIDS"
+"""The variable that names the folder in which each process leaves a file, named by its id."""
+
+
+class Tracked(OpenTsdb):
+    """OpenTSDB's layout, with the trace."""
+
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        (Path(os.environ[FOLDER]) / str(os.getpid())).touch()
+        return super().encode(batch, keys)
