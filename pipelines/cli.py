@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
         os.environ.pop("BIGTABLE_EMULATOR_HOST", None)  # set but empty, which the client takes for a host
     warnings.filterwarnings("ignore", _EMULATOR_WARNING, RuntimeWarning)
-    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")  # of worker processes
+    # Of worker processes too.
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setLevel(logging.WARNING)  # Prism's log, which goes by the level of its logger alone

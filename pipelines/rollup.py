@@ -57,11 +57,11 @@ from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import sampled_bytes
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
+from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
 from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.reading import Chunk
 from transforms.rollup.rows import EncodeRowFn, StandingFn, metric_uids
 from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions

@@ -27,11 +27,11 @@ from schema.layouts import Row
 from schema.points import Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
+from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
 from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.reading import Chunk
 from transforms.rollup.rows import EncodeRowFn, MetricUidsFn, StandingFn
 from transforms.write import DirectFn
 

@@ -50,7 +50,7 @@ class Summary:
         counters: collections.Counter[str] = collections.Counter()
         for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
             counters.update(metrics.counted(result, namespace))
-        kinds = {name: count for name, count in sorted(counters.items()) if count and name.startswith("refused_")}
+        kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("refused_")}
         reasons = metrics.refused_by_reason()
         # Only a run in this process knows the reasons.
         refused = reasons if sum(reasons.values()) == sum(kinds.values()) else kinds

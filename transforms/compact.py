@@ -22,11 +22,12 @@ from schema.sizing.figures import stored_bytes
 from transforms import metrics
 from transforms.bigtable.limits import over_limit
 from transforms.bigtable.reader import TableReader
+from transforms.bigtable.splits import within
 from transforms.bigtable.target import Target
+from transforms.chunks import Chunk, hour_chunks
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing
 from transforms.write import WriteRows
 
-CHUNK_HOURS = 6
 NAMESPACE = "timebeam-compact"
 """Of the counters that only this job has."""
 
@@ -73,14 +74,6 @@ class CompactJob:
     dry_run: bool = False
 
 
-class Chunk(NamedTuple):
-    """The rows of one metric, by its UID, whose hours lie in [start_s, end_s)."""
-
-    metric: bytes
-    start_s: int
-    end_s: int
-
-
 class CompactRows(beam.PTransform):  # type: ignore[type-arg]
     """Compacts the rows of a job; returns the PCollection of `Rejected` mutations."""
 
@@ -113,10 +106,9 @@ class ChunksFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[Chunk]:
         """See the class."""
-        job, step = self._job, CHUNK_HOURS * SPAN_S
-        for metric in job.layout.metric_uids(TableReader(job.target)).values():
-            for at in range(job.start_s, job.end_s, step):
-                yield Chunk(metric, at, min(at + step, job.end_s))
+        job = self._job
+        found = job.layout.metric_uids(TableReader(job.target))
+        yield from hour_chunks(job.target, job.layout, found, job.start_s, job.end_s)
 
 
 class CompactFn(beam.DoFn):
@@ -130,8 +122,8 @@ class CompactFn(beam.DoFn):
         job = self._job
         options = job.layout.options
         start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
-        scan = select.scan(options, job.layout.data_table, chunk.metric, {}, start_ms, last_ms)
-        for row in TableReader(job.target).scan(scan):
+        scan = select.scan(options, job.layout.data_table, chunk.uid, {}, start_ms, last_ms)
+        for row in within(TableReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
             made = compact_row(row, job.form, job.settled_ms)

@@ -118,18 +118,18 @@ class UidTable:
             if not missing:
                 continue
             if self._policy.creates(kind):
-                created = self._assign(kind, missing)
+                created, new = self._assign(kind, missing)
                 result.update(created)
-                assigned += sum(isinstance(uid, bytes) for uid in created.values())
+                assigned += new
             else:
                 flag = "metrics" if kind == "metrics" else kind + "s"
                 result.update({name: _unknown(name, f"--auto_create_{flag}") for name in missing})
         return result, assigned
 
-    def _assign(self, kind: str, names: Sequence[Name]) -> dict[Name, bytes | RefusedError]:
-        """Gives each name a UID; the UID of another writer that was faster is as good."""
+    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
+        """Gives each name a UID; (the UIDs, how many are ours): that of a faster writer is as good."""
         result: dict[Name, bytes | RefusedError] = {}
-        pending = list(names)
+        pending, assigned = list(names), 0
         with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
             for _ in range(_ATTEMPTS):
                 uids = self._new_uids(kind, len(pending))
@@ -138,12 +138,13 @@ class UidTable:
                 outcomes = list(pool.map(lambda pair: self._map(*pair), tried))
                 done = {name: uid for (name, _), uid in zip(tried, outcomes, strict=True) if uid is not None}
                 result.update(done)
+                assigned += sum(done.get(name) == uid for name, uid in tried)
                 pending = [name for name, _ in tried if name not in done]
                 if not pending:
-                    return result
+                    return result, assigned
         # Random ids that all were taken: the kind is full, or nearly so.
         result.update({name: _exhausted(name) for name in pending})
-        return result
+        return result, assigned
 
     def _new_uids(self, kind: str, n: int) -> list[bytes]:
         """Up to n unused UIDs; fewer if the kind is exhausted."""
@@ -219,12 +220,13 @@ class UidTable:
 class DryUidTable(UidTable):
     """Looks up as `UidTable`, and makes up UIDs, by a hash, where it would assign them."""
 
-    def _assign(self, kind: str, names: Sequence[Name]) -> dict[Name, bytes | RefusedError]:
+    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
         width = self._spec.widths[kind]
-        return {
+        made: dict[Name, bytes | RefusedError] = {
             name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
             for name in names
         }
+        return made, len(made)
 
 
 def _back_off(attempt: int, error: Exception) -> None:

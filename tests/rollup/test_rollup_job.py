@@ -281,7 +281,7 @@ def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path) -> Non
     send(store, tmp_path, points, 1)
     rng = random.Random(8)
     command = [sys.executable, "-m", "pipelines.cli", "rollup", *store.flags, f"--rollup_config={config}"]
-    for _ in range(4):
+    for _ in range(10):
         process = subprocess.Popen(
             [*command, "--day=2026-02-28"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

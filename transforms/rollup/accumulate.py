@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 
-from schema.layouts.opentsdb.keys import ranges as key_ranges
 from schema.layouts.opentsdb.keys import row_key
 from schema.points import RefusedError, Rejected, Series, Stage
 from schema.rollup.buckets import Buckets
@@ -14,40 +13,29 @@ from schema.rollup.pieces import packed_rows
 from schema.rollup.plan import IntervalPlan
 from transforms import metrics
 from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import cuts_within, ranges_between, split_keys
+from transforms.chunks import Chunk, hour_chunks
 from transforms.rejected import RejectedOutput, refuse
 from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey
-from transforms.rollup.reading import Accumulator, Chunk, read_chunk
+from transforms.rollup.reading import Accumulator, read_chunk
 from transforms.series_keys import SeriesKeys
-
-CHUNK_HOURS = 6
 
 Piece = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""
 
 
 class ChunksFn(beam.DoFn):
-    """Anything in; the chunks of all metrics that are rolled up out.
-
-    Six hours of a metric each, and where those are many rows, cut again at sampled keys.
-    """
+    """Anything in; the chunks of all metrics that are rolled up out."""
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
     def process(self, _: object) -> Iterator[Chunk]:
         """See the class."""
-        job, step = self._job, CHUNK_HOURS * 3600
-        start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        cuts = split_keys(job.target, job.layout.data_table)
-        for metric, uid in job.metric_uids(TableReader(job.target)).items():
-            if not self._wanted(metric):
-                continue
-            for at in range(start - start % step, end, step):
-                first, last = max(at, start), min(at + step, end)
-                ranges = list(key_ranges(job.layout.options, uid, first * 1000, last * 1000 - 1))
-                for keys in ranges_between(cuts_within(cuts, ranges)):
-                    yield Chunk(metric, first, last, keys)
+        job = self._job
+        found = job.metric_uids(TableReader(job.target))
+        wanted = {metric: uid for metric, uid in found.items() if self._wanted(metric)}
+        start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
+        yield from hour_chunks(job.target, job.layout, wanted, start_s, end_s)
 
     def _wanted(self, metric: str) -> bool:
         config = self._job.config

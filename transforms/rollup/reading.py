@@ -1,9 +1,8 @@
-"""What a rollup reads, cut into chunks for several workers, and the accumulators of a chunk's points."""
+"""The points of a chunk, and their accumulators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,22 +13,14 @@ from schema.rollup.buckets import Buckets, merge
 from schema.rollup.plan import Plan
 from transforms import metrics
 from transforms.bigtable.limits import refused_row
-from transforms.bigtable.splits import Range, within
+from transforms.bigtable.splits import within
+from transforms.chunks import Chunk
 
 BATCH_POINTS = 500_000
 MOST_BUCKETS = 400_000
 """Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
 
 _MOST_PARTS = 8
-
-
-class Chunk(NamedTuple):
-    """The points of one metric (None: of all) in [start_s, end_s) whose rows are in a range of keys."""
-
-    metric: str | None
-    start_s: int
-    end_s: int
-    keys: Range
 
 
 def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:

@@ -27,10 +27,11 @@ from transforms.assign import KeyedBatch
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import layout_splits
 from transforms.bigtable.target import Target
+from transforms.chunks import Chunk
 from transforms.index import IndexFn
 from transforms.pack import EncodeFn, RowKey, mutations
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from transforms.rollup.reading import Accumulator, Chunk, read_chunk
+from transforms.rollup.reading import Accumulator, read_chunk
 from transforms.write import WriteRows, data_tables
 
 SeriesText = bytes
@@ -83,7 +84,7 @@ class SeriesChunksFn(beam.DoFn):
         job = self._job
         start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
         for keys in layout_splits(job.target, job.layout):
-            yield Chunk(None, start, end, keys)
+            yield Chunk(None, b"", start, end, keys)
 
 
 class AccumulateSeriesFn(beam.DoFn):
