@@ -1,8 +1,9 @@
 """Rollups of packed rows, beside a bare scan of the same rows and a pipeline with an element for each point.
 
     python -m benchmarks.rollup --points 3000000 30000000
+    python -m benchmarks.rollup --points 3000000 --series 400 4000 20000
 
-Loads an emulator with points of 400 series, a second apart, packed; then, for each number of points:
+Loads an emulator with points of so many series, a second apart, packed; then, for each number of both:
 
 | figure | is |
 |---|---|
@@ -11,12 +12,14 @@ Loads an emulator with points of 400 series, a second apart, packed; then, for e
 | `no_write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
 | `cells` | that the rollup writes |
 | `peak_mib` | of the rollup's process |
+| `no_groups`, `one_group` | as `no_write`, without pre-aggregates; with one, of a single group |
 | `naive` | points/s of a pipeline with an element for each point, which makes 1h alone, of `--naive` points |
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -55,19 +58,24 @@ _CONFIG = {
         {"table": "rollup-1h", "preAggregationTable": "preagg-1h", "interval": "1h", "rowSpan": "1n"},
         {"table": "rollup-1d", "preAggregationTable": "preagg-1d", "interval": "1d", "rowSpan": "1y"},
     ],
-    "timebeam": {
-        "preAggregates": [
-            {"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]},
-            {"metrics": ["*"], "keepTags": ["cpu"], "aggregators": ["max"]},
-        ]
-    },
 }
+_GROUPS = {
+    "two": [
+        {"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]},
+        {"metrics": ["*"], "keepTags": ["cpu"], "aggregators": ["max"]},
+    ],
+    "no": [],
+    "one": [{"metrics": ["*"], "keepTags": [], "aggregators": ["sum"]}],
+}
+"""The pre-aggregates of each configuration."""
 
 
-def load(points: int, prefix: str, folder: Path) -> None:
+def load(points: int, series: int, prefix: str, folder: Path) -> None:
     """Ingests points, packed."""
-    config = folder / "rollups.json"
-    config.write_text(json.dumps(_CONFIG))
+    for name, groups in _GROUPS.items():
+        found = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
+        (folder / f"{name}.json").write_text(json.dumps(found))
+    config = folder / "two.json"
     program = [sys.executable, "-m", "pipelines.cli"]
     place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
 
@@ -75,7 +83,7 @@ def load(points: int, prefix: str, folder: Path) -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     run(*program, "tables", "create", *place, f"--rollup_config={config}")
-    for path in write(Load(points), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
+    for path in write(Load(points, series), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
         command = [*program, "ingest", *place, "--format=opentsdb-json", f"--input={path}"]
         command += ["--auto_create_metrics", "--bigtable_writer=direct", f"--dead_letters={folder / 'dead'}"]
         run(*command)
@@ -89,12 +97,16 @@ def scan(prefix: str) -> tuple[float, int]:
     return time.perf_counter() - started, rows
 
 
-def rolled_up(points: int, prefix: str, folder: Path, *flags: str) -> dict[str, float]:
-    """The figures of one rollup, in a process of its own."""
-    end = _START + points // 400 + 86_400
+def rolled_up(seconds: int, prefix: str, config: Path, *flags: str) -> dict[str, float]:
+    """The figures of one rollup, in a process of its own, of points of so many seconds."""
+    end = _START + seconds + 86_400
     command = [sys.executable, "-m", "benchmarks.rollup", "measured", *flags, "--layout=opentsdb"]
-    command += [f"--table_prefix={prefix}", f"--rollup_config={folder / 'rollups.json'}", "--summary=json"]
-    command += [f"--start={_START}", f"--end={end - end % 86_400}", f"--dead_letters={folder / 'dead'}"]
+    command += [f"--table_prefix={prefix}", f"--rollup_config={config}", "--summary=json"]
+    command += [
+        f"--start={_START}",
+        f"--end={end - end % 86_400}",
+        f"--dead_letters={config.parent / 'dead'}",
+    ]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return dict(json.loads(ran.stdout))
 
@@ -171,6 +183,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
+    parser.add_argument("--series", type=int, nargs="+", default=[400])
     parser.add_argument("--naive", type=int, default=200_000)
     if sys.argv[1:2] == ["measured"]:  # one rollup, in a process of its own
         arguments = [one for one in sys.argv[2:] if one != "--no_write"]
@@ -179,20 +192,26 @@ def main() -> int:
     options = parser.parse_args()
     report = []
     with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        for points in options.points:
-            prefix, folder = f"b{points}-", Path(name)
-            load(points, prefix, folder)
+        for points, series in itertools.product(options.points, options.series):
+            prefix, folder = f"b{points}-{series}-", Path(name)
+            load(points, series, prefix, folder)
             seconds, rows = min(scan(prefix) for _ in range(2))
-            found = rolled_up(points, prefix, folder)
-            bare = rolled_up(points, prefix, folder, "--no_write")
+            long = points // series
+            found = rolled_up(long, prefix, folder / "two.json")
+            bare, none, one = (
+                rolled_up(long, prefix, folder / f"{groups}.json", "--no_write") for groups in _GROUPS
+            )
             simple = naive(options.naive, prefix)
             report.append(
                 {
                     "points": points,
+                    "series": series,
                     "rows": rows,
                     "scan_seconds": round(seconds, 2),
                     "rollup_seconds": round(found["seconds"], 2),
                     "no_write_seconds": round(bare["seconds"], 2),
+                    "no_groups_seconds": round(none["seconds"], 2),
+                    "one_group_seconds": round(one["seconds"], 2),
                     "points_per_second": round(points / found["seconds"]),
                     "cells": found["cells"],
                     "peak_mib": round(found["peak_mib"]),

@@ -9,10 +9,10 @@ import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from schema.layouts import Finding, Layout, Reader, Selection
-from schema.points import PointBatch, Reason, Rejected, Stage, join
+from schema.points import PointBatch, Reason, Rejected, Stage
 from transforms import metrics
 from transforms.bigtable.limits import refused_row
-from transforms.bigtable.reader import TableReader
+from transforms.bigtable.reader import TableReader, read_ahead
 from transforms.bigtable.splits import Range, layout_splits, within
 from transforms.bigtable.target import Target
 from transforms.rejected import RejectedOutput, refuse, refusing
@@ -77,23 +77,15 @@ def read_points(
     Of a row that is damaged in part the rest is read. An instant may come twice, from two rows: the
     point that arrived last is the one that a query shows.
     """
-    held: list[PointBatch] = []
-    size = 0
-    for found in layout.select(Selection(None, {}, start_ms, end_ms), reader):
+    for found in read_ahead(layout.select(Selection(None, {}, start_ms, end_ms), reader), BATCH_POINTS):
         if isinstance(found, Finding):
             source = f"row of table {found.table}"
             yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, source)
             continue
-        decoded = layout.decode(found.row, found.series)
-        for text in decoded.damage:
-            yield refused_row(found.row, Reason.CORRUPT_FILE, text, Stage.READ)
+        decoded = layout.decode_rows(found)
+        for row, text in decoded.damage:
+            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         times_ms = decoded.batch.times_ms
         inside = np.flatnonzero((times_ms >= start_ms) & (times_ms <= end_ms))
         if len(inside):
-            held.append(decoded.batch.take(inside))
-            size += len(inside)
-        if size >= BATCH_POINTS:
-            yield join(held)
-            held, size = [], 0
-    if held:
-        yield join(held)
+            yield decoded.batch.take(inside)

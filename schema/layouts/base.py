@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from schema.points import PointBatch, RefusedError, Rejected, Series
+from schema.points import PointBatch, RefusedError, Rejected, Series, join
 
 
 class Packing(str, enum.Enum):
@@ -216,6 +216,19 @@ class Decoded:
     skipped: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Several rows read back.
+
+    Attributes:
+      batch: their points; those of a row one per instant, ascending in time.
+      damage: rows, and what of each could not be read, in words.
+    """
+
+    batch: PointBatch
+    damage: Sequence[tuple[Row, str]]
+
+
 class Severity(str, enum.Enum):
     """How bad a finding is."""
 
@@ -379,9 +392,20 @@ class Layout(abc.ABC):
           read: gives all rows of a table, newest versions only.
         """
 
+    def decode_rows(self, found: Sequence[Selected]) -> DecodedRows:
+        """The points of several data rows; as `decode`, and never slower."""
+        return join_decoded(found, [self.decode(*one) for one in found])
+
     @abc.abstractmethod
     def decode(self, row: Row, series: Series) -> Decoded:
         """The points of a data row; never raises for damaged cells.
 
         In a layout that does not know in which unit a time was given, whole seconds were given as such.
         """
+
+
+def join_decoded(found: Sequence[Selected], decoded: Sequence[Decoded]) -> DecodedRows:
+    """Rows that were read one by one as several."""
+    damage = [(one.row, text) for one, content in zip(found, decoded, strict=True) for text in content.damage]
+    batches = [content.batch for content in decoded if len(content.batch)]
+    return DecodedRows(join(batches) if batches else PointBatch.of([], 0), damage)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from google.cloud.bigtable.data import ReadRowsQuery, RowRange
 from google.cloud.bigtable.data import row_filters as filters
 from google.cloud.bigtable.data.row import Row as BigtableRow
 
-from schema.layouts import Cell, Row, Scan
+from schema.layouts import Cell, Finding, Row, Scan, Selected
 from transforms.bigtable.target import Target, open_table
 
 _Range = tuple[bytes, bytes]
@@ -83,6 +83,30 @@ class TableReader:
         return read_rows(self._target, table, keys)
 
 
+def read_ahead(
+    found: Iterable[Selected | Finding], most: int = 500_000
+) -> Iterator[list[Selected] | Finding]:
+    """Rows in lists that are worth decoding together; findings as they come.
+
+    Args:
+      most: points of a list, roughly.
+    """
+    held: list[Selected] = []
+    size = 0
+    for one in found:
+        if isinstance(one, Finding):
+            yield one
+            continue
+        held.append(one)
+        cells = one.row.cells
+        size += len(cells) + (len(cells[0].qualifier) + len(cells[0].value)) // 8 if cells else 0
+        if size >= most or len(held) >= _ROWS_AT_ONCE:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
 def scan_table(target: Target, table: str) -> Iterator[Row]:
     """Every row of a table."""
     query = ReadRowsQuery(row_filter=filters.CellsColumnLimitFilter(1))
@@ -104,6 +128,7 @@ def read_rows(target: Target, table: str, keys: Sequence[bytes]) -> dict[bytes, 
 
 
 _KEYS_A_REQUEST = 2000
+_ROWS_AT_ONCE = 1000
 
 
 def as_row(table: str, row: BigtableRow) -> Row:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from schema.layouts import Finding, Layout, Reader, Selection
-from schema.points import PointBatch, Reason, Rejected, Series, Stage, join
+from schema.layouts import Finding, Layout, Reader, Selected, Selection
+from schema.points import PointBatch, Reason, Rejected, Series, Stage
 from schema.rollup.accumulate import accumulate, aggregatable
 from schema.rollup.buckets import Buckets, merge
 from schema.rollup.plan import Plan
 from transforms import metrics
 from transforms.bigtable.limits import refused_row
+from transforms.bigtable.reader import read_ahead
 from transforms.bigtable.splits import within
 from transforms.chunks import Chunk
 
-BATCH_POINTS = 500_000
 MOST_BUCKETS = 400_000
 """Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
 
@@ -37,34 +37,37 @@ def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iter
 
 def _batches(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
     start_ms, end_ms = max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
-    held: list[PointBatch] = []
-    size = 0
     wanted = Selection(chunk.metric, {}, start_ms, end_ms - 1)
-    apart: dict[Series, list[PointBatch]] = {one: [] for one in layout.several_rows(wanted, reader)}
-    for found in layout.select(wanted, reader):
+    apart: dict[Series, list[Selected]] = {one: [] for one in layout.several_rows(wanted, reader)}
+    for found in read_ahead(layout.select(wanted, reader)):
         if isinstance(found, Finding):
             yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
             continue
-        metrics.count("messages_read")
-        decoded = layout.decode(found.row, found.series)
-        for text in decoded.damage:
-            yield refused_row(found.row, Reason.CORRUPT_FILE, text, Stage.READ)
-        batch = decoded.batch
-        inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
-        if not inside.all():
-            batch = batch.take(np.flatnonzero(inside))
-        metrics.count("points_read", len(batch))
-        if found.series in apart:
-            apart[found.series].append(batch)
-        elif len(batch):
-            held.append(batch)
-            size += len(batch)
-        if size >= BATCH_POINTS:
-            yield join(held)
-            held, size = [], 0
-    held += [_each_instant_once(join(parts)) for parts in apart.values() if parts]
-    if held:
-        yield join(held)
+        for one in found:
+            if one.series in apart:
+                apart[one.series].append(one)
+        rows = [one for one in found if one.series not in apart] if apart else found
+        yield from _decoded(layout, rows, start_ms, end_ms)
+    for rows in apart.values():
+        for batch in _decoded(layout, rows, start_ms, end_ms):
+            yield batch if isinstance(batch, Rejected) else _each_instant_once(batch)
+
+
+def _decoded(
+    layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: int
+) -> Iterator[PointBatch | Rejected]:
+    """The points of rows in [start_ms, end_ms), and what could not be read of them."""
+    metrics.count("messages_read", len(rows))
+    decoded = layout.decode_rows(rows)
+    for row, text in decoded.damage:
+        yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+    batch = decoded.batch
+    inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
+    if not inside.all():
+        batch = batch.take(np.flatnonzero(inside))
+    metrics.count("points_read", len(batch))
+    if len(batch):
+        yield batch
 
 
 def _each_instant_once(batch: PointBatch) -> PointBatch:

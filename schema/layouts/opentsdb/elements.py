@@ -190,7 +190,7 @@ def split_columns(qualifiers: bytes, values: bytes) -> Elements:
         raise CorruptError(
             f"Corrupted value: {len(values)} bytes where the qualifiers say {int(starts[-1])} or one more"
         )
-    return Elements(codes, _gather_values(values, starts[1:], widths))
+    return Elements(codes, gather_values(values, starts[1:], widths))
 
 
 def split_qualifiers(qualifiers: bytes) -> Codes:
@@ -292,7 +292,7 @@ def _big_endian(elements: Elements) -> Bytes:
     return elements.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
-def _gather_values(values: bytes, ends: Int64s, widths: Int64s) -> Raws:
+def gather_values(values: bytes, ends: Int64s, widths: Int64s) -> Raws:
     """uint64[n]: the numbers whose bytes end before `ends`."""
     room = bytes(8) + values
     every = np.ndarray((len(room) - 7,), ">u8", room, 0, (1,))

@@ -14,6 +14,7 @@ import numpy as np
 from schema.layouts.base import (
     ARRIVAL,
     Decoded,
+    DecodedRows,
     Encoded,
     Finding,
     Layout,
@@ -26,13 +27,14 @@ from schema.layouts.base import (
     SeriesKey,
     TableSpec,
     UidSpec,
+    join_decoded,
 )
-from schema.layouts.opentsdb import audit, names, pieces, rows, select, uid_table
+from schema.layouts.opentsdb import audit, many_rows, names, pieces, rows, select, uid_table
 from schema.layouts.opentsdb import keys as row_keys
 from schema.layouts.opentsdb.encode import encode
 from schema.layouts.opentsdb.merge import winner_of
 from schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
-from schema.points import PointBatch, RefusedError, Series
+from schema.points import PointBatch, RefusedError, Series, join
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; of a compacted row the newest of these; not the time "
@@ -141,6 +143,28 @@ class OpenTsdb(Layout):
         maps = audit.UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
+
+    def decode_rows(self, found: Sequence[Selected]) -> DecodedRows:
+        """See `Layout.decode_rows`."""
+        many = many_rows.read_rows([one.row for one in found])
+        left = [found[number] for number in many.left]
+        others = join_decoded(left, [self.decode(*one) for one in left])
+        if not len(many.row):
+            return others
+        bases = [row_keys.parse_key(self.options, row.key).base_s * 1000 for row, _ in found]
+        arrivals = [row.cells[0].timestamp_ms if row.cells else 0 for row, _ in found]
+        numbers: dict[Series, int] = {}
+        index = [numbers.setdefault(series, len(numbers)) for _, series in found]
+        batch = PointBatch(
+            tuple(numbers),
+            np.array(index, np.int32)[many.row],
+            np.array(bases, np.int64)[many.row] + many.offsets_ms,
+            many.in_ms,
+            many.kinds,
+            many.bits,
+            np.array(arrivals, np.int64)[many.row],
+        )
+        return DecodedRows(join([batch, others.batch]) if len(others.batch) else batch, others.damage)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""

@@ -1,0 +1,87 @@
+"""Rows read together are the same as rows read one by one, whatever is in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from schema.layouts import Cell, DecodedRows, Row, Selected
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.many_rows import read_rows
+from schema.layouts.opentsdb.options import CellTime, OpenTsdbOptions
+from schema.points import Series
+from tests.schema.layouts.test_opentsdb_merge import columns
+
+LAYOUT = OpenTsdb()
+SERIES = [Series.of("m", {"host": name}) for name in "ab"]
+
+# Mostly one column, so that the fast way has something to do.
+CELLS = st.lists(columns(), min_size=1, max_size=1) | st.lists(
+    columns() | st.tuples(st.binary(max_size=6), st.binary(max_size=12)),
+    max_size=3,
+    unique_by=lambda column: column[0],
+)
+
+
+@st.composite
+def selected(draw: st.DrawFn) -> Selected:
+    number = draw(st.integers(0, 1))
+    hour = draw(st.integers(0, 5))
+    key = bytes.fromhex("000001") + (hour * 3600).to_bytes(4, "big") + bytes.fromhex(f"0000010000{number:02}")
+    cells = [Cell("t", name, draw(st.integers(0, 3)), value) for name, value in draw(CELLS)]
+    return Selected(Row("tsdb", key, cells), SERIES[number])
+
+
+def one_by_one(rows: list[Selected]) -> tuple[Counter[object], list[tuple[bytes, str]]]:
+    points: Counter[object] = Counter()
+    damage = []
+    for row, series in rows:
+        decoded = LAYOUT.decode(row, series)
+        batch = decoded.batch
+        for at, (one, time_ms, value) in enumerate(batch.points()):
+            points[one, time_ms, repr(value), bool(batch.in_ms[at]), int(batch.arrivals_ms[at])] += 1
+        damage += [(row.key, text) for text in decoded.damage]
+    return points, sorted(damage)
+
+
+def together(decoded: DecodedRows) -> tuple[Counter[object], list[tuple[bytes, str]]]:
+    batch = decoded.batch
+    points: Counter[object] = Counter()
+    for at, (one, time_ms, value) in enumerate(batch.points()):
+        points[one, time_ms, repr(value), bool(batch.in_ms[at]), int(batch.arrivals_ms[at])] += 1
+    return points, sorted((row.key, text) for row, text in decoded.damage)
+
+
+def row_of(*hexes: str) -> Selected:
+    """A row of one column."""
+    qualifier, value = map(bytes.fromhex, hexes)
+    key = bytes.fromhex("00000100000000000001000001")
+    return Selected(Row("tsdb", key, [Cell("t", qualifier, 7, value)]), SERIES[0])
+
+
+@given(st.lists(selected(), max_size=8))
+@example([row_of("0000f0007d00", "2a2b00"), row_of("f0007d00f000fa00", "0102")])
+@example([row_of("0000f000", "2a2b00"), row_of("7d000000", "0102")])  # each a half of what stands behind
+@example([row_of("f0007d00f000", "2a2b00"), row_of("fa000000", "010203")])
+@example([row_of("00000000", "2a2b00"), row_of("00100000", "2a2b00"), row_of("00000010", "2a2b")])
+@settings(max_examples=400)
+def test_rows_together_are_as_one_by_one(rows: list[Selected]) -> None:
+    assert together(LAYOUT.decode_rows(rows)) == one_by_one(rows)
+
+
+def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
+    good, bad = row_of("00000010", "2a2b00"), row_of("00000010", "2a")
+    found = read_rows([good.row, bad.row, good.row])
+    assert (found.row.tolist(), found.left) == ([0, 0, 2, 2], [1])
+    assert found.bits.tolist() == [0x2A, 0x2B, 0x2A, 0x2B]
+    assert read_rows([]).left == []
+
+
+@given(st.lists(selected(), max_size=8), st.booleans())
+def test_with_event_time_too(rows: list[Selected], greatest: bool) -> None:
+    layout = OpenTsdb(OpenTsdbOptions(cell_time=CellTime.EVENT, use_max_value=greatest))
+    apart = [layout.decode(*one) for one in rows]
+    points = sum(len(one.batch) for one in apart)
+    assert len(layout.decode_rows(rows).batch) == points
