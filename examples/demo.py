@@ -52,6 +52,9 @@ def run() -> None:
         files = ["--format", format_name, "--input", f"examples/metrics/{pattern}"]
         timebeam("ingest", *LAYOUT, *files, *letters)
     show_dead_letters()
+    notes = ["--format", "opentsdb-annotations", "--input", "examples/annotations.jsonl"]
+    timebeam("ingest", *LAYOUT, *notes, *letters[:2])
+    timebeam("series", "sys.load", *LAYOUT, "--tag", "host=web*")
     timebeam("check", *LAYOUT)
     rollups = ["--rollup_config", "examples/rollups.json"]
     timebeam("tables", "create", *LAYOUT, *rollups)
@@ -66,7 +69,7 @@ def run() -> None:
     cpu = ["sys.cpu.percent", *LAYOUT, *PERIOD, "--tag", "mode=user|system"]
     by_core = ["--group_by", "core", "mode", "--downsample", "10s-avg"]
     for name in ("cpu.png", "cpu.html"):
-        timebeam("query", *cpu, *by_core, "--output", f".demo/{name}")
+        timebeam("query", *cpu, *by_core, "--global_annotations", "--output", f".demo/{name}")
     print("\nLook at .demo/cpu.png; points and their rollups: .demo/cpu-10s.png, cpu-1m.png, cpu-1h.png;")
     print("open .demo/cpu.html in a browser (it needs no network).")
 
