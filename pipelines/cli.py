@@ -52,8 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Of worker processes too.
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.WARNING)  # Prism's log, which goes by the level of its logger alone
     try:
         return _run(command, arguments)
     except KeyboardInterrupt:

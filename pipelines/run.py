@@ -30,12 +30,15 @@ LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "Switchi
 SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
 """How the names of places begin that all machines share."""
 
+_SERVICE_ERROR = re.compile(r"^google\.api_core\.exceptions\.\w+: (.+)$", re.MULTILINE)
+"""What the service said, in the stack of a worker in another process: all that we get of its error."""
+
+_WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
+"""What runners say of a worker that is gone: the local one, and Prism."""
+
 _PROGRESS_SECONDS = 5
 
-_UNFIT = {
-    "DaskRunner": "it mixes up the outputs of a step, so that good points would become dead letters "
-    "(docs/engines.md)"
-}
+_UNFIT = {"DaskRunner": "it mixes up the outputs of a step, good points with refused ones (docs/engines.md)"}
 """Runners of Beam that would do the wrong thing, by name."""
 
 
@@ -109,11 +112,15 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end, with a line of progress every few seconds on standard error.
 
     Raises:
-      BigtableError: Beam's own writer could not store all rows; it names the first reason.
+      BigtableError: Beam's own writer could not store all rows, or Bigtable failed in another process; it
+        names the reason.
+      ChildProcessError: a worker process died.
     """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     # Beam logs the stack of the error that ends the run, and then raises it.
-    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
+    for name in ("apache_beam.runners.common", "apache_beam.runners.portability"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("PrismJobServer").disabled = True  # Beam sets its level, to all that Prism says
     metrics.totals.clear()
     done = threading.Event()
     reporter = threading.Thread(target=_report, args=(done,), daemon=True)
@@ -124,7 +131,10 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
             raise _writer_error(error.__context__) from error
-        raise
+        told = _worker_error(str(error))
+        if told is None:
+            raise
+        raise told from error
     finally:
         done.set()
         reporter.join()
@@ -137,6 +147,16 @@ def _writer_error(error: MutationsBatchError) -> BigtableError:
         f"Beam's writer could not store all rows: {service_error(error.exc[0])}. Run it again to complete "
         "the work; --bigtable_writer direct retries more errors and makes dead letters of refused rows"
     )
+
+
+def _worker_error(stack: str) -> Exception | None:
+    """The failure of a worker in another process in one line; None if it is not one that is foreseen."""
+    told = _SERVICE_ERROR.findall(stack)
+    if told:
+        return BigtableError(told[-1])
+    if any(text in stack for text in _WORKER_GONE):
+        return ChildProcessError("a worker process died (of memory?); run it again to complete the work")
+    return None
 
 
 def _report(done: threading.Event) -> None:

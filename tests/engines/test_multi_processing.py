@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -15,18 +14,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.table_content import NamedCell, named_cells
 from pipelines.graph import Job, build_from_blocks
-from pipelines.run import LOCAL_RUNNER, run_with_progress
+from pipelines.run import LOCAL_RUNNER
 from pipelines.summary import Summary
 from schema.layouts import Packing
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.messages import Framing
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
 from tests.support.tracked import FOLDER, Tracked
-from transforms.bigtable.target import BigtableError, Target
 from transforms.files import ReadBlocks
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
@@ -140,31 +136,3 @@ def test_both_processes_encode(
     workers = {int(path.name) for path in pids.iterdir()}
     assert len(workers) == 2
     assert os.getpid() not in workers
-
-
-def test_what_bigtable_said_to_a_worker_is_one_line(
-    bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
-):
-    layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{prefix}missing-"))
-    job = Job(
-        *("opentsdb-text", {}, layout, Packing.COMPACTED, Target(*bigtable), "direct", UidOptions()),
-        str(tmp_path / "dead"),
-    )
-    pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
-    build_from_blocks(pipeline, job, ReadBlocks([f"{files}/*.txt"], Framing.LINES), FIRST_MS)
-    with pytest.raises(BigtableError, match=r"\A404 .*missing-tsdb-uid.*\Z"):
-        run_with_progress(pipeline)
-
-
-def test_a_runner_that_there_is_not_is_wrong_usage(tmp_path: Path):
-    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", "--runner=Foo")
-    assert ran.code == 2
-    assert "--runner Foo: Unexpected pipeline runner" in ran.err
-
-
-def test_a_runner_that_mixes_up_outputs_is_refused():
-    name = "apache_beam.runners.dask.dask_runner.DaskRunner"
-    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", f"--runner={name}")
-    assert ran.code == 2
-    why = "mixes up the outputs of a step" if importlib.util.find_spec("dask") else "No module named 'dask'"
-    assert why in ran.err

@@ -1,0 +1,70 @@
+"""What a user is told when a run in other processes fails, or when no such run can be had."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.graph import Job, build_from_blocks
+from pipelines.run import LOCAL_RUNNER, run_with_progress
+from schema.layouts import Packing
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.messages import Framing
+from tests.support.commands import timebeam
+from tests.support.points import BASE_S, FIRST_MS
+from tests.support.stored import Store
+from tests.support.tracked import Deadly
+from transforms.bigtable.target import BigtableError, Target
+from transforms.files import ReadBlocks
+from transforms.series_keys import UidOptions
+from transforms.uids import UidPolicy
+
+TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
+
+def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
+    """An ingest of one point by two processes."""
+    path = folder / "points.txt"
+    path.write_text(f"put sys.load {BASE_S} 1 host=a\n")
+    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    letters = str(folder / "dead")
+    job = Job("opentsdb-text", {}, layout, Packing.COMPACTED, target, "direct", uids, letters)
+    pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
+    build_from_blocks(pipeline, job, ReadBlocks([str(path)], Framing.LINES), FIRST_MS)
+    run_with_progress(pipeline)
+
+
+def test_what_bigtable_said_to_a_worker_is_one_line(bigtable: tuple[str, str], prefix: str, tmp_path: Path):
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{prefix}missing-"))
+    with pytest.raises(BigtableError, match=r"\A404 .*missing-tsdb-uid.*\Z"):
+        run(Target(*bigtable), layout, tmp_path)
+
+
+# The runner's own thread, which reads what the worker sends.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_dies_is_one_line(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(Path(__file__).parents[2])  # from where workers import the layout
+    store = Store.create(bigtable, prefix)
+    with pytest.raises(ChildProcessError, match="a worker process died"):
+        run(store.target, Deadly(store.layout.options), tmp_path)
+
+
+def test_a_runner_that_there_is_not_is_wrong_usage():
+    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", "--runner=Foo")
+    assert ran.code == 2
+    assert "--runner Foo: Unexpected pipeline runner" in ran.err
+
+
+def test_a_runner_that_mixes_up_outputs_is_refused():
+    name = "apache_beam.runners.dask.dask_runner.DaskRunner"
+    ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", f"--runner={name}")
+    assert ran.code == 2
+    why = "mixes up the outputs of a step" if importlib.util.find_spec("dask") else "No module named 'dask'"
+    assert why in ran.err
