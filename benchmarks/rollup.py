@@ -9,6 +9,7 @@ Loads an emulator with points of so many series, a second apart, packed; then, f
 |---|---|
 | `scan` | reading the raw rows with the same client, in one process, and nothing else |
 | `rollup` | `timebeam rollup` of 1m, 1h, 1d and two pre-aggregates, from read to write; its own clock |
+| `again` | a second time, when everything stands there already |
 | `no_write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
 | `cells` | that the rollup writes |
 | `peak_mib` | of the rollup's process |
@@ -197,10 +198,11 @@ def main() -> int:
             load(points, series, prefix, folder)
             seconds, rows = min(scan(prefix) for _ in range(2))
             long = points // series
-            found = rolled_up(long, prefix, folder / "two.json")
             bare, none, one = (
                 rolled_up(long, prefix, folder / f"{groups}.json", "--no_write") for groups in _GROUPS
             )
+            found = rolled_up(long, prefix, folder / "two.json")
+            again = rolled_up(long, prefix, folder / "two.json")
             simple = naive(options.naive, prefix)
             report.append(
                 {
@@ -209,6 +211,7 @@ def main() -> int:
                     "rows": rows,
                     "scan_seconds": round(seconds, 2),
                     "rollup_seconds": round(found["seconds"], 2),
+                    "again_seconds": round(again["seconds"], 2),
                     "no_write_seconds": round(bare["seconds"], 2),
                     "no_groups_seconds": round(none["seconds"], 2),
                     "one_group_seconds": round(one["seconds"], 2),
@@ -219,6 +222,7 @@ def main() -> int:
                     "times_scan_no_write": round(bare["seconds"] / seconds, 2),
                     "naive_points_per_second": round(simple),
                     "ratio_to_naive": round(points / found["seconds"] / simple, 1),
+                    "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),
                 }
             )
             print(json.dumps(report[-1]), file=sys.stderr, flush=True)

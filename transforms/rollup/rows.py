@@ -45,7 +45,12 @@ class StandingFn(beam.DoFn):
             for name in outputs(job.config, plan.interval):
                 ours = _names(job, plan.interval, name)
                 for key, cells in self._rows(metric, plan, job.table(name)):
-                    standing = [cell.qualifier for cell in cells if _is_of(cell, key, plan, job, ours)]
+                    base_s = row_keys.parse_key(job.layout.options, key).base_s
+                    standing = [
+                        qualifier
+                        for family, qualifier, _, _ in cells
+                        if family == FAMILY and _is_of(qualifier, base_s, plan, ours)
+                    ]
                     if standing:
                         packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
                         yield (name, key), (STANDING, packed)
@@ -72,21 +77,13 @@ def _names(job: RollupJob, interval: RollupInterval, table: str) -> frozenset[by
     return frozenset({bytes([number]) for number in ids} | old)
 
 
-def _is_of(cell: Cell, key: bytes, plan: IntervalPlan, job: RollupJob, ours: frozenset[bytes]) -> bool:
-    """Whether a cell is of an interval, and of an aggregator, that is written."""
-    qualifier, interval = cell.qualifier, plan.interval
-    if cell.family != FAMILY:
-        return False
-    base_s = row_keys.parse_key(job.layout.options, key).base_s
-    if interval.is_default:
-        if len(qualifier) != POINT_BYTES:
-            return False
-        start_s = base_s + (int.from_bytes(qualifier, "big") >> 4)
-    else:
-        if qualifier[:-2].lower() not in ours:
-            return False
-        start_s = base_s + (int.from_bytes(qualifier[-2:], "big") >> 4) * interval.seconds
-    return plan.start_s <= start_s < plan.end_s
+def _is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: frozenset[bytes]) -> bool:
+    """Whether a column is of an interval, and of an aggregator, that is written."""
+    offset = int.from_bytes(qualifier[-2:], "big") >> 4
+    if plan.interval.is_default:
+        return len(qualifier) == POINT_BYTES and plan.start_s <= base_s + offset < plan.end_s
+    start_s = base_s + offset * plan.interval.seconds
+    return plan.start_s <= start_s < plan.end_s and qualifier[:-2].lower() in ours
 
 
 class EncodeRowFn(beam.DoFn):
