@@ -173,9 +173,10 @@ def test_emulator_is_killed(
 def test_emulator_is_killed_and_comes_back_empty(work: Workload, prefix: str, writer: str) -> None:
     """Test 8. Killed in the middle and back at once with new tables: no silent success.
 
-    The writers only see errors that pass, so that the direct one ends well (exit code 0) although what
-    was acknowledged before is gone; `timebeam check` tells, for the UIDs are gone too. With new tables
-    and the input replayed: equal.
+    The direct writer mostly sees errors that pass, and so ends well (exit code 0) although what was
+    acknowledged before is gone; `timebeam check` tells, for the UIDs are gone too. (It has two requests
+    under way: one of them may come back before the tables, which then are said to be missing.) With new
+    tables and the input replayed: equal.
     """
     instance, flags = ("local", "local"), (f"--bigtable_writer={writer}", "--packing=points")
     killed, back = threading.Event(), threading.Event()
@@ -202,7 +203,7 @@ def test_emulator_is_killed_and_comes_back_empty(work: Workload, prefix: str, wr
         assert not holds(store, work.points, "points")
         assert ran.code == 1 or (checked.code == 1 and "has no name" in checked.out)
         if writer == "direct":
-            assert ran.code == 0
+            assert ran.code == 0 or "not found" in ran.err
         second.stop()
         with Emulator(port):
             Store.create(instance, prefix)
