@@ -31,7 +31,8 @@ from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, 
 
 from benchmarks.ingest import TARGET, BenchmarkError, drop, input_file, log, run_child
 from pipelines.local.emulator import Emulator, EmulatorError
-from pipelines.parameters import LAYOUT, layout_named
+from pipelines.options import layout_named
+from pipelines.parameters import LAYOUT
 from schema.layouts import Layout, Packing, Row
 from schema.points import PointBatch
 from transforms.bigtable.limits import MUTATIONS

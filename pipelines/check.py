@@ -6,16 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    Parameter,
-    create_command,
-    layout_of,
-    parser_of,
-    positive,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
 from schema.layouts import Row, Severity
 from transforms.bigtable.reader import scan_table
 from transforms.bigtable.tables import check_tables

@@ -17,6 +17,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
+from pipelines.options import create_command, layout_of, target_of
 from pipelines.parameters import (
     BIGTABLE,
     DAY,
@@ -26,11 +27,8 @@ from pipelines.parameters import (
     Parameter,
     UsageError,
     boolean,
-    create_command,
-    layout_of,
     not_negative,
     parser_of,
-    target_of,
 )
 from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
 from schema.layouts import Packing

@@ -16,16 +16,8 @@ from pipelines import cli
 from pipelines.bounded import run_bounded
 from pipelines.graph import Job, build_from_points
 from pipelines.ingest import DEAD_LETTERS, WRITING, storing_job
-from pipelines.parameters import (
-    LAYOUT,
-    TIME,
-    Parameter,
-    UsageError,
-    boolean,
-    create_command,
-    layout_named,
-    parser_of,
-)
+from pipelines.options import create_command, layout_named
+from pipelines.parameters import LAYOUT, TIME, Parameter, UsageError, boolean, parser_of
 from pipelines.run import beam_options, is_dataflow
 from schema.layouts import LAYOUTS, Layout
 from schema.layouts.opentsdb.layout import OpenTsdb

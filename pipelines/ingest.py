@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import cli, records, stream
 from pipelines.bounded import run_bounded
 from pipelines.graph import Job, build_from_blocks
+from pipelines.options import check_writer, create_command, format_of, layout_of, letters_of, target_of
 from pipelines.parameters import (
     BIGTABLE,
     BUCKET_PATH,
@@ -28,16 +29,10 @@ from pipelines.parameters import (
     TemplateType,
     UsageError,
     boolean,
-    check_writer,
-    create_command,
-    format_of,
-    layout_of,
-    letters_of,
     names,
     not_negative,
     parser_of,
     positive,
-    target_of,
 )
 from pipelines.preflight import PREFLIGHT, Needs, preflight
 from pipelines.run import beam_options

@@ -14,18 +14,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    SUMMARY,
-    Parameter,
-    UsageError,
-    boolean,
-    create_command,
-    layout_of,
-    parser_of,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean, parser_of
 from pipelines.run import beam_options, is_dataflow, run_with_progress, submit
 from schema.layouts import Row
 from schema.layouts.opentsdb.layout import OpenTsdb

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import cli
+from pipelines.options import layout_named
 from pipelines.parameters import (
     DECLARED,
     LAYOUT,
     Parameter,
     UsageError,
-    layout_named,
     names,
     not_negative,
     parser_of,

@@ -11,17 +11,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    Parameter,
-    UsageError,
-    boolean,
-    create_command,
-    layout_of,
-    parser_of,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, boolean, parser_of
 from pipelines.render import OUTPUTS, render
 from pipelines.rollup import rollups_of
 from schema.layouts import Selection, UnknownNameError

@@ -20,16 +20,8 @@ from apache_beam.pvalue import PCollection
 from pipelines import stream
 from pipelines.bounded import run_bounded
 from pipelines.graph import Flow
-from pipelines.parameters import (
-    RECORDS,
-    UsageError,
-    check_writer,
-    create_command,
-    declaration_of,
-    format_of,
-    letters_of,
-    target_of,
-)
+from pipelines.options import check_writer, create_command, declaration_of, format_of, letters_of, target_of
+from pipelines.parameters import RECORDS, UsageError
 from pipelines.preflight import Needs, preflight
 from schema.declared.model import Declaration
 from schema.declared.rows import tables

@@ -7,17 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    Parameter,
-    UsageError,
-    boolean,
-    create_command,
-    layout_of,
-    parser_of,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, boolean, parser_of
 from schema.layouts import Layout, Scan
 from schema.points import Rejected, Series
 from transforms.bigtable.reader import scan_rows

@@ -13,7 +13,8 @@ from pipelines import cli, stream
 from pipelines.bounded import run_bounded
 from pipelines.graph import Flow, build_from_messages
 from pipelines.ingest import STORING, job_of
-from pipelines.parameters import create_command, parser_of
+from pipelines.options import create_command
+from pipelines.parameters import parser_of
 from pipelines.run import beam_options
 from transforms.bigtable.tables import check_tables
 from transforms.files import match

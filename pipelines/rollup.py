@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
 from pipelines.bounded import run_bounded
+from pipelines.options import create_command, layout_of, letters_of, target_of
 from pipelines.parameters import (
     BIGTABLE,
     BUCKET_PATH,
@@ -34,12 +35,8 @@ from pipelines.parameters import (
     TemplateType,
     UsageError,
     boolean,
-    create_command,
-    layout_of,
-    letters_of,
     not_negative,
     parser_of,
-    target_of,
 )
 from pipelines.preflight import PREFLIGHT, Needs, preflight
 from pipelines.rollup_declared import DeclaredWork

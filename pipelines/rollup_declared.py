@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 
-from pipelines.parameters import UsageError, create_command, declaration_of, target_of
+from pipelines.options import create_command, declaration_of, target_of
+from pipelines.parameters import UsageError
 from schema.declared.days import day_of, is_expired
 from schema.declared.model import DayTables, Declaration, TableLayout
 from schema.declared.rows import tables

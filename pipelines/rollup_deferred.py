@@ -22,7 +22,8 @@ from apache_beam.options.value_provider import ValueProvider
 
 from pipelines import rollup
 from pipelines.jobs import JOBS
-from pipelines.parameters import UsageError, create_command
+from pipelines.options import create_command
+from pipelines.parameters import UsageError
 from schema.layouts import Row
 from schema.points import Rejected
 from transforms import coders

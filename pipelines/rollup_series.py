@@ -7,7 +7,8 @@ import dataclasses
 
 import apache_beam as beam
 
-from pipelines.parameters import UsageError, layout_named, layout_of, target_of
+from pipelines.options import layout_named, layout_of, target_of
+from pipelines.parameters import UsageError
 from schema.layouts import Layout, TableSpec
 from schema.rollup.config import RollupConfig
 from schema.rollup.plan import plan

@@ -11,16 +11,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    Parameter,
-    UsageError,
-    create_command,
-    layout_of,
-    parser_of,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of
 from pipelines.query import tag_filters
 from schema.layouts import Layout
 from schema.layouts.opentsdb import uid_table

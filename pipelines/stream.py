@@ -20,7 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from pipelines.graph import Flow, Job, Steps, build_from_messages
 from pipelines.local import subscription as pubsub
 from pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedError, TakeBatch, drive
-from pipelines.parameters import UsageError, create_command
+from pipelines.options import create_command
+from pipelines.parameters import UsageError
 from pipelines.run import LOCAL_RUNNERS, is_dataflow, submit
 from pipelines.summary import Summary
 from schema.layouts import Packing, TableSpec

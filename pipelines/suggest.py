@@ -8,17 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from pipelines import cli
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    Parameter,
-    UsageError,
-    create_command,
-    layout_of,
-    parser_of,
-    positive,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of, positive
 from pipelines.series import check_storable
 from schema.layouts.opentsdb.uid_table import KINDS
 from schema.meta.search import names_from

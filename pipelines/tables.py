@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipelines import cli
+from pipelines.options import create_command, tables_of, target_of
 from pipelines.parameters import (
     BIGTABLE,
     LAYOUT,
@@ -15,11 +16,8 @@ from pipelines.parameters import (
     Parameter,
     UsageError,
     boolean,
-    create_command,
     not_negative,
     parser_of,
-    tables_of,
-    target_of,
 )
 from pipelines.rollup import tables_of_rollups
 from schema.layouts import TableSpec

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from pipelines import cli
-from pipelines.parameters import UsageError, create_command, parser_of, target_of
+from pipelines.options import create_command, target_of
+from pipelines.parameters import UsageError, parser_of
 from pipelines.run import beam_options
 from pipelines.trees_options import (
     EXAMPLES,

@@ -8,18 +8,8 @@ from collections.abc import Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    SUMMARY,
-    Parameter,
-    UsageError,
-    boolean,
-    create_command,
-    layout_of,
-    positive,
-    target_of,
-)
+from pipelines.options import create_command, layout_of, target_of
+from pipelines.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean, positive
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.trees.definitions import Tree, TreeError
 from schema.trees.parsing import parse_trees

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.parameters import UsageError, letters_of
+from pipelines.options import letters_of
+from pipelines.parameters import UsageError
 from pipelines.run import is_dataflow, run_with_progress, submit
 from pipelines.trees_options import places_of, stored_trees
 from schema.layouts.opentsdb.layout import OpenTsdb

@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from schema.layouts import Layout, Packing, Row
+from schema.layouts import Cell, Deletion, Layout, Packing, Row
 from schema.sizing.figures import stored_bytes
 from transforms import metrics
 from transforms.assign import KeyedBatch
@@ -63,6 +63,17 @@ class PackFn(beam.DoFn):
         """See the class."""
         (table, key), pieces = group
         return mutations((self._layout.pack(table, key, pieces, self._packing),))
+
+
+def over_standing(row: Row, standing: Iterable[Cell]) -> Row:
+    """The mutation that leaves of a row the new cells alone: it deletes those that stand there besides."""
+    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
+    stale = {
+        (cell.family, cell.qualifier)
+        for cell in standing
+        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
+    }
+    return row._replace(deleted=[Deletion(*one) for one in sorted(stale)])
 
 
 def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:

@@ -28,7 +28,7 @@ from schema.declared.model import DeclaredRollup, Field, Part, TableLayout, inpu
 from schema.declared.records import RecordBatch
 from schema.declared.rows import layout_rows
 from schema.declared.spans import bucket_starts
-from schema.layouts.base import Cell, Deletion, Row
+from schema.layouts.base import Row
 from schema.points import Kind, PointBatch, Reason, RefusedError, Rejected, Series, Stage
 from schema.rollup.accumulate import numbers
 from schema.rollup.buckets import Buckets
@@ -175,14 +175,3 @@ def start_of(rollup: DeclaredRollup, row: Row) -> int:
     if not isinstance(time, int):
         raise ValueError(f"row {row.key!r} of {row.table} has no time")
     return int(times.to_ms(np.array([time], np.int64), unit)[0])
-
-
-def overwritten(row: Row, standing: Sequence[Cell]) -> Row:
-    """The mutation that leaves of a row the new cells alone."""
-    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
-    stale = {
-        (cell.family, cell.qualifier)
-        for cell in standing
-        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
-    }
-    return row._replace(deleted=[Deletion(*one) for one in sorted(stale)])

@@ -17,7 +17,8 @@ import hcl2
 import pytest
 
 from pipelines.infrastructure import OWNED, layout_parameters, scheduler_body
-from pipelines.parameters import LAYOUT, layout_named
+from pipelines.options import layout_named
+from pipelines.parameters import LAYOUT
 from pipelines.templates import template_parameters
 from schema.layouts import LAYOUTS, TableSpec
 from schema.layouts.opentsdb.layout import OpenTsdb

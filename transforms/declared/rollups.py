@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 
 from schema.declared.model import DeclaredRollup, TableLayout
-from schema.declared.rollups import overwritten, rollup_rows, start_of, values_of
+from schema.declared.rollups import rollup_rows, start_of, values_of
 from schema.layouts import Cell, Row, Scan
 from schema.points import PointBatch, join
 from schema.rollup.accumulate import accumulate
@@ -20,7 +20,7 @@ from transforms import metrics
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import Range
 from transforms.bigtable.target import Target
-from transforms.pack import mutations
+from transforms.pack import mutations, over_standing
 from transforms.rejected import RejectedOutput, refuse
 from transforms.rollup.series import SeriesText, series_of, text_of
 
@@ -135,4 +135,4 @@ class OverwriteFn(beam.DoFn):
         key, found = group
         new = next(iter(found[PIECES]), Row(self._table, key, []))
         standing = [cell for cells in found[STANDING] for cell in cells]
-        yield from mutations([overwritten(new, standing)])
+        yield from mutations([over_standing(new, standing)])

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schema.layouts import Cell, Deletion, Finding, Layout, Packing, RollupNames, Row, Selection
+from schema.layouts import Cell, Finding, Layout, Packing, RollupNames, Row, Selection
 from schema.layouts.base import SeriesKey
 from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
 from schema.rollup.as_series import rollup_points
@@ -29,7 +29,7 @@ from transforms.bigtable.splits import layout_splits
 from transforms.bigtable.target import Target
 from transforms.chunks import Chunk
 from transforms.index import IndexFn
-from transforms.pack import EncodeFn, RowKey, mutations
+from transforms.pack import EncodeFn, RowKey, mutations, over_standing
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from transforms.rollup.reading import Accumulator, read_chunk
 from transforms.write import WriteRows, data_tables
@@ -224,15 +224,8 @@ class PackOverFn(beam.DoFn):
         (table, key), found = group
         pieces: Sequence[bytes] = list(found[_DATA])
         row = self._layout.pack(table, key, pieces, Packing.POINTS) if pieces else Row(table, key, [])
-        new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
-        stale = {
-            (cell.family, cell.qualifier)
-            for cells in found[_STANDING]
-            for cell in cells
-            if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
-        }
-        deleted = [Deletion(family, qualifier) for family, qualifier in sorted(stale)]
-        yield from mutations([row._replace(deleted=deleted)])
+        standing = [cell for cells in found[_STANDING] for cell in cells]
+        yield from mutations([over_standing(row, standing)])
 
 
 def store_interval(
