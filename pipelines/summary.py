@@ -21,6 +21,7 @@ class Summary:
     """What an ingest did; sizes in bytes, time in seconds from the start of the command's work.
 
     points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused.
+    Only rollups have rows_read, and rollup: their own counters (`buckets_1h`, `cells_skipped`).
     """
 
     points_read: int
@@ -39,6 +40,8 @@ class Summary:
     annotations_written: int = 0
     annotations_deleted: int = 0
     meta_cells: int = 0
+    rows_read: int = 0
+    rollup: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str) -> Summary:
@@ -54,7 +57,11 @@ class Summary:
         reasons = metrics.refused_by_reason()
         # Only a run in this process knows the reasons.
         refused = reasons if sum(reasons.values()) == sum(kinds.values()) else kinds
-        return cls._of(counters, refused, seconds, dry_run, dead_letters, {})
+        found = cls._of(counters, refused, seconds, dry_run, dead_letters, {})
+        rollup = dict(sorted(metrics.counted(result, metrics.ROLLUP_NAMESPACE).items()))
+        if not rollup:
+            return found
+        return dataclasses.replace(found, rollup=rollup, rows_read=counters["messages_read"])
 
     @classmethod
     def of_totals(cls, seconds: float, dry_run: bool, dead_letters: str, delay_ms: dict[str, int]) -> Summary:
@@ -123,6 +130,7 @@ class Summary:
     def to_text(self) -> str:
         """A table for people."""
         lines = [
+            *([("rows read", f"{self.rows_read:,}")] if self.rollup else []),
             ("points read", f"{self.points_read:,}"),
             ("points stored" if not self.dry_run else "points to store", f"{self.points_stored:,}"),
             ("duplicates", f"{self.points_duplicate:,}"),
@@ -131,6 +139,7 @@ class Summary:
             ("UIDs assigned", f"{self.uids_assigned:,}"),
             *self._annotations(),
             *([("cells of meta data", f"{self.meta_cells:,}")] if self.meta_cells else []),
+            *((name.replace("_", " "), f"{n:,}") for name, n in self.rollup.items()),
             ("rows, cells", f"{self.rows:,}, {self.cells:,}"),
             ("bytes per point", f"{self.bytes_per_point:.2f}"),
             ("seconds", f"{self.seconds:.1f}"),

@@ -49,6 +49,9 @@ ANNOTATIONS = (
 )
 """Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
 
+ROLLUP_NAMESPACE = "timebeam-rollup"
+"""Of the counters that only rollups have: `buckets_1h`, of each interval, and `cells_skipped`."""
+
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
 _KINDS = {
@@ -93,6 +96,12 @@ def count_meta(cells: int) -> None:
     if cells:
         Metrics.counter(META_NAMESPACE, META_CELLS).inc(cells)
         totals[META_CELLS] += cells
+
+
+def count_rollup(name: str, by: int) -> None:
+    """Adds to a counter of rollups."""
+    if by:
+        Metrics.counter(ROLLUP_NAMESPACE, name).inc(by)
 
 
 def count_annotations(name: str, by: int) -> None:

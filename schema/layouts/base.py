@@ -223,10 +223,12 @@ class DecodedRows:
     Attributes:
       batch: their points; those of a row one per instant, ascending in time.
       damage: rows, and what of each could not be read, in words.
+      skipped: cells that hold no points (annotations, histograms).
     """
 
     batch: PointBatch
     damage: Sequence[tuple[Row, str]]
+    skipped: int
 
 
 class Severity(str, enum.Enum):
@@ -408,4 +410,5 @@ def join_decoded(found: Sequence[Selected], decoded: Sequence[Decoded]) -> Decod
     """Rows that were read one by one as several."""
     damage = [(one.row, text) for one, content in zip(found, decoded, strict=True) for text in content.damage]
     batches = [content.batch for content in decoded if len(content.batch)]
-    return DecodedRows(join(batches) if batches else PointBatch.of([], 0), damage)
+    batch = join(batches) if batches else PointBatch.of([], 0)
+    return DecodedRows(batch, damage, sum(content.skipped for content in decoded))

@@ -229,6 +229,11 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     assert ran.code == 0, ran.err
     summary = json.loads(ran.out)
     assert (summary["points_read"], summary["refused"]) == (len(points), {})
+    wanted = expected(points) | expected_groups(points)
+    for table, interval in (("rollup-5m", "5m"), ("rollup-1h", "1h"), ("rollup-1d", "1d")):
+        tables = (table, table.replace("rollup", "preagg"))
+        buckets = {(table, series, at) for table, series, _, at in wanted if table in tables}
+        assert summary["rollup"][f"buckets_{interval}"] == len(buckets)
     check(store, points)
 
 

@@ -102,6 +102,7 @@ class RollupRowsFn(beam.DoFn):
         for one in rejected:
             yield refuse(one)
         metrics.count("points_packed", len(rows))
+        metrics.count_rollup(f"buckets_{self._job.rollup.interval}", len(rows))
         for row in rows:
             yield row.key, row
 

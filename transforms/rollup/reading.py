@@ -59,6 +59,7 @@ def _decoded(
     """The points of rows in [start_ms, end_ms), and what could not be read of them."""
     metrics.count("messages_read", len(rows))
     decoded = layout.decode_rows(rows)
+    metrics.count_rollup("cells_skipped", decoded.skipped)
     for row, text in decoded.damage:
         yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
     batch = decoded.batch

@@ -15,6 +15,7 @@ from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_
 from schema.rollup.pieces import unpacked
 from schema.rollup.plan import IntervalPlan
 from schema.rollup.qualifiers import FAMILY, POINT_BYTES, Form, stale_qualifiers
+from transforms import metrics
 from transforms.bigtable.reader import TableReader
 from transforms.pack import mutations
 from transforms.rejected import RejectedOutput, refuse, windowed
@@ -150,6 +151,7 @@ class EncodeRowFn(beam.DoFn):
         interval = self._intervals[name]
         rows = [(Series(str(at), ()), parts) for at, (_, parts) in enumerate(some)]
         buckets = unpacked(rows, interval.seconds)
+        metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
         if not interval.is_default:
             return encode_rollups(buckets, interval, self._job.stored(aggregator), Form.FIXED)
         (number,) = [OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))]

@@ -23,6 +23,7 @@ from schema.rollup.as_series import rollup_points
 from schema.rollup.config import RollupConfig
 from schema.rollup.pieces import packed_series, unpacked
 from schema.rollup.plan import IntervalPlan, Plan
+from transforms import metrics
 from transforms.assign import KeyedBatch
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import layout_splits
@@ -158,6 +159,7 @@ class RollupPointsFn(beam.DoFn):
         buckets = unpacked(self._held, self._plan.interval.seconds)
         self._held, self._size = [], 0
         interval, config = self._plan.interval.interval, self._job.config
+        metrics.count_rollup(f"buckets_{interval}", len(buckets))
         batch, rejected = rollup_points(buckets, interval, config.computed, self._job.names)
         for one in rejected:
             yield refuse(one)

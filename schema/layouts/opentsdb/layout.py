@@ -164,7 +164,9 @@ class OpenTsdb(Layout):
             many.bits,
             np.array(arrivals, np.int64)[many.row],
         )
-        return DecodedRows(join([batch, others.batch]) if len(others.batch) else batch, others.damage)
+        if len(others.batch):
+            batch = join([batch, others.batch])
+        return DecodedRows(batch, others.damage, others.skipped)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
