@@ -38,11 +38,17 @@ _EMULATOR_WARNING = "Connecting to Bigtable emulator"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(arguments)
+    except BrokenPipeError:  # the reader of our output has gone: `timebeam query … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _main(arguments: list[str]) -> int:
+    """The same, for a reader of the output that stays."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        try:
-            print(_help(), flush=True)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(_help(), flush=True)
         return 0 if arguments else 2
     command = arguments.pop(0)
     if command not in COMMANDS:
@@ -60,9 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"timebeam {command}: stopped; run it again to complete the work", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone: `timebeam query … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _run(command: str, arguments: list[str]) -> int:

@@ -41,6 +41,22 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     return own, framing
 
 
+def text_of(path: str, what: str) -> str:
+    """The text of a file, local or of any file system that Beam knows.
+
+    Args:
+      what: the file is to be, for the message.
+
+    Raises:
+      UsageError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        with FileSystems.open(path) as file:
+            return str(file.read(), "utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the {what} {path}: {error}") from error
+
+
 def layout_of(options: argparse.Namespace) -> Layout:
     """The layout that the options describe.
 

@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import cli
 from pipelines.bounded import run_bounded
-from pipelines.options import create_command, layout_of, letters_of, target_of
+from pipelines.options import create_command, layout_of, letters_of, target_of, text_of
 from pipelines.parameters import (
     BIGTABLE,
     BUCKET_PATH,
@@ -152,10 +151,7 @@ def read_config(path: str) -> RollupConfig:
       UsageError: it cannot be read, or used.
     """
     try:
-        with FileSystems.open(path) as file:
-            return parse_config(file.read().decode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the rollup configuration {path}: {error}") from error
+        return parse_config(text_of(path, "rollup configuration"))
     except RollupConfigError as error:
         raise UsageError(f"{path}: {error}") from error
 

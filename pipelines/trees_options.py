@@ -6,9 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
-from pipelines.options import create_command, layout_of, target_of
+from pipelines.options import create_command, layout_of, target_of, text_of
 from pipelines.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean, positive
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.trees.definitions import Tree, TreeError
@@ -84,10 +82,7 @@ def trees_in(path: str) -> list[Tree]:
       UsageError: it cannot be read, or used.
     """
     try:
-        with FileSystems.open(path) as file:
-            return parse_trees(file.read().decode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the tree {path}: {error}") from error
+        return parse_trees(text_of(path, "tree"))
     except TreeError as error:
         raise UsageError(f"{path}: {error}") from error
 
