@@ -156,7 +156,8 @@ STORING = (
     ),
     Parameter(
         "stop_when_idle",
-        "messages, on a local runner: end when none has come for so many seconds; without it, for ever",
+        "messages, on a local runner: end when there was nothing to do for so many seconds (more than 30 to "
+        "wait for what a killed process still holds); without it, for ever",
         "Input",
         not_negative,
         local="it is for local runners",

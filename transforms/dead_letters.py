@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
+import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Iterable
 from typing import Any, BinaryIO, NamedTuple
 
 import apache_beam as beam
+from apache_beam.coders import StrUtf8Coder
+from apache_beam.io.filebasedsink import FileBasedSink, FileBasedSinkWriter
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.options.value_provider import StaticValueProvider, ValueProvider
@@ -112,10 +117,37 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
         if self._bounded:
+            if FileSystems.get_scheme(self._place) is None:
+                return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
             return lines | "WriteFiles" >> beam.io.WriteToText(
                 self._place, file_name_suffix=".jsonl", skip_if_empty=True
             )
         return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(StaticValueProvider(str, self._place)))
+
+
+class _LocalSink(FileBasedSink):
+    """Files of lines, as `WriteToText` makes them, that leave no folder behind if there is nothing to write.
+
+    Beam's own makes its temporary folder at the start and removes it at the end, which a run that is
+    stopped does not reach. Here the first line makes it, and what is left of it goes when this process ends,
+    unless that is killed.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix, StrUtf8Coder(), file_name_suffix=".jsonl", skip_if_empty=True)
+        parent, name = FileSystems.split(prefix)
+        self._folder = FileSystems.join(parent, f"beam-temp-{name}-{uuid.uuid4().hex}")
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def initialize_write(self) -> str:
+        return self._folder
+
+    def open_writer(self, init_result: str, uid: str) -> FileBasedSinkWriter:
+        os.makedirs(init_result, exist_ok=True)
+        return super().open_writer(init_result, uid)
+
+    def write_encoded_record(self, file_handle: BinaryIO, value: bytes) -> None:
+        file_handle.write(value + b"\n")
 
 
 def write_letter(place: str, rejected: Rejected) -> None:

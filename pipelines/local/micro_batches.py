@@ -93,11 +93,12 @@ class Repeated:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """When a batch is full.
+    """When a batch is full, and when the work is done.
 
     Attributes:
       flush_seconds: how long its first message waits for others.
-      idle_seconds: without any message for so long, the work is done; None to go on for ever.
+      idle_seconds: nothing to do for so long since the last batch was acknowledged, the work is done; None
+        to go on for ever.
     """
 
     flush_seconds: float
@@ -140,12 +141,10 @@ def drive(
       Exception: what no pause and no smaller batch could mend.
     """
     graph = next(graphs)
-    subscription.start()
+    subscription.start(limits.idle_seconds)
     try:
         while True:
-            portions = subscription.take(
-                limits.messages, limits.size, limits.flush_seconds, limits.idle_seconds
-            )
+            portions = subscription.take(limits.messages, limits.size, limits.flush_seconds)
             if not portions:
                 return
             messages = [message for portion in portions for message in portion.messages]

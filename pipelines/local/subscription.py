@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import math
 import os
 import threading
 import time
@@ -116,21 +117,22 @@ class Subscription:
         self._ready: collections.deque[Portion] = collections.deque()
         self._leased: dict[Portion, None] = {}  # pulled, not yet acknowledged
         self._messages = self._bytes = 0  # of the leased ones
-        self._empty_pulls = 0
+        self._idle_seconds: float | None = None
+        self._busy_until = self._expected_until = 0.0  # monotonic, s; see `_idle`
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._pull, self._renew)]
 
-    def start(self) -> None:
-        """Begins to pull."""
+    def start(self, idle_seconds: float | None = None) -> None:
+        """Begins to pull; stops by itself when there was nothing to do for so many seconds (`_idle`)."""
+        self._idle_seconds, self._busy_until = idle_seconds, time.monotonic()
         for thread in self._threads:
             thread.start()
 
-    def take(self, messages: int, size: int, seconds: float, idle_seconds: float | None) -> list[Portion]:
+    def take(self, messages: int, size: int, seconds: float) -> list[Portion]:
         """Portions of about so many messages or bytes; fewer if the first of them came `seconds` ago.
 
-        Empty only after `stop_pulling`, or if nothing came for `idle_seconds`, and a pull has found nothing
-        meanwhile: a busy machine is not an empty subscription.
+        Empty only after pulling has stopped, and all that was pulled has been taken.
 
         Raises:
           GoogleAPICallError: pulling failed for good.
@@ -138,9 +140,7 @@ class Subscription:
         taken: list[Portion] = []
         count = total = 0
         deadline = None
-        began = time.monotonic()
         with self._changed:
-            empty_before = self._empty_pulls
             while count < messages and total < size:
                 if self._ready:
                     portion = self._ready.popleft()
@@ -153,9 +153,6 @@ class Subscription:
                 elif self._stopping.is_set() or (taken and self._full()):
                     break  # nothing more will come, or only after these are acknowledged
                 elif deadline is None:
-                    idle = time.monotonic() - began
-                    if idle_seconds is not None and idle > idle_seconds and self._empty_pulls > empty_before:
-                        break
                     self._changed.wait(0.2)  # not for ever: Ctrl-C must be seen
                 elif deadline <= time.monotonic():
                     break
@@ -165,13 +162,18 @@ class Subscription:
 
     def acknowledge(self, portions: Sequence[Portion]) -> None:
         """Gives messages back as done; a failure means that they come again, no more."""
+        with self._changed:
+            self._busy_until = math.inf
         self._release(portions)
         ids = [one for portion in portions for one in portion.ack_ids]
         for at in range(0, len(ids), _IDS):
             try:
                 self._client.acknowledge(subscription=self.name, ack_ids=ids[at : at + _IDS], timeout=30)
-            except exceptions.GoogleAPICallError as error:
+            except exceptions.GoogleAPIError as error:
                 _LOGGER.warning("not acknowledged, so some messages come again: %s", error)
+                self._expect(max(portion.expires for portion in portions) + _PULL_SECONDS)
+        with self._changed:
+            self._busy_until = time.monotonic()
 
     def stop_pulling(self) -> None:
         """Lets `take` hand out what is there, and then nothing more."""
@@ -190,8 +192,26 @@ class Subscription:
         self._release(portions)
         try:
             self._modify(portions, 0)
-        except exceptions.GoogleAPICallError as error:
+        except exceptions.GoogleAPIError as error:
             _LOGGER.warning("not given back, so some messages come again when their leases end: %s", error)
+
+    def _idle(self, called: float) -> bool:
+        """Whether there was nothing to do for `idle_seconds`; asked after a pull that found nothing.
+
+        That is: nothing is held, and the last batch was acknowledged that long ago, and so long ago ended the
+        leases of all that is known to come again, and the pull was `called` after that. Between two pulls
+        none is under way, so nothing can come while this is decided.
+        """
+        with self._changed:
+            since = max(self._busy_until, self._expected_until)
+            if self._idle_seconds is None or self._leased or called < since:
+                return False
+            return time.monotonic() - since >= self._idle_seconds
+
+    def _expect(self, until: float) -> None:
+        """Notes that messages come again which are under a lease until then (monotonic, s)."""
+        with self._changed:
+            self._expected_until = max(self._expected_until, until)
 
     def _full(self) -> bool:
         return self._messages >= self._max_messages or self._bytes >= self._max_bytes
@@ -206,7 +226,7 @@ class Subscription:
             self._changed.notify_all()
 
     def _pull(self) -> None:
-        """Pulls until told to stop; waits out what passes."""
+        """Pulls until told to stop, or until idle; waits out what passes."""
         pause, mean = 0.0, 1.0
         while not self._stopping.is_set():
             with self._changed:
@@ -223,9 +243,10 @@ class Subscription:
                 )
                 pause = 0.0
             except exceptions.DeadlineExceeded:
-                self._empty_pulls += 1
-                continue
+                response = PullResponse()
             except _PASSING as error:
+                # Its answer may have been lost, with messages.
+                self._expect(time.monotonic() + self._first_lease)
                 pause = min(30.0, max(0.5, pause * 2))
                 _LOGGER.warning("pull: %s; again in %.0f s", error, pause)
                 self._stopping.wait(pause)
@@ -237,7 +258,8 @@ class Subscription:
                 return
             portion = _portion(response, self.name, called + self._first_lease)
             if not portion.messages:
-                self._empty_pulls += 1
+                if self._idle(called):
+                    self.stop_pulling()
                 continue
             mean = max(1.0, 0.8 * mean + 0.2 * portion.size / len(portion.messages))
             with self._changed:
@@ -261,7 +283,7 @@ class Subscription:
                     self._modify(due, _LEASE_SECONDS)
                     for portion in due:
                         portion.expires = time.monotonic() + _LEASE_SECONDS
-                except exceptions.GoogleAPICallError as error:
+                except exceptions.GoogleAPIError as error:
                     _LOGGER.warning("leases not renewed: %s", error)
 
     def _modify(self, portions: Sequence[Portion], seconds: int) -> None:

@@ -105,12 +105,12 @@ def test_a_row_of_nothing_else_is_not_compacted(form: Packing) -> None:
 def test_rollups_pass_over_them(plain: Store, store: Store, tmp_path: Path) -> None:
     path = tmp_path / "rollups.json"
     path.write_text(json.dumps(CONFIG))
-    answers = []
+    answers, dead = [], tmp_path / "dead"
     for one in (plain, store):
         day = datetime.datetime.fromtimestamp(BASE_S, datetime.timezone.utc).date().isoformat()
         for command in (
             ["tables", "create", *one.flags, "--rollup_config", path],
-            ["rollup", *one.flags, "--rollup_config", path, "--day", day],
+            ["rollup", *one.flags, "--rollup_config", path, "--day", day, "--dead_letters", dead],
         ):
             ran = timebeam(*command)
             assert ran.code == 0, ran.err

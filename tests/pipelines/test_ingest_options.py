@@ -88,7 +88,8 @@ def test_uids_of_another_width_stop_the_ingest(store: Store, tmp_path: Path) -> 
     ingest(tmp_path, *store.flags, *TEXT, "--input", file)
     before = store.cells(), store.uid_cells()
     for snapshot in ("--uid_snapshot_size=1000", "--uid_snapshot_size=0"):
-        ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--uid_width_tagk=2", snapshot)
+        flags = ["--uid_width_tagk=2", snapshot, "--dead_letters", tmp_path / "dead"]
+        ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, *flags)
         assert ran.code == 1
         assert "timebeam ingest: tagk" in ran.err
         assert "set --uid_width_tagk" in ran.err

@@ -127,6 +127,12 @@ class PubSubServer:
         with self._lock:
             return len(self._waiting)
 
+    @property
+    def held(self) -> int:
+        """Deliveries under a lease that has not ended."""
+        with self._lock:
+            return sum(expires >= time.monotonic() for _, expires in self._leased.values())
+
     def add(self, messages: Sequence[Published]) -> None:
         """Publishes messages to the subscription."""
         with self._lock:
