@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pipelines import cli
 from pipelines.options import create_command, layout_of, target_of
 from pipelines.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
-from schema.layouts import Row, Severity
-from transforms.bigtable.reader import scan_table
+from schema.layouts import Row, Scan, Severity
+from transforms.bigtable.parallel import ParallelReader
+from transforms.bigtable.splits import WHOLE
 from transforms.bigtable.tables import check_tables
 
 PARAMETERS = (
@@ -31,9 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: dict[str, int] = {}
     counts = dict.fromkeys(Severity, 0)
 
+    reader = ParallelReader(target)
+
     def read(table: str) -> Iterator[Row]:
         rows[table] = 0
-        for row in scan_table(target, table):
+        for row in reader.scan(Scan(table, (WHOLE,))):
             rows[table] += 1
             yield row
 

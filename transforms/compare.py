@@ -8,7 +8,7 @@ import numpy as np
 
 from schema.layouts import Layout
 from schema.points import Int64s, Rejected, Series
-from transforms.bigtable.reader import TableReader
+from transforms.bigtable.parallel import ParallelReader
 from transforms.bigtable.target import Target
 from transforms.read_points import read_points
 
@@ -48,7 +48,7 @@ def compare(target: Target, first: Layout, second: Layout, start_ms: int, end_ms
 def _instants(target: Target, layout: Layout, start_ms: int, end_ms: int) -> dict[Series, Int64s]:
     """The times in ms of the points of each series, ascending, each once."""
     parts: dict[Series, list[Int64s]] = {}
-    for batch in read_points(layout, TableReader(target), start_ms, end_ms):
+    for batch in read_points(layout, ParallelReader(target), start_ms, end_ms):
         if isinstance(batch, Rejected):
             continue
         order = np.argsort(batch.index, kind="stable")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from schema.layouts import Finding, Layout, Reader, Selection
 from schema.points import PointBatch, Reason, Rejected, Stage
 from transforms import metrics
 from transforms.bigtable.limits import refused_row
-from transforms.bigtable.reader import TableReader, read_ahead
+from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import Range, layout_splits, within
 from transforms.bigtable.target import Target
 from transforms.rejected import RejectedOutput, refuse, refusing
+from transforms.source import read_decoded
 
 BATCH_POINTS = 100_000
 
@@ -77,15 +77,12 @@ def read_points(
     Of a row that is damaged in part the rest is read. An instant may come twice, from two rows: the
     point that arrived last is the one that a query shows.
     """
-    for found in read_ahead(layout.select(Selection(None, {}, start_ms, end_ms), reader), BATCH_POINTS):
+    for found in read_decoded(layout, Selection(None, {}, start_ms, end_ms), reader, BATCH_POINTS):
         if isinstance(found, Finding):
             source = f"row of table {found.table}"
             yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, source)
             continue
-        decoded = layout.decode_rows(found)
-        for row, text in decoded.damage:
+        for row, text in found.damage:
             yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
-        times_ms = decoded.batch.times_ms
-        inside = np.flatnonzero((times_ms >= start_ms) & (times_ms <= end_ms))
-        if len(inside):
-            yield decoded.batch.take(inside)
+        if len(found.batch):
+            yield found.batch

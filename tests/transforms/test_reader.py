@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from google.api_core import exceptions
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
 
-from schema.layouts import ColumnRange, Scan, TableSpec
+from schema.layouts import Cell, ColumnRange, Row, Scan, TableSpec
 from transforms.bigtable import reader
-from transforms.bigtable.reader import scan_rows
+from transforms.bigtable.mutate import mutate_rows
+from transforms.bigtable.reader import read_rows, scan_qualifiers, scan_rows, scan_table
+from transforms.bigtable.row_keys import scan_keys
 from transforms.bigtable.tables import create_tables
 from transforms.bigtable.target import Target, open_table
 
@@ -89,3 +92,48 @@ def test_keys_alone(target: Target) -> None:
     scan = Scan("reader", [(b"007", b"008")], keys_only=True)
     ((row,),) = [list(scan_rows(target, scan))]
     assert {cell.value for cell in row.cells} == {b""}
+
+
+@pytest.mark.parametrize("columns", [None, ColumnRange("f", b"b", b"d")])
+def test_qualifiers_are_those_of_the_rows(target: Target, columns: ColumnRange | None) -> None:
+    ranges = [(b"190", b""), (b"010", b"020")]
+    scan = Scan("reader", ranges, key_pattern=rb"\C*[02468]", columns=columns)
+    expected = [(row.key, [cell.qualifier for cell in row.cells]) for row in scan_rows(target, scan)]
+    assert len(expected) == 10
+    assert list(scan_qualifiers(target, scan)) == expected
+
+
+@pytest.mark.parametrize("most", [1, 3, 2000])
+def test_rows_by_their_keys(target: Target, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(reader, "_KEYS_A_REQUEST", most)
+    wanted = [b"150", b"none", b"007", b"150", b"199", b"00"]
+    found = read_rows(target, "reader", wanted)
+    assert found == {row.key: row for row in scan_table(target, "reader") if row.key in wanted}
+    assert found.keys() == {b"150", b"007", b"199"}
+
+
+def test_one_request_has_no_more_keys_than_the_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_RANGE_BYTES_A_REQUEST", 25)
+    assert [len(some) for some in reader._key_requests(KEYS)] == [8] * 25
+    assert list(reader._key_requests([b"k" * 30, b"l"])) == [[b"k" * 30], [b"l"]]
+
+
+def test_keys_of_rows(target: Target) -> None:
+    assert list(scan_keys(target, "reader")) == KEYS
+    assert list(scan_keys(target, "reader", b"010", b"020")) == KEYS[10:20]
+    assert list(scan_keys(target, "reader", limit=3)) == KEYS[:3]
+
+
+def test_a_table_that_is_not_there(target: Target) -> None:
+    with pytest.raises(exceptions.NotFound):
+        next(scan_table(target, "none"))
+
+
+def test_rows_larger_than_a_message_of_grpc(target: Target) -> None:
+    """The emulator sends a row as one message, whatever its size; gRPC takes 4 MiB if nobody says more."""
+    for _ in create_tables(target, [TableSpec("large", {"f": 1}, True)], dry_run=False):
+        pass
+    value = random.Random(1).randbytes(3 << 20)
+    rows = [Row("large", key, [Cell("f", column, 1, value) for column in COLUMNS]) for key in KEYS[:2]]
+    assert not mutate_rows(target, "large", rows)
+    assert list(scan_table(target, "large")) == rows

@@ -13,9 +13,12 @@ from schema.points import Kind, Series
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import (
     RangeReader,
+    ascend,
     cuts_within,
+    range_cuts,
     ranges_between,
     sampled_bytes,
+    scan_within,
     split_keys,
 )
 from transforms.bigtable.tables import create_tables
@@ -67,11 +70,45 @@ def test_the_size_of_ranges_is_estimated(full: tuple[Target, str, list[bytes]]) 
     assert sampled_bytes(target, table, [])[0] == 0
 
 
+def test_a_part_of_a_table_is_cut_by_what_it_holds(full: tuple[Target, str, list[bytes]]) -> None:
+    target, table, names = full
+    ranges = [(names[100], names[700]), (names[900], names[900]), (names[1200], names[2500])]
+    cuts = range_cuts(target, table, ranges, 0, 6)
+    assert 0 < len(cuts) < 6
+    assert cuts == sorted(set(cuts))
+    assert names[100] < cuts[0]
+    assert cuts[-1] < names[2500]
+    scan, reader = Scan(table, ranges), TableReader(target)
+    parts = [[row.key for row in reader.scan(scan_within(scan, one))] for one in ranges_between(cuts)]
+    assert [key for some in parts for key in some] == names[100:700] + names[1200:2500]
+    least = 500 * 50
+    assert len(range_cuts(target, table, [(b"", b"")], least)) <= 3000 * 50 // least
+    assert range_cuts(target, table, [(b"", b"")], 3000 * 50 + 1) == []
+    assert range_cuts(target, table, [(names[5], names[6])], 0) == []
+    assert range_cuts(target, table, [(b"x", b"")], 0) == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "answer"),
+    [
+        ([], True),
+        ([(b"", b"")], True),
+        ([(b"", b"b"), (b"b", b"c"), (b"d", b"")], True),
+        ([(b"b", b""), (b"c", b"d")], False),
+        ([(b"b", b"d"), (b"c", b"e")], False),
+        ([(b"c", b"d"), (b"a", b"b")], False),
+    ],
+)
+def test_ranges_that_ascend(ranges: list[tuple[bytes, bytes]], answer: bool) -> None:
+    assert ascend(ranges) is answer
+
+
 def test_an_empty_table_is_one_range(bigtable: tuple[str, str]) -> None:
     target, table = Target(*bigtable), "splits-none"
     for _ in create_tables(target, [TableSpec(table, {"t": 1}, holds_points=True)], dry_run=False):
         pass
     assert ranges_between(split_keys(target, table)) == [(b"", b"")]
+    assert range_cuts(target, table, [(b"", b"")], 0) == []
 
 
 @given(KEYS, KEYS, st.binary(max_size=3))

@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from google.cloud.bigtable.data import ReadRowsQuery, RowRange
-from google.cloud.bigtable.data import row_filters as filters
-from google.cloud.bigtable.data.row import Row as BigtableRow
+from google.cloud.bigtable_v2.types import RowFilter
 
-from schema.layouts import Cell, Finding, Row, Scan, Selected
-from transforms.bigtable.target import Target, open_table
+from schema.layouts import Finding, Row, Scan, Selected
+from transforms.bigtable.merge import Merged, Merger, QualifierMerger, RowMerger
+from transforms.bigtable.read_rows import Wanted, read
+from transforms.bigtable.target import Target
 
 _Range = tuple[bytes, bytes]
 
 _RANGES_A_REQUEST = 500
+_KEYS_A_REQUEST = 2000
 _RANGE_BYTES_A_REQUEST = 200_000  # of their keys; the service takes requests of some hundred KB
+_ROWS_AT_ONCE = 1000
+
+_FILTER = RowFilter.pb()
 
 
 def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
     """The rows of a scan, ascending by key within each of its ranges, the ranges in their order.
 
     The service gives the rows of all ranges of a request in the order of keys, so that many ranges
-    that are in that order, and do not overlap, are one request; others are one each. The client
-    resumes a broken read behind the last whole row.
+    that are in that order, and do not overlap, are one request; others are one each. A broken read is
+    resumed behind the last whole row (`transforms.bigtable.read_rows`).
     """
-    table, row_filter = open_table(target, scan.table), _filter(scan)
-    for some in _requests(scan.ranges):
-        ranges = [RowRange(start or None, end or None) for start, end in some]
-        for row in table.read_rows_stream(ReadRowsQuery(row_ranges=ranges, row_filter=row_filter)):
-            yield as_row(scan.table, row)
+    return _scan(target, scan, lambda: RowMerger(scan.table))
 
 
-def _filter(scan: Scan) -> filters.RowFilter:
-    """What is wanted of the rows of a scan."""
-    chain: list[filters.RowFilter] = []
+def scan_qualifiers(target: Target, scan: Scan) -> Iterator[tuple[bytes, list[bytes]]]:
+    """(row key, the qualifiers of its cells in order) of the rows of a scan, in the order of `scan_rows`.
+
+    Values are not sent, and no `Cell` is made.
+
+    Args:
+      scan: of a table with one family, or of the columns of one.
+    """
+    return _scan(target, dataclasses.replace(scan, keys_only=True), QualifierMerger)
+
+
+def _scan(target: Target, scan: Scan, new_merger: Callable[[], Merger[Merged]]) -> Iterator[Merged]:
+    row_filter = _filter(scan)
+    for ranges in _requests(scan.ranges):
+        yield from read(target, Wanted(scan.table, row_filter, ranges=ranges), new_merger())
+
+
+def _filter(scan: Scan) -> Any:
+    """What is wanted of the rows of a scan, as a RowFilter message."""
+    chain = []
     if scan.key_pattern is not None:
-        chain.append(filters.RowKeyRegexFilter(scan.key_pattern))
+        chain.append(_FILTER(row_key_regex_filter=scan.key_pattern))
     if scan.columns is not None:
         family, first, end = scan.columns
-        chain.append(
-            filters.ColumnRangeFilter(
-                family,
-                first or None,
-                end or None,
-                inclusive_start=True if first else None,  # the client wants none without a qualifier
-                inclusive_end=False if end else None,
-            )
-        )
-    chain.append(filters.CellsColumnLimitFilter(scan.versions))
+        columns = _FILTER()
+        columns.column_range_filter.family_name = family
+        if first:
+            columns.column_range_filter.start_qualifier_closed = first
+        if end:
+            columns.column_range_filter.end_qualifier_open = end
+        chain.append(columns)
+    chain.append(_FILTER(cells_per_column_limit_filter=scan.versions))
     if scan.keys_only:
-        chain.append(filters.StripValueTransformerFilter(True))
-    return filters.RowFilterChain(chain) if len(chain) > 1 else chain[0]
+        chain.append(_FILTER(strip_value_transformer=True))
+    if len(chain) == 1:
+        return chain[0]
+    row_filter = _FILTER()
+    row_filter.chain.filters.extend(chain)
+    return row_filter
 
 
 def _requests(ranges: Sequence[_Range]) -> Iterator[Sequence[_Range]]:
@@ -84,7 +105,7 @@ class TableReader:
 
 
 def read_ahead(
-    found: Iterable[Selected | Finding], most: int = 500_000
+    found: Iterable[Selected | Finding], most: int = 200_000
 ) -> Iterator[list[Selected] | Finding]:
     """Rows in lists that are worth decoding together; findings as they come.
 
@@ -109,31 +130,26 @@ def read_ahead(
 
 def scan_table(target: Target, table: str) -> Iterator[Row]:
     """Every row of a table."""
-    query = ReadRowsQuery(row_filter=filters.CellsColumnLimitFilter(1))
-    for row in open_table(target, table).read_rows_stream(query):
-        yield as_row(table, row)
+    return scan_rows(target, Scan(table, [(b"", b"")]))
 
 
 def read_rows(target: Target, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
     """The rows of these keys that exist."""
+    newest = _FILTER(cells_per_column_limit_filter=1)
     found = {}
-    opened = open_table(target, table)
-    for at in range(0, len(keys), _KEYS_A_REQUEST):
-        query = ReadRowsQuery(
-            row_keys=list(keys[at : at + _KEYS_A_REQUEST]), row_filter=filters.CellsColumnLimitFilter(1)
-        )
-        for row in opened.read_rows(query):
-            found[row.row_key] = as_row(table, row)
+    for some in _key_requests(sorted(set(keys))):
+        for row in read(target, Wanted(table, newest, keys=some), RowMerger(table)):
+            found[row.key] = row
     return found
 
 
-_KEYS_A_REQUEST = 2000
-_ROWS_AT_ONCE = 1000
-
-
-def as_row(table: str, row: BigtableRow) -> Row:
-    """The client's row as a `Row`."""
-    cells = [
-        Cell(cell.family, cell.qualifier, cell.timestamp_micros // 1000, cell.value) for cell in row.cells
-    ]
-    return Row(table, row.row_key, cells)
+def _key_requests(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The keys by request."""
+    start = size = 0
+    for at, key in enumerate(keys):
+        size += len(key)
+        if at - start == _KEYS_A_REQUEST or (at > start and size > _RANGE_BYTES_A_REQUEST):
+            yield keys[start:at]
+            start, size = at, len(key)
+    if start < len(keys):
+        yield keys[start:]

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from google.cloud.bigtable.data import ReadRowsQuery, RowRange
-from google.cloud.bigtable.data import row_filters as filters
+from google.cloud.bigtable_v2.types import RowFilter
 
-from transforms.bigtable.target import Target, open_table
+from transforms.bigtable.merge import QualifierMerger
+from transforms.bigtable.read_rows import Wanted, read
+from transforms.bigtable.target import Target
 
-_FILTER = filters.RowFilterChain([filters.CellsRowLimitFilter(1), filters.StripValueTransformerFilter(True)])
+_FILTER = RowFilter.pb()
 
 
-def scan_keys(target: Target, table: str, start: bytes = b"", end: bytes = b"") -> Iterator[bytes]:
+def scan_keys(
+    target: Target, table: str, start: bytes = b"", end: bytes = b"", limit: int = 0
+) -> Iterator[bytes]:
     """The keys of a table in [start, end), ascending; of each row one cell without its value is sent.
 
     Args:
       end: empty for the end of the table.
+      limit: at most so many; 0 for all.
     """
-    rows = RowRange(start or None, end or None)
-    for row in open_table(target, table).read_rows_stream(
-        ReadRowsQuery(row_ranges=[rows], row_filter=_FILTER)
-    ):
-        yield row.row_key
+    row_filter = _FILTER()
+    row_filter.chain.filters.add(cells_per_row_limit_filter=1)
+    row_filter.chain.filters.add(strip_value_transformer=True)
+    wanted = Wanted(table, row_filter, ranges=[(start, end)], limit=limit)
+    for key, _ in read(target, wanted, QualifierMerger()):
+        yield key

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from schema.layouts import Layout, Reader, Row, Scan
@@ -33,6 +35,52 @@ def split_keys(target: Target, table: str, most: int = MOST_SPLITS) -> list[byte
             cuts.append(key)
             reached = offset + step
     return cuts
+
+
+def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
+    """(key, stored bytes between the key before it and this one) of the keys that SampleRowKeys gives."""
+    found = []
+    before = 0
+    for key, offset in open_table(target, table).sample_row_keys():
+        found.append((key, offset - before))
+        before = offset
+    return found
+
+
+def range_cuts(
+    target: Target, table: str, ranges: Sequence[Range], least_bytes: int, most: int = MOST_SPLITS
+) -> list[bytes]:
+    """Keys that cut some ranges into at most `most` parts of about the same number of bytes, ascending.
+
+    By SampleRowKeys, as `split_keys`, but of what the ranges hold, however small a part of the table.
+
+    Args:
+      ranges: ascending, none over another (`ascend`).
+      least_bytes: what every part but the last one has, by the samples.
+    """
+    starts = [start for start, _ in ranges]
+    inside: list[tuple[bytes, int]] = []  # ends of sampled stretches, and the bytes of the ranges up to there
+    size = offset = 0
+    first = b""
+    for key, end in open_table(target, table).sample_row_keys():
+        begun = bisect.bisect_left(starts, key) if key else len(starts)
+        if begun and (not ranges[begun - 1][1] or first < ranges[begun - 1][1]):
+            size += end - offset
+            inside.append((key, size))
+        first, offset = key, end
+    step = max(1, least_bytes, size // most)
+    cuts: list[bytes] = []
+    reached = step
+    for key, end in inside[:-1]:
+        if end >= reached and len(cuts) < most - 1:
+            cuts.append(key)
+            reached = end + step
+    return cuts
+
+
+def ascend(ranges: Sequence[Range]) -> bool:
+    """Whether each range begins where the one before it ends, or behind that."""
+    return all(end and end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
 def sampled_bytes(target: Target, table: str, ranges: Sequence[Range]) -> tuple[int, int]:
@@ -69,6 +117,18 @@ def cuts_within(cuts: Sequence[bytes], ranges: Sequence[Range]) -> list[bytes]:
     return [cut for cut in cuts if any(start < cut and (not end or cut < end) for start, end in ranges)]
 
 
+def scan_within(scan: Scan, keys: Range) -> Scan:
+    """The same of a range of keys only; perhaps without any ranges."""
+    ranges = [cut for one in scan.ranges if (cut := _both(one, keys)) is not None]
+    return dataclasses.replace(scan, ranges=ranges)
+
+
+def _both(one: Range, other: Range) -> Range | None:
+    start = max(one[0], other[0])
+    end = min((end for end in (one[1], other[1]) if end), default=b"")
+    return None if end and start >= end else (start, end)
+
+
 class RangeReader:
     """A `Reader` to which only a range of the keys of some tables is there; of all others everything."""
 
@@ -78,10 +138,9 @@ class RangeReader:
     def scan(self, scan: Scan) -> Iterator[Row]:
         """See `Reader.scan`."""
         if scan.table in self._tables and self._within != WHOLE:
-            left = [one for one in map(self._cut, scan.ranges) if one is not None]
-            if not left:
+            scan = scan_within(scan, self._within)
+            if not scan.ranges:
                 return
-            scan = dataclasses.replace(scan, ranges=left)
         yield from self._reader.scan(scan)
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
@@ -90,9 +149,3 @@ class RangeReader:
             start, end = self._within
             keys = [key for key in keys if start <= key and (not end or key < end)]
         return self._reader.rows(table, keys)
-
-    def _cut(self, wanted: Range) -> Range | None:
-        start = max(wanted[0], self._within[0])
-        ends = [end for end in (wanted[1], self._within[1]) if end]
-        end = min(ends, default=b"")
-        return None if end and start >= end else (start, end)

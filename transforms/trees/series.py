@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from google.api_core import exceptions
-from google.cloud.bigtable.data import ReadRowsQuery
 
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.meta import tsuid as tsuids
 from schema.points import Reason, Rejected, Stage
 from transforms.bigtable.row_keys import scan_keys
 from transforms.bigtable.splits import Range
-from transforms.bigtable.target import Target, open_table
+from transforms.bigtable.target import Target
 
 
 def has_rows(target: Target, table: str) -> bool:
     """Whether a table is there and has a row."""
     try:
-        return bool(open_table(target, table).read_rows(ReadRowsQuery(limit=1)))
+        return any(True for _ in scan_keys(target, table, limit=1))
     except exceptions.NotFound:
         return False
 

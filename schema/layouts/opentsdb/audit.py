@@ -6,13 +6,14 @@ import collections
 from collections.abc import Iterable, Iterator
 
 from schema.layouts.base import Finding, Row, Severity
-from schema.layouts.opentsdb import uid_table
+from schema.layouts.opentsdb import many_rows, uid_table
 from schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from schema.layouts.opentsdb.keys import parse_key
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from schema.layouts.opentsdb.rows import is_histogram, read_row
 
 _NEARLY_EXHAUSTED = 0.8
+_ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
 
 
 class UidMaps:
@@ -74,7 +75,7 @@ class UidMaps:
 def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
     """Rows of the data table that do not decode, or whose UIDs have no names."""
     histograms = _Histograms()
-    for row in rows:
+    for row, is_sound in _looked_through(rows):
         if is_global(options, row.key):
             yield from _global_findings(row, options)
             continue
@@ -91,6 +92,8 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
         for kind, uid in pairs:
             if (kind, uid) not in maps.names:
                 yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+        if is_sound:
+            continue
         for text in read_row(row.cells).damage:
             yield _damage(row.table, row.key, text)
         for found in read_annotations(options, row):
@@ -98,6 +101,31 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
                 yield _damage(row.table, row.key, found.damage)
         yield from histograms.add(row)
     yield from histograms.findings()
+
+
+def _looked_through(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
+    """Rows, each with whether all that it holds are points of one column, in good order.
+
+    Many rows at once: by itself each takes a fifth of a millisecond.
+    """
+    for held in _together(rows):
+        left = set(many_rows.read_rows(held).left)
+        for number, row in enumerate(held):
+            yield row, number not in left and len(row.cells[0].qualifier) % 2 == 0
+
+
+def _together(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in lists that are worth a look together, and not too large for memory."""
+    held: list[Row] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row.cells) + (len(row.cells[0].value) // 8 if row.cells else 0)
+        if size >= _POINTS_AT_ONCE or len(held) >= _ROWS_AT_ONCE:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
