@@ -7,12 +7,14 @@ Loads an emulator with points of so many series, a second apart, packed; then, f
 
 | figure | is |
 |---|---|
-| `scan` | reading the raw rows with the same client, in one process, and nothing else |
+| `scan` | reading the raw rows with the reader of the rollup, in one process, and nothing else |
+| `client_scan` | the same with Google's client for Python |
 | `rollup` | `timebeam rollup` of 1m, 1h, 1d and two pre-aggregates, from read to write; its own clock |
 | `again` | a second time, when everything stands there already |
 | `no_write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
-| `cells` | that the rollup writes |
-| `peak_mib` | of the rollup's process |
+| `store` | sending requests, made before, of those cells that need no shuffle: what the emulator takes |
+| `cells`, `store_cells` | that the rollup writes; that are in those requests |
+| `peak_mib`, `no_write_peak_mib` | of the rollup's process |
 | `no_groups`, `one_group` | as `no_write`, without pre-aggregates; with one, of a single group |
 | `naive` | points/s of a pipeline with an element for each point, which makes 1h alone, of `--naive` points |
 """
@@ -30,11 +32,15 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from google.cloud.bigtable.data import ReadRowsQuery
+from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from benchmarks.generate import write
 from pipelines import rollup
@@ -46,7 +52,11 @@ from schema.layouts import Row, Selected, Selection
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.layouts.opentsdb.options import OpenTsdbOptions
 from transforms.bigtable.reader import TableReader, scan_table
-from transforms.bigtable.target import Target
+from transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
+from transforms.bigtable.wire import EncodedRow, request_bytes
+from transforms.rollup.accumulate import AccumulateFn, ChunksFn
+from transforms.rollup.job import RollupJob
+from transforms.write import BUFFER_BYTES
 
 TARGET = Target("local", "local")
 _START = 1_356_998_400
@@ -71,21 +81,22 @@ _GROUPS = {
 """The pre-aggregates of each configuration."""
 
 
+def run(*command: str) -> None:
+    """Runs a command of `timebeam`."""
+    program = [sys.executable, "-m", "pipelines.cli", *command]
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def load(points: int, series: int, prefix: str, folder: Path) -> None:
     """Ingests points, packed."""
     for name, groups in _GROUPS.items():
         found = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
         (folder / f"{name}.json").write_text(json.dumps(found))
     config = folder / "two.json"
-    program = [sys.executable, "-m", "pipelines.cli"]
     place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
-
-    def run(*command: str) -> None:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    run(*program, "tables", "create", *place, f"--rollup_config={config}")
+    run("tables", "create", *place, f"--rollup_config={config}")
     for path in write(Load(points, series), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
-        command = [*program, "ingest", *place, "--format=opentsdb-json", f"--input={path}"]
+        command = ["ingest", *place, "--format=opentsdb-json", f"--input={path}"]
         command += ["--auto_create_metrics", "--bigtable_writer=direct", f"--dead_letters={folder / 'dead'}"]
         run(*command)
         path.unlink()
@@ -98,10 +109,21 @@ def scan(prefix: str) -> tuple[float, int]:
     return time.perf_counter() - started, rows
 
 
-def rolled_up(seconds: int, prefix: str, config: Path, *flags: str) -> dict[str, float]:
+def client_scan(prefix: str) -> float:
+    """Seconds of the same scan with Google's client."""
+    started = time.perf_counter()
+    query = ReadRowsQuery(row_filter=CellsColumnLimitFilter(1))
+    for row in open_table(TARGET, f"{prefix}tsdb").read_rows_stream(query):
+        assert row.row_key
+    return time.perf_counter() - started
+
+
+def rolled_up(
+    seconds: int, prefix: str, config: Path, *flags: str, what: str = "measured"
+) -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
     end = _START + seconds + 86_400
-    command = [sys.executable, "-m", "benchmarks.rollup", "measured", *flags, "--layout=opentsdb"]
+    command = [sys.executable, "-m", "benchmarks.rollup", what, *flags, "--layout=opentsdb"]
     command += [f"--table_prefix={prefix}", f"--rollup_config={config}", "--summary=json"]
     command += [
         f"--start={_START}",
@@ -112,11 +134,52 @@ def rolled_up(seconds: int, prefix: str, config: Path, *flags: str) -> dict[str,
     return dict(json.loads(ran.stdout))
 
 
+def stored(arguments: list[str]) -> None:
+    """Makes the requests with the cells of a rollup, then sends them, and prints how long that took.
+
+    They go to tables of another prefix, `stored-` before that of the rollup.
+    """
+    options, job = _job(arguments)
+    requests, rows, cells = [], list[EncodedRow](), 0
+    prefix = f"stored-{options.table_prefix}"
+    reads = AccumulateFn(job)
+    reads.setup()
+    reads.start_bundle()
+    for chunk in ChunksFn(job).process(None):
+        for row in reads.process(chunk):
+            if isinstance(row, EncodedRow):
+                rows.append(row)
+    rows.sort(key=lambda row: row.table)
+    for table, some in itertools.groupby(rows, key=lambda row: row.table):
+        name = TARGET.table_name(prefix + table.removeprefix(options.table_prefix))
+        held, size = list[EncodedRow](), 0
+        for row in some:
+            held.append(row)
+            size += len(row.mutations)
+            cells += row.mutation_count
+            if size >= BUFFER_BYTES:
+                requests.append(request_bytes(name, "", held))
+                held, size = [], 0
+        requests.append(request_bytes(name, "", held))
+    channel = grpc.insecure_channel(
+        os.environ[EMULATOR_VARIABLE], options=[("grpc.max_send_message_length", -1)]
+    )
+    send = channel.unary_stream("/google.bigtable.v2.Bigtable/MutateRows")
+    started = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool:
+        for answer in pool.map(lambda request: list(send(request)), requests):
+            assert answer
+    print(json.dumps({"seconds": time.perf_counter() - started, "cells": cells}))
+
+
+def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
+    options = rollup.parser_of("rollup", "", "", rollup.PARAMETERS).parse_args(arguments)
+    return options, rollup.job_of(options, rollup.period_of(options, int(time.time() * 1000)))
+
+
 def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
-    parser = rollup.parser_of("rollup", "", "", rollup.PARAMETERS)
-    options = parser.parse_args(arguments)
-    job = rollup.job_of(options, rollup.period_of(options, int(time.time() * 1000)))
+    options, job = _job(arguments)
     started = time.perf_counter()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     rollup.build(pipeline, job, options.dead_letters, 0, write=write_cells)
@@ -186,6 +249,9 @@ def main() -> int:
     parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
     parser.add_argument("--series", type=int, nargs="+", default=[400])
     parser.add_argument("--naive", type=int, default=200_000)
+    if sys.argv[1:2] == ["stored"]:
+        stored(sys.argv[2:])
+        return 0
     if sys.argv[1:2] == ["measured"]:  # one rollup, in a process of its own
         arguments = [one for one in sys.argv[2:] if one != "--no_write"]
         measured(arguments, "--no_write" not in sys.argv)
@@ -196,13 +262,17 @@ def main() -> int:
         for points, series in itertools.product(options.points, options.series):
             prefix, folder = f"b{points}-{series}-", Path(name)
             load(points, series, prefix, folder)
-            seconds, rows = min(scan(prefix) for _ in range(2))
+            seconds, rows = min(scan(prefix) for _ in range(3))
+            by_client = min(client_scan(prefix) for _ in range(2))
             long = points // series
             bare, none, one = (
                 rolled_up(long, prefix, folder / f"{groups}.json", "--no_write") for groups in _GROUPS
             )
             found = rolled_up(long, prefix, folder / "two.json")
             again = rolled_up(long, prefix, folder / "two.json")
+            place = ["--layout=opentsdb", f"--table_prefix=stored-{prefix}"]
+            run("tables", "create", *place, f"--rollup_config={folder / 'two.json'}")
+            store = rolled_up(long, prefix, folder / "two.json", what="stored")
             simple = naive(options.naive, prefix)
             report.append(
                 {
@@ -210,16 +280,22 @@ def main() -> int:
                     "series": series,
                     "rows": rows,
                     "scan_seconds": round(seconds, 2),
+                    "client_scan_seconds": round(by_client, 2),
                     "rollup_seconds": round(found["seconds"], 2),
                     "again_seconds": round(again["seconds"], 2),
                     "no_write_seconds": round(bare["seconds"], 2),
+                    "store_seconds": round(store["seconds"], 2),
+                    "store_cells": store["cells"],
                     "no_groups_seconds": round(none["seconds"], 2),
                     "one_group_seconds": round(one["seconds"], 2),
                     "points_per_second": round(points / found["seconds"]),
                     "cells": found["cells"],
                     "peak_mib": round(found["peak_mib"]),
+                    "no_write_peak_mib": round(bare["peak_mib"]),
                     "times_scan": round(found["seconds"] / seconds, 2),
                     "times_scan_no_write": round(bare["seconds"] / seconds, 2),
+                    "times_client_scan": round(found["seconds"] / by_client, 2),
+                    "times_client_scan_no_write": round(bare["seconds"] / by_client, 2),
                     "naive_points_per_second": round(simple),
                     "ratio_to_naive": round(points / found["seconds"] / simple, 1),
                     "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),

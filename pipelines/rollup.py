@@ -1,8 +1,9 @@
 """`timebeam rollup`: rollups and pre-aggregates of a day, out of the raw rows into OpenTSDB's tables.
 
-raw rows ─► accumulators by series and row ─┐
-                                            ├─► group per row ─► merge, encode ─► write over what stands there
-rollup rows ─► what stands there ───────────┘
+            ┌─► whole intervals, encoded, over what stands there ──────────────────────────────┐
+raw rows ─► ┴─► accumulators by series and row ─┐                                              ├─► write
+                                                ├─► group per row ─► merge, encode ─► over it ─┘
+rollup rows ─► what stands there ───────────────┘
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from pipelines.preflight import PREFLIGHT, Needs, preflight
 from pipelines.rollup_declared import DeclaredWork
 from pipelines.rollup_series import build_series, described_series, series_job, series_tables
 from pipelines.run import beam_options, is_dataflow
-from schema.layouts import Layout, Packing, Row, TableSpec
+from schema.layouts import Layout, Packing, TableSpec
 from schema.layouts.opentsdb.keys import ranges as key_ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.query.times import parse_time
@@ -53,12 +54,13 @@ from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import sampled_bytes
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
+from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece
+from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece, accumulating, pieces_of
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.rows import EncodeRowFn, StandingFn, metric_uids
+from transforms.rollup.rows import EncodeRowFn, MetricUidsFn, StandingFn
 from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
@@ -234,24 +236,28 @@ def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *
         | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
         | "SpreadChunks" >> beam.Reshuffle()
     )
-    accumulated = chunks | "Accumulate" >> refusing(AccumulateFn(job), piece)
+    accumulated = chunks | "Accumulate" >> accumulating(AccumulateFn(job))
     standing = (
         root
         | "OnceMore" >> beam.Create([None], reshuffle=False)
-        | "Metrics" >> metric_uids(job)
+        | "Metrics" >> beam.ParDo(MetricUidsFn(job)).with_output_types(bytes)
         | "SpreadMetrics" >> beam.Reshuffle()
         | "Standing" >> beam.ParDo(StandingFn(job)).with_output_types(piece)
     )
     encoded = (
-        (accumulated.main, standing)
+        (pieces_of(accumulated), standing)
         | "Both" >> beam.Flatten()
         | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(EncodeRowFn(job), Row)
+        | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
     )
     tables = [spec.name for spec in rollup_tables(job.config, job.layout.options.table_prefix)]
     refused = [accumulated[REJECTED], encoded[REJECTED]]
     if write:
-        refused.append(encoded.main | "Write" >> WriteRows(job.target, tables, "direct", Packing.POINTS))
+        for name, rows in (
+            ("WriteAtOnce", accumulated.main),
+            ("Write", encoded.main),
+        ):  # in one they wait for it
+            refused.append(rows | name >> WriteRows(job.target, tables, "direct", Packing.POINTS))
     (
         refused
         | "AllRefused" >> beam.Flatten()

@@ -24,14 +24,14 @@ from pipelines import rollup
 from pipelines.jobs import JOBS
 from pipelines.options import create_command
 from pipelines.parameters import UsageError
-from schema.layouts import Row
 from schema.points import Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
+from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece
+from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece, accumulating, pieces_of
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
 from transforms.rollup.rows import EncodeRowFn, MetricUidsFn, StandingFn
 from transforms.write import DirectFn
@@ -153,7 +153,7 @@ def build(root: beam.Pipeline, launch: Launch) -> None:
         | "Chunks" >> beam.ParDo(OfPeriodFn(launch, ChunksFn), period).with_output_types(Chunk)
         | "SpreadChunks" >> beam.Reshuffle()
     )
-    accumulated = chunks | "Accumulate" >> refusing(OfPeriodFn(launch, AccumulateFn), piece, period)
+    accumulated = chunks | "Accumulate" >> accumulating(OfPeriodFn(launch, AccumulateFn), period)
     standing = (
         once
         | "Metrics" >> beam.ParDo(OfPeriodFn(launch, MetricUidsFn), period).with_output_types(bytes)
@@ -161,15 +161,17 @@ def build(root: beam.Pipeline, launch: Launch) -> None:
         | "Standing" >> beam.ParDo(OfPeriodFn(launch, StandingFn), period).with_output_types(piece)
     )
     encoded = (
-        (accumulated.main, standing)
+        (pieces_of(accumulated), standing)
         | "Both" >> beam.Flatten()
         | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(OfPeriodFn(launch, EncodeRowFn), Row, period)
+        | "Encode" >> refusing(OfPeriodFn(launch, EncodeRowFn), EncodedRow, period)
     )
-    writing = beam.ParDo(OfPeriodFn(launch, writer_of), period).with_output_types(Rejected)
-    written = encoded.main | "Write" >> writing
+    written = [
+        rows | name >> beam.ParDo(OfPeriodFn(launch, writer_of), period).with_output_types(Rejected)
+        for name, rows in (("WriteAtOnce", accumulated.main), ("Write", encoded.main))
+    ]
     (
-        (accumulated[REJECTED], encoded[REJECTED], written)
+        (accumulated[REJECTED], encoded[REJECTED], *written)
         | "AllRefused" >> beam.Flatten()
         | "DeadLetters" >> WriteDeadLetters(launch.given["dead_letters"], None, bounded=False)
     )

@@ -192,7 +192,7 @@ class Origins:
     offset: int
     joined: Joined | None = None
 
-    def take(self, indices: Int64s) -> Origins:
+    def take(self, indices: Int64s | slice) -> Origins:
         """The origins of a selection of points."""
         return dataclasses.replace(self, starts=self.starts[indices], ends=self.ends[indices])
 
@@ -240,8 +240,8 @@ class PointBatch:
         """float64[n]: every value as a float; integers above 2**53 are rounded. Only for numbers."""
         return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
 
-    def take(self, indices: Int64s) -> PointBatch:
-        """A batch of the points at `indices`, over the same list of series."""
+    def take(self, indices: Int64s | slice) -> PointBatch:
+        """A batch of the points at `indices`, over the same list of series; of a slice views."""
         return PointBatch(
             self.series,
             self.index[indices],

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from schema.layouts.opentsdb.keys import ranges
+from schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
-from transforms.bigtable.splits import Range, cuts_within, ranges_between, split_keys
+from transforms.bigtable.splits import WHOLE, Range, ranges_between, sampled
 from transforms.bigtable.target import Target
 
-CHUNK_HOURS = 6
+CHUNK_BYTES = 64 << 20
+"""Of stored rows, by the service's samples, that one chunk has, roughly."""
+
+_DAY_S = 86_400
+_Sample = tuple[int, bytes, int]
+"""(hour of a sampled key, the key, stored bytes since the sample before it)."""
 
 
 class Chunk(NamedTuple):
@@ -29,16 +34,71 @@ class Chunk(NamedTuple):
 def hour_chunks(
     target: Target, layout: OpenTsdb, metrics: Mapping[str, bytes], start_s: int, end_s: int
 ) -> Iterator[Chunk]:
-    """Six hours of a metric each, and where those are many rows, cut again at sampled keys.
+    """A day of a metric each, or so many hours of it as are worth a chunk.
+
+    Every row of one series and hour is in one chunk. A chunk has whole hours, and all keys; or, where one
+    hour is many rows, it is a range of the keys within that hour.
 
     Args:
       metrics: by name their UIDs.
     """
-    step = CHUNK_HOURS * 3600
-    cuts = split_keys(target, layout.data_table)
+    options = layout.options
+    base_at = options.salt_width + options.uid_width_metric
+    samples: dict[bytes, list[_Sample]] = {}
+    for key, size in sampled(target, layout.data_table):
+        if len(key) > base_at:
+            uid = key[options.salt_width : base_at]
+            samples.setdefault(uid, []).append((base_s_of(options, key) // SPAN_S * SPAN_S, key, size))
     for metric, uid in metrics.items():
-        for at in range(start_s - start_s % step, end_s, step):
-            first, last = max(at, start_s), min(at + step, end_s)
-            rows = list(ranges(layout.options, uid, first * 1000, last * 1000 - 1))
-            for keys in ranges_between(cuts_within(cuts, rows)):
+        for first, last, cuts in _windows(samples.get(uid, ()), start_s, end_s):
+            inside = [
+                cut
+                for cut in cuts
+                if any(a < cut < b for a, b in ranges(options, uid, first * 1000, first * 1000))
+            ]
+            for keys in ranges_between(inside) if inside else [WHOLE]:
                 yield Chunk(metric, uid, first, last, keys)
+
+
+def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
+    """(start, end, keys that cut it) of the times that chunks have, which are [start_s, end_s) together.
+
+    Only a window of one hour, or a part of it, is cut by keys.
+    """
+    at, size = start_s, 0
+    by_hour: dict[int, list[tuple[bytes, int]]] = {}
+    for hour, key, found in samples:
+        if start_s < hour + SPAN_S and hour < end_s:
+            by_hour.setdefault(hour, []).append((key, found))
+    for hour, keys in sorted(by_hour.items()):
+        first, last = max(hour, start_s), min(hour + SPAN_S, end_s)
+        here = sum(found for _, found in keys)
+        if here > CHUNK_BYTES:
+            yield from _days(at, first)
+            yield first, last, _cuts(keys)
+            at, size = last, 0
+            continue
+        size += here
+        if size >= CHUNK_BYTES:
+            yield from _days(at, last)
+            at, size = last, 0
+    yield from _days(at, end_s)
+
+
+def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
+    """A range of time in days."""
+    while start_s < end_s:
+        last = min(start_s - start_s % _DAY_S + _DAY_S, end_s)
+        yield start_s, last, []
+        start_s = last
+
+
+def _cuts(keys: Sequence[tuple[bytes, int]]) -> list[bytes]:
+    """Those of some sampled keys between which there is a chunk each."""
+    found, size = [], 0
+    for key, stored in sorted(keys):
+        size += stored
+        if size >= CHUNK_BYTES:
+            found.append(key)
+            size = 0
+    return found

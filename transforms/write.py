@@ -33,6 +33,7 @@ from transforms import metrics
 from transforms.bigtable.limits import MUTATIONS, refused_row
 from transforms.bigtable.mutate import FOR_GOOD, OPERATION_SECONDS, RETRYABLE, mutate_rows
 from transforms.bigtable.target import Target, open_table
+from transforms.bigtable.wire import EncodedRow, row_of
 
 BUFFER_BYTES = 4 << 20
 """Bytes of rows that the direct writer sends at once."""
@@ -43,6 +44,10 @@ _REQUESTS = 2
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
+AnyRow = Row | EncodedRow
+"""What the direct writer takes."""
+
+
 class Marker(Protocol):
     """Is told of rows after they are written, and before their bundle ends."""
 
@@ -50,12 +55,12 @@ class Marker(Protocol):
     def table(self) -> TableSpec:
         """Where it notes them."""
 
-    def mark(self, target: Target, rows: Iterable[Row]) -> None:
+    def mark(self, target: Target, rows: Iterable[AnyRow]) -> None:
         """Notes them."""
 
 
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes `Row` mutations; returns the PCollection of `Rejected` ones.
+    """Writes `Row` mutations (`direct`: any row); returns the PCollection of `Rejected` ones.
 
     Args:
       tables: the names of the tables that rows may be for.
@@ -122,10 +127,10 @@ class DirectFn(beam.DoFn):
 
     def __init__(self, target: Target, marker: Marker | None) -> None:
         self._target, self._marker = target, marker
-        self._held: dict[str, list[Row]] = {}
+        self._held: dict[str, list[AnyRow]] = {}
         self._bytes = 0
         self._cells = 0
-        self._under_way: collections.deque[tuple[list[Row], Future[list[Rejected]]]] = collections.deque()
+        self._under_way: collections.deque[tuple[list[AnyRow], Future[list[Rejected]]]] = collections.deque()
         self._pool: ThreadPoolExecutor | None = None
 
     def setup(self) -> None:
@@ -139,13 +144,17 @@ class DirectFn(beam.DoFn):
         self._held, self._bytes, self._cells = {}, 0, 0
         self._under_way.clear()
 
-    def process(self, row: Row) -> Iterator[Rejected]:
-        mutations = len(row.cells) + len(row.deleted)
+    def process(self, row: AnyRow) -> Iterator[Rejected]:
+        if isinstance(row, EncodedRow):
+            mutations, size = row.mutation_count, len(row.mutations)
+        else:
+            mutations = len(row.cells) + len(row.deleted)
+            size = sum(len(cell.qualifier) + len(cell.value) + 64 for cell in row.cells)
         if self._cells + mutations > MUTATIONS:
             yield from self._flush()
         self._held.setdefault(row.table, []).append(row)
         self._cells += mutations
-        self._bytes += sum(len(cell.qualifier) + len(cell.value) + 64 for cell in row.cells)
+        self._bytes += size
         if self._bytes >= BUFFER_BYTES:
             yield from self._flush()
 
@@ -168,23 +177,23 @@ class DirectFn(beam.DoFn):
             yield from result.result()
             _observe(rows)
 
-    def _write(self, table: str, rows: list[Row]) -> list[Rejected]:
+    def _write(self, table: str, rows: list[AnyRow]) -> list[Rejected]:
         rejected = write_batch(self._target, table, rows)
         if self._marker is not None:
             self._marker.mark(self._target, rows)
         return rejected
 
 
-def _observe(rows: Sequence[Row]) -> None:
+def _observe(rows: Sequence[AnyRow]) -> None:
     """Measures a flush: its rows, and how long after its arrival the newest cell of each was stored."""
     metrics.observe("flush_rows", len(rows))
     now_ms = int(time.time() * 1000)
     for row in rows:
-        if row.cells:
+        if isinstance(row, Row) and row.cells:
             metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
 
 
-def write_batch(target: Target, table: str, rows: Sequence[Row]) -> list[Rejected]:
+def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:
     """Writes rows in one request (repeated for those that may succeed later); the refused ones.
 
     Raises:
@@ -213,5 +222,7 @@ class _AppendFn(beam.DoFn):
             raise error.cause from error
 
 
-def _refused(row: Row, error: BaseException) -> Rejected:
+def _refused(row: AnyRow, error: BaseException) -> Rejected:
+    if isinstance(row, EncodedRow):
+        row = row_of(row)
     return refused_row(row, Reason.WRITE_REFUSED, f"Bigtable refused the row: {error}", Stage.WRITE)

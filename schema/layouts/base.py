@@ -224,11 +224,14 @@ class DecodedRows:
       batch: their points; those of a row one per instant, ascending in time.
       damage: rows, and what of each could not be read, in words.
       skipped: cells that hold no points (annotations, histograms).
+      outside: numbers of the rows, as they were given, with points outside of the time that a row is for;
+        no writer makes such rows, and a reader that relies on their order has to leave them out.
     """
 
     batch: PointBatch
     damage: Sequence[tuple[Row, str]]
     skipped: int
+    outside: Sequence[int] = ()
 
 
 class Severity(str, enum.Enum):

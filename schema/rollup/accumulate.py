@@ -1,7 +1,8 @@
 """Points to accumulators, and accumulators to the numbers that rollups store.
 
-In numpy over whole batches: points sorted by series and time are cut into buckets, and each
-column of `Buckets` is one `reduceat` over the cuts.
+In numpy over whole batches: points are cut into buckets, and each column of `Buckets` is one `reduceat`
+over the cuts. Points that come row after row, as tables hold them, are not sorted before: the points of a
+bucket are neighbours then, and only the buckets, which are fewer, are put in order.
 """
 
 from __future__ import annotations
@@ -10,8 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.points import Bools, Bytes, Floats, Int64s, Kind, PointBatch, Reason, Rejected, Stage
-from schema.rollup.buckets import NO_MAX, NO_MIN, Buckets, Edges, ascending, empty, first_of_each, merge
+from schema.points import Bools, Bytes, Floats, Int32s, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from schema.rollup.buckets import (
+    NO_MAX,
+    NO_MIN,
+    Buckets,
+    Edges,
+    ascending,
+    empty,
+    first_of_each,
+    merge,
+    order_of,
+)
 from schema.rollup.exact_sum import sums_of_floats, sums_of_integers
 
 _TWO_63 = 2.0**63
@@ -62,12 +73,52 @@ def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False) -> Buc
         raise ValueError("only numbers can be accumulated")
     if not len(batch):
         return empty(batch.series, interval_s)
-    batch = _in_order(batch, ties=ties)
+    starts = batch.times_ms // (interval_s * 1000)
+    found = _by_kind(batch, starts)
+    if found is None:
+        batch = _in_order(batch, ties=ties)
+        found = _by_kind(batch, batch.times_ms // (interval_s * 1000), again=True)
+    assert found is not None
+    return merge([_accumulated(part, cuts, interval_s) for part, cuts in found])
+
+
+def _by_kind(
+    batch: PointBatch, starts: Int64s, *, again: bool = False
+) -> list[tuple[PointBatch, Int64s]] | None:
+    """Parts of a batch that are all integers or all floats, each with where its buckets begin.
+
+    None if the points of a bucket are not neighbours that ascend, and so may be there twice.
+
+    Args:
+      starts: int64[n], the number of the bucket of each point, counted from 1970.
+      again: the points are in order, and equal instants are known.
+    """
+    cuts = first_of_each(batch.index, starts)
+    if not again:
+        late = batch.times_ms[1:] <= batch.times_ms[:-1]
+        late[cuts[1:] - 1] = False
+        if late.any() or not _are_distinct(batch.index[cuts], starts[cuts]):
+            return None
     is_float = batch.kinds == Kind.FLOAT
     if is_float.all() or not is_float.any():
-        return _accumulated(batch, interval_s)
-    parts = [batch.take(np.flatnonzero(which)) for which in (is_float, ~is_float)]
-    return merge([_accumulated(part, interval_s) for part in parts])
+        return [(batch, cuts)]
+    turns = np.flatnonzero(is_float[1:] != is_float[:-1]) + 1
+    if len(turns) == 1:  # as rows read together are: first those of one kind
+        at = int(turns[0])
+        pieces: list[Int64s | slice] = [slice(0, at), slice(at, None)]
+    else:
+        pieces = [np.flatnonzero(which) for which in (is_float, ~is_float)]
+    parts = [(batch.take(piece), starts[piece]) for piece in pieces]
+    return [(part, first_of_each(part.index, of_part)) for part, of_part in parts]
+
+
+def _are_distinct(index: Int32s, starts: Int64s) -> bool:
+    """Whether no two buckets are the same one."""
+    if ascending(index, starts):
+        return True
+    order = order_of(index, starts)
+    index, starts = index[order], starts[order]
+    return bool(((index[1:] != index[:-1]) | (starts[1:] != starts[:-1])).all())
 
 
 def numbers(buckets: Buckets, aggregator: str) -> Numbers:
@@ -126,7 +177,7 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
       ValueError: two points of one series and instant, without `ties`.
     """
     if not ascending(batch.index, batch.times_ms):
-        batch = batch.take(_order(batch))
+        batch = batch.take(order_of(batch.index, batch.times_ms))
     again = (batch.index[1:] == batch.index[:-1]) & (batch.times_ms[1:] == batch.times_ms[:-1])
     if again.any() and not ties:
         at = int(np.argmax(again))
@@ -135,20 +186,13 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     return batch
 
 
-def _order(batch: PointBatch) -> Int64s:
-    """int64[n]: the points by series and time; by one number each where that fits, which is faster."""
-    low, high = int(batch.times_ms.min()), int(batch.times_ms.max())
-    span = high - low + 1
-    if len(batch.series) * span < 1 << 63:
-        return np.argsort(batch.index.astype(np.int64) * span + (batch.times_ms - low), kind="stable")
-    return np.lexsort((batch.times_ms, batch.index))
+def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int) -> Buckets:
+    """The buckets of points that are all integers or all floats, in the order of the points.
 
-
-def _accumulated(batch: PointBatch, interval_s: int) -> Buckets:
-    """The buckets of points in order that are all integers or all floats."""
+    Args:
+      firsts: int64[m], where the points of each bucket begin, which are neighbours that ascend.
+    """
     length_ms = interval_s * 1000
-    starts = batch.times_ms // length_ms
-    firsts = first_of_each(batch.index, starts)
     ends = np.append(firsts[1:], len(batch))
     m, counts = len(firsts), ends - firsts
     int_mins, int_maxs = np.full(m, NO_MIN, np.int64), np.full(m, NO_MAX, np.int64)
@@ -172,7 +216,7 @@ def _accumulated(batch: PointBatch, interval_s: int) -> Buckets:
         interval_s,
         batch.series,
         batch.index[firsts],
-        starts[firsts] * length_ms,
+        batch.times_ms[firsts] // length_ms * length_ms,
         counts,
         float_counts,
         sums,

@@ -120,20 +120,32 @@ class Buckets:
         wider = self.starts_ms - self.starts_ms % length_ms
         return regrouped(dataclasses.replace(self, interval_s=interval_s, starts_ms=wider))
 
-    def of_groups(self, groups: Sequence[Series | None]) -> Buckets:
-        """The buckets of groups of series.
-
-        Args:
-          groups: the group of each of the series; None where it has none.
-        """
-        numbers: dict[Series, int] = {}
-        renumber = np.array(
-            [-1 if group is None else numbers.setdefault(group, len(numbers)) for group in groups], np.int32
-        )
-        index = renumber[self.index] if len(groups) else self.index
+    def of_groups(self, grouping: Grouping) -> Buckets:
+        """The buckets of groups of the series."""
+        index = grouping.numbers[self.index] if len(self) else self.index
         member = np.flatnonzero(index >= 0)
-        grouped = dataclasses.replace(self.take(member), series=tuple(numbers), index=index[member])
-        return regrouped(grouped)
+        found = self if len(member) == len(index) else self.take(member)
+        return regrouped(dataclasses.replace(found, series=grouping.groups, index=index[member]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grouping:
+    """Groups of k series.
+
+    Attributes:
+      groups: distinct.
+      numbers: int32[k], which of them each series is in; -1 if in none.
+    """
+
+    groups: tuple[Series, ...]
+    numbers: Int32s
+
+    @classmethod
+    def of(cls, groups: Sequence[Series | None]) -> Grouping:
+        """Of the group of each series; None where it has none."""
+        found: dict[Series, int] = {}
+        numbers = [-1 if group is None else found.setdefault(group, len(found)) for group in groups]
+        return cls(tuple(found), np.array(numbers, np.int32))
 
 
 def empty(series: Sequence[Series], interval_s: int) -> Buckets:
@@ -160,17 +172,13 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
     if len({part.interval_s for part in parts}) != 1:
         raise ValueError("only buckets of the same interval can be merged")
     if len(parts) == 1:
-        return parts[0]
-    numbers: dict[Series, int] = {}
-    indices = []
-    for part in parts:
-        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
-        indices.append(renumber[part.index] if len(part) else part.index)
+        return regrouped(parts[0])
+    series, indices = _renumbered(parts)
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
     return regrouped(
         Buckets(
             parts[0].interval_s,
-            tuple(numbers),
+            series,
             np.concatenate(indices),
             sums=exact_sum.concatenate([part.sums for part in parts]),
             first=_joined([part.first for part in parts]),
@@ -178,6 +186,18 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
             **joined,
         )
     )
+
+
+def _renumbered(parts: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
+    """(the series of all parts, the indices of each part into them)."""
+    if all(part.series is parts[0].series for part in parts):
+        return parts[0].series, [part.index for part in parts]
+    numbers: dict[Series, int] = {}
+    indices = []
+    for part in parts:
+        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
+        indices.append(renumber[part.index] if len(part) else part.index)
+    return tuple(numbers), indices
 
 
 def _joined(parts: list[Edges]) -> Edges:
@@ -198,8 +218,7 @@ def regrouped(buckets: Buckets) -> Buckets:
         return buckets
     index, starts = buckets.index, buckets.starts_ms
     if not ascending(index, starts):
-        order = np.lexsort((starts, index))
-        buckets = buckets.take(order)
+        buckets = buckets.take(order_of(index, starts))
         index, starts = buckets.index, buckets.starts_ms
     firsts = first_of_each(index, starts)
     if len(firsts) == len(index):
@@ -229,6 +248,15 @@ def ascending(index: Int32s, times: Int64s) -> bool:
     """Whether (index, time) ascends, equal neighbours allowed."""
     same = index[1:] == index[:-1]
     return bool(((index[1:] > index[:-1]) | (same & (times[1:] >= times[:-1]))).all())
+
+
+def order_of(index: Int32s, times: Int64s) -> Int64s:
+    """int64[n]: what orders by (index, time); by one number each where that fits, which is faster."""
+    low = int(times.min())
+    span = int(times.max()) - low + 1
+    if (int(index.max()) + 1) * span < 1 << 63:
+        return np.argsort(index.astype(np.int64) * span + (times - low), kind="stable")
+    return np.lexsort((times, index))
 
 
 def first_of_each(index: Int32s, starts: Int64s) -> Int64s:

@@ -8,6 +8,7 @@ OpenTSDB accepts and then breaks on is refused. Parsed by `schema.rollup.config_
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -276,6 +277,7 @@ class RollupConfig:
         return series._replace(tags=tuple(sorted({**dict(series.tags), self.agg_tag_key: value}.items())))
 
 
+@functools.lru_cache(maxsize=10_000)
 def matches(patterns: tuple[str, ...], metric: str) -> bool:
     """Whether a metric matches one of the patterns."""
     return any(fnmatchcase(metric, pattern) for pattern in patterns)

@@ -116,10 +116,15 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
     counts = np.diff(firsts, append=len(values))
     left = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
     digits = np.zeros((len(firsts), _PLACES), np.int64)
-    for place in range(_PLACES):
-        whole = np.trunc(left)
-        digits[:, place] = np.add.reduceat(whole.astype(np.int64), firsts)
-        left -= whole
+    for place in range(0, _PLACES, 2):
+        # Two digits are one integer of 56 bits: cut once behind the first one and once behind both. The sum
+        # of those may go round in 64 bits, and what is left of it without the first digits is right again.
+        high = np.add.reduceat(left.astype(np.int64), firsts)
+        left *= 1 << _BITS
+        both = left.astype(np.int64)
+        digits[:, place] = high
+        digits[:, place + 1] = np.add.reduceat(both, firsts) - (high << _BITS)
+        left -= both
         if not left.any():
             break
         left *= 1 << _BITS

@@ -21,7 +21,7 @@ from schema.points import Bytes, Int64s, Kind, Reason, Rejected, Stage
 from schema.rollup.accumulate import numbers
 from schema.rollup.buckets import Buckets
 from schema.rollup.config import RollupInterval
-from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, qualifiers
+from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, qualifier_table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,10 +41,46 @@ class RollupRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EncodedRollups:
-    """What buckets became: rows by series and base time, and the numbers that no cell can hold."""
+    """What buckets became: n cells of m rows, in columns, and the numbers that no cell can hold.
 
-    rows: Sequence[RollupRow]
+    Attributes:
+      series: int64[m], the number of the series of each row in `Buckets.series`.
+      bases_s: int64[m], base time of each row in seconds; rows are by series and base time.
+      firsts: int64[m + 1], where the cells of each row begin, and n; by aggregation id, then by time.
+      codes: uint32[n], qualifiers: aggregation id << 16, interval of the row << 4, flags.
+      raws: uint64[n], the values' bytes as big-endian numbers.
+      times_ms: int64[n], the timestamp of each cell: the start of its interval.
+      wide: bytes of a qualifier.
+    """
+
+    series: Int64s
+    bases_s: Int64s
+    firsts: Int64s
+    codes: el.Codes
+    raws: el.Raws
+    times_ms: Int64s
+    wide: int
     rejected: Sequence[Rejected]
+
+    @property
+    def names(self) -> Bytes:
+        """uint8[n, wide]: the qualifiers."""
+        return qualifier_table(self.codes, self.wide)
+
+    @property
+    def rows(self) -> Sequence[RollupRow]:
+        """The rows as objects, with an object for each cell: for small numbers of them."""
+        values, starts = el.value_bytes(el.Elements(self.codes & np.uint32(0xF), self.raws))
+        pieces = [values[start:end] for start, end in itertools.pairwise(starts.tolist())]
+        names = [bytes(name) for name in self.names]
+        cells = [Cell(FAMILY, *one) for one in zip(names, self.times_ms.tolist(), pieces, strict=True)]
+        bounds = itertools.pairwise(self.firsts.tolist())
+        return [
+            RollupRow(series, base, cells[start:end])
+            for series, base, (start, end) in zip(
+                self.series.tolist(), self.bases_s.tolist(), bounds, strict=True
+            )
+        ]
 
 
 def encode_rollups(
@@ -81,49 +117,45 @@ def encode_points(buckets: Buckets, stored: str, form: Form) -> EncodedRollups:
 def _encoded(
     buckets: Buckets, bases: Int64s, offsets: Int64s, stored: Mapping[int, str], form: Form, wide: int
 ) -> EncodedRollups:
-    m = len(buckets)
-    if not m or not stored:
-        return EncodedRollups([], [])
+    m, k = len(buckets), len(stored)
+    changes = (buckets.index[1:] != buckets.index[:-1]) | (bases[1:] != bases[:-1])
+    firsts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if m else np.zeros(0, np.int64)
+    sizes = np.diff(firsts, append=m)
+    # The cells of a row are by id, then by time: those of one id stand `sizes` apart.
+    at = np.arange(m) + np.repeat(firsts * (k - 1), sizes)
+    apart = np.repeat(sizes, sizes)
+    codes = np.empty(m * k, np.uint32)
+    raws = np.empty(m * k, np.uint64)
+    times_ms = np.empty(m * k, np.int64)
+    bad = np.zeros(m * k, np.bool_)
     rejected: list[Rejected] = []
-    firsts = np.flatnonzero(np.diff(buckets.index, prepend=-1) | np.diff(bases, prepend=-1))
-    row_of = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=m))
-    parts = []
+    shifted = (offsets << 4).astype(np.uint32)
     for number in sorted(stored):
         found = numbers(buckets, stored[number])
-        good = (found.kinds == Kind.INTEGER) | np.isfinite(found.bits.view(np.float64))
-        rejected += [_too_large(buckets, at, stored[number]) for at in np.flatnonzero(~good).tolist()]
-        at = np.flatnonzero(good)
-        parts.append((np.full(len(at), number), at, found.kinds[at], found.bits[at]))
-    ids, at, kinds, bits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(row_of[at], kind="stable")  # by row, then by id, then by time
-    ids, at, kinds, bits = ids[order], at[order], kinds[order], bits[order]
-    cells = _cells(ids, offsets[at], kinds, bits, buckets.starts_ms[at], form, wide)
-    ends = np.searchsorted(row_of[at], np.arange(len(firsts)), "right").tolist()
-    rows, start = [], 0
-    for end, series, base in zip(ends, buckets.index[firsts].tolist(), bases[firsts].tolist(), strict=True):
-        if end > start:
-            rows.append(RollupRow(series, base, cells[start:end]))
-        start = end
-    return EncodedRollups(rows, rejected)
+        endless = (found.kinds == Kind.FLOAT) & ~np.isfinite(found.bits.view(np.float64))
+        if endless.any():
+            bad[at] = endless
+            rejected += [_too_large(buckets, one, stored[number]) for one in np.flatnonzero(endless).tolist()]
+        flags, raws[at] = _values(found.kinds, found.bits, form)
+        codes[at] = shifted | np.uint32(number << 16) | flags
+        times_ms[at] = buckets.starts_ms
+        at += apart
+    ends = np.append(firsts * k, m * k)
+    if rejected:
+        kept = ~bad
+        codes, raws, times_ms = codes[kept], raws[kept], times_ms[kept]
+        ends = np.concatenate([[0], np.cumsum(kept)])[ends]
+        held = np.flatnonzero(np.diff(ends))
+        firsts, ends = firsts[held], np.append(ends[held], ends[-1])
+    return EncodedRollups(
+        buckets.index[firsts].astype(np.int64), bases[firsts], ends, codes, raws, times_ms, wide, rejected
+    )
 
 
 def _too_large(buckets: Buckets, at: int, name: str) -> Rejected:
     where = f"{buckets.series[buckets.index[at]]} from {buckets.starts_ms[at]} ms"
     message = f"{name} of {where} on, {buckets.interval_s} s: it is beyond the floats"
     return Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE)
-
-
-def _cells(
-    ids: Int64s, offsets: Int64s, kinds: Bytes, bits: Int64s, times_ms: Int64s, form: Form, wide: int
-) -> list[Cell]:
-    flags, raws = _values(kinds, bits, form)
-    names = qualifiers(ids, offsets, flags, wide)
-    values, starts = el.value_bytes(el.Elements(flags, raws))
-    at = starts.tolist()
-    pieces = [values[start:end] for start, end in itertools.pairwise(at)]
-    parts = zip(itertools.repeat(FAMILY), names, times_ms.tolist(), pieces, strict=False)
-    # No call in Python for each cell: there are as many as there are numbers.
-    return list(map(tuple.__new__, itertools.repeat(Cell), parts))
 
 
 def _values(kinds: Bytes, bits: Int64s, form: Form) -> tuple[npt.NDArray[np.uint32], el.Raws]:

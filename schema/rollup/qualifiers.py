@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.layouts.base import Cell, ColumnRange
-from schema.points import Int64s
+from schema.layouts.base import ColumnRange
+from schema.points import Bytes
 
 FAMILY = "t"
 ROLLUP_BYTES, POINT_BYTES = 3, 2
@@ -35,13 +35,9 @@ class Form(enum.Enum):
     """Integers on 1, 2, 4 or 8 bytes, floats on 8, as HTTP /api/rollup; telnet also has floats on 4."""
 
 
-def qualifiers(
-    ids: Int64s, offsets: Int64s, flags: npt.NDArray[np.uint32], wide: int = ROLLUP_BYTES
-) -> list[bytes]:
-    """n qualifiers of three bytes, or of two without the ids."""
-    codes = (ids << 16) | (offsets << 4) | flags
-    raw = codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - wide :].tobytes()
-    return [raw[at : at + wide] for at in range(0, len(raw), wide)]
+def qualifier_table(codes: npt.NDArray[np.uint32], wide: int = ROLLUP_BYTES) -> Bytes:
+    """uint8[n, wide]: qualifiers of three bytes, or of two without the ids, of codes with all of it."""
+    return codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - wide :]
 
 
 def columns_of(ids: Iterable[int]) -> ColumnRange:
@@ -50,9 +46,7 @@ def columns_of(ids: Iterable[int]) -> ColumnRange:
     return ColumnRange(FAMILY, bytes([some[0]]), bytes([some[-1] + 1]))
 
 
-def stale_qualifiers(standing: Sequence[bytes], kept: Iterable[Cell]) -> list[bytes]:
-    """Those of the qualifiers that stand in a row that are not to be written: what a rewrite deletes."""
-    if not standing:
-        return []
-    written = {cell.qualifier for cell in kept}
-    return [one for one in standing if one not in written]
+def stale_qualifiers(standing: Sequence[bytes], written: Iterable[bytes]) -> list[bytes]:
+    """Those of the qualifiers that stand in a row that are not written again: what a rewrite deletes."""
+    kept = set(written)
+    return [one for one in standing if one not in kept]

@@ -48,4 +48,9 @@ NODES = {
 
 def stored_bytes(key: bytes, cell: Cell) -> int:
     """What Bigtable keeps for a cell, before compression: key, family, qualifier, timestamp, value."""
-    return len(key) + len(cell.family) + len(cell.qualifier) + _TIMESTAMP_BYTES + len(cell.value)
+    return stored_bytes_of(len(key), len(cell.family), len(cell.qualifier), len(cell.value))
+
+
+def stored_bytes_of(key: int, family: int, qualifier: int, value: int) -> int:
+    """As `stored_bytes`, of their lengths."""
+    return key + family + qualifier + _TIMESTAMP_BYTES + value

@@ -167,7 +167,7 @@ def test_the_template_has_places_for_all_values(tmp_path: Path) -> None:
     assert not job.graph.external()
     assert job.graph.steps() == [
         *("Accumulate", "AllRefused", "Both", "Chunks", "DeadLetters", "Encode", "GroupPerRow", "Metrics"),
-        *("Once", "Period", "SpreadChunks", "SpreadMetrics", "Standing", "Write"),
+        *("Once", "Period", "SpreadChunks", "SpreadMetrics", "Standing", "Write", "WriteAtOnce"),
     ]
     assert all(coder.is_deterministic() for coder in job.graph.key_coders().values())
 

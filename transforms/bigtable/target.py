@@ -24,6 +24,10 @@ class Target:
     instance: str
     app_profile: str | None = None
 
+    def table_name(self, table: str) -> str:
+        """The name that the service knows a table by."""
+        return f"projects/{self.project}/instances/{self.instance}/tables/{table}"
+
     def __str__(self) -> str:
         emulator = os.environ.get(EMULATOR_VARIABLE)
         where = f" on the emulator at {emulator}" if emulator else ""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from schema.layouts import Reader, TableSpec
+from schema.layouts.opentsdb.keys import SPAN_S
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from schema.rollup.plan import Plan
@@ -44,6 +45,21 @@ class RollupJob:
         if self.metrics is None:
             return found
         return {name: uid for name, uid in found.items() if uid in self.metrics}
+
+    def in_place(self, interval: RollupInterval) -> bool:
+        """Whether rollups of single series are written by the worker that reads the points: no shuffle.
+
+        So it is where a row of points holds all points of each of its intervals, and where nothing else is
+        written to the rows of a series.
+        """
+        shared = self.config.pre_aggregates and interval.table == interval.pre_aggregation_table
+        whole = not interval.is_default and SPAN_S % interval.seconds == 0
+        return whole and not shared and not self.config.tag_raw
+
+    def grouped(self, interval: RollupInterval) -> list[str]:
+        """The tables, without prefix, whose rows are put together by a shuffle."""
+        found = outputs(self.config, interval)
+        return [name for name in found if not (self.in_place(interval) and name == interval.table)]
 
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from schema.layouts import Finding, Layout, Reader, Selected, Selection
+from schema.layouts import DecodedRows, Finding, Layout, Reader, Row, Selected, Selection
 from schema.points import PointBatch, Reason, Rejected, Series, Stage
 from schema.rollup.accumulate import accumulate, aggregatable
 from schema.rollup.buckets import Buckets, merge
 from schema.rollup.plan import Plan
 from transforms import metrics
+from transforms.ahead import ahead
 from transforms.bigtable.limits import refused_row
 from transforms.bigtable.reader import read_ahead
 from transforms.bigtable.splits import within
@@ -20,55 +24,79 @@ from transforms.chunks import Chunk
 MOST_BUCKETS = 400_000
 """Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
 
+_READS_AHEAD = 2
 _MOST_PARTS = 8
+_WORTH = 4
+"""An accumulator takes about as long to add up as so many points."""
+
+
+class _Read(NamedTuple):
+    """Rows that were decoded together.
+
+    Attributes:
+      rows: how many they are.
+      outside: those of them that were left out: they have points of another time than their own.
+    """
+
+    rows: int
+    decoded: DecodedRows
+    outside: Sequence[Row]
 
 
 def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
-    """The finite numbers of a chunk, each instant once, in large batches, and the refusal of the rest."""
-    for batch in _batches(layout, within(reader, layout, chunk.keys), plan, chunk):
-        if isinstance(batch, Rejected):
-            yield batch
+    """The finite numbers of a chunk, each instant once, in large batches, and the refusal of the rest.
+
+    A thread reads and decodes, while the caller adds up what came before.
+    """
+    reads = functools.partial(_reads, layout, within(reader, layout, chunk.keys), plan, chunk)
+    for found in ahead(reads, _READS_AHEAD):
+        if isinstance(found, Finding):
+            yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
             continue
+        batch, damage, skipped = found.decoded.batch, found.decoded.damage, found.decoded.skipped
+        metrics.count("messages_read", found.rows)
+        metrics.count("points_read", len(batch))
+        metrics.count_rollup("cells_skipped", skipped)
+        for row, text in damage:
+            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+        for row in found.outside:
+            yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
         good, rejected = aggregatable(batch)
         yield from rejected
         if len(good):
             yield good
 
 
-def _batches(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+def _reads(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[_Read | Finding]:
+    """The rows of a chunk, with those of their points that are in its time."""
     start_ms, end_ms = max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
     wanted = Selection(chunk.metric, {}, start_ms, end_ms - 1)
     apart: dict[Series, list[Selected]] = {one: [] for one in layout.several_rows(wanted, reader)}
     for found in read_ahead(layout.select(wanted, reader)):
         if isinstance(found, Finding):
-            yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
+            yield found
             continue
         for one in found:
             if one.series in apart:
                 apart[one.series].append(one)
-        rows = [one for one in found if one.series not in apart] if apart else found
-        yield from _decoded(layout, rows, start_ms, end_ms)
+        yield _decoded(layout, [one for one in found if one.series not in apart], start_ms, end_ms)
     for rows in apart.values():
-        for batch in _decoded(layout, rows, start_ms, end_ms):
-            yield batch if isinstance(batch, Rejected) else _each_instant_once(batch)
+        read = _decoded(layout, rows, start_ms, end_ms)
+        batch = _each_instant_once(read.decoded.batch)
+        yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
 
 
-def _decoded(
-    layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: int
-) -> Iterator[PointBatch | Rejected]:
-    """The points of rows in [start_ms, end_ms), and what could not be read of them."""
-    metrics.count("messages_read", len(rows))
-    decoded = layout.decode_rows(rows)
-    metrics.count_rollup("cells_skipped", decoded.skipped)
-    for row, text in decoded.damage:
-        yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+def _decoded(layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _Read:
+    """Rows, with their points in [start_ms, end_ms)."""
+    decoded, outside = layout.decode_rows(rows), frozenset[int]()
+    if decoded.outside:  # intervals of theirs may lie in other rows too, and would be written twice
+        outside = frozenset(decoded.outside)
+        decoded = layout.decode_rows([one for at, one in enumerate(rows) if at not in outside])
     batch = decoded.batch
     inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
     if not inside.all():
-        batch = batch.take(np.flatnonzero(inside))
-    metrics.count("points_read", len(batch))
-    if len(batch):
-        yield batch
+        decoded = dataclasses.replace(decoded, batch=batch.take(np.flatnonzero(inside)))
+    return _Read(len(rows), decoded, [rows[at].row for at in sorted(outside)])
 
 
 def _each_instant_once(batch: PointBatch) -> PointBatch:
@@ -95,8 +123,11 @@ class Accumulator:
 
     def add(self, batch: PointBatch) -> None:
         """Adds finite numbers."""
+        found: dict[int, Buckets] = {}
         for length, parts in self._parts.items():
-            parts.append(accumulate(batch, length))
+            finer = [one for one in found if length % one == 0 and len(found[one]) * _WORTH < len(batch)]
+            found[length] = found[finer[-1]].coarser(length) if finer else accumulate(batch, length)
+            parts.append(found[length])
             if len(parts) > _MOST_PARTS:
                 self._parts[length] = [merge(parts)]
 

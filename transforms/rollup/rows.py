@@ -6,34 +6,34 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 
-from schema.layouts import Cell, Deletion, Row, Scan
 from schema.layouts.opentsdb import keys as row_keys
 from schema.points import Series
 from schema.rollup.config import OF_GROUP, RollupInterval
 from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
 from schema.rollup.pieces import unpacked
-from schema.rollup.plan import IntervalPlan
-from schema.rollup.qualifiers import FAMILY, POINT_BYTES, Form, stale_qualifiers
+from schema.rollup.qualifiers import Form, stale_qualifiers
 from transforms import metrics
 from transforms.bigtable.reader import TableReader
-from transforms.pack import mutations
+from transforms.bigtable.wire import EncodedRow
 from transforms.rejected import RejectedOutput, refuse, windowed
 from transforms.rollup.accumulate import Piece
-from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, outputs
+from transforms.rollup.job import RollupJob, RollupRowKey, outputs
+from transforms.rollup.mutations import count_written, over, row_mutations
+from transforms.rollup.standing import is_of, metric_ranges, our_names, standing_rows
 
 STANDING = "standing"
 """In place of an aggregator: the piece holds the qualifiers that stand in a row."""
 
-_BYTES_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 4 << 20
 """Of accumulators whose rows are encoded together."""
 
 
 class StandingFn(beam.DoFn):
-    """UIDs of metrics in; ((table, row key), (STANDING, qualifiers)) out, of the rollup rows of the range.
+    """UIDs of metrics in; ((table, row key), (STANDING, qualifiers)) out, of the rows that a shuffle makes.
 
-    What stands there and is not written again is deleted: a number on another width, and buckets whose
-    points have gone.
+    What stands there and is not written again is deleted.
     """
 
     def __init__(self, job: RollupJob) -> None:
@@ -43,52 +43,18 @@ class StandingFn(beam.DoFn):
         """See the class."""
         job = self._job
         for plan in job.plan.intervals:
-            for name in outputs(job.config, plan.interval):
-                ours = _names(job, plan.interval, name)
-                for key, cells in self._rows(metric, plan, job.table(name)):
-                    base_s = row_keys.parse_key(job.layout.options, key).base_s
-                    standing = [
-                        qualifier
-                        for family, qualifier, _, _ in cells
-                        if family == FAMILY and _is_of(qualifier, base_s, plan, ours)
-                    ]
+            for name in job.grouped(plan.interval):
+                ours = our_names(job, plan.interval, name)
+                for key, names in standing_rows(job, name, metric_ranges(job, plan, metric)):
+                    base_s = row_keys.base_s_of(job.layout.options, key)
+                    standing = [one for one in names if is_of(one, base_s, plan, ours)]
                     if standing:
                         packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
                         yield (name, key), (STANDING, packed)
 
-    def _rows(self, metric: bytes, plan: IntervalPlan, table: str) -> Iterator[tuple[bytes, Iterable[Cell]]]:
-        parts = list(plan.rows())
-        if not parts:
-            return
-        first, last = parts[0].base_s * 1000, parts[-1].base_s * 1000
-        ranges = tuple(row_keys.ranges(self._job.layout.options, metric, first, last))
-        scan = Scan(table, ranges, keys_only=True)
-        for row in TableReader(self._job.target).scan(scan):
-            yield row.key, row.cells
-
-
-def _names(job: RollupJob, interval: RollupInterval, table: str) -> frozenset[bytes]:
-    """How the qualifiers of cells begin that are written to a table: aggregation ids, and their old names."""
-    if table == interval.table:
-        ids = set(job.stored(SINGLE))
-    else:
-        wanted = {name for one in job.config.pre_aggregates for name in one.aggregators}
-        ids = {number for name in wanted for number in job.stored(name)}
-    old = {f"{name}:".encode() for name, number in job.config.aggregation_ids.items() if number in ids}
-    return frozenset({bytes([number]) for number in ids} | old)
-
-
-def _is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: frozenset[bytes]) -> bool:
-    """Whether a column is of an interval, and of an aggregator, that is written."""
-    offset = int.from_bytes(qualifier[-2:], "big") >> 4
-    if plan.interval.is_default:
-        return len(qualifier) == POINT_BYTES and plan.start_s <= base_s + offset < plan.end_s
-    start_s = base_s + offset * plan.interval.seconds
-    return plan.start_s <= start_s < plan.end_s and qualifier[:-2].lower() in ours
-
 
 class EncodeRowFn(beam.DoFn):
-    """((table, row key), pieces) in; the `Row` mutations out, sums beyond the floats to `REJECTED`.
+    """((table, row key), pieces) in; `EncodedRow` mutations out, sums beyond the floats to `REJECTED`.
 
     Rows of one table are encoded together: one by one they take several times as long.
     """
@@ -105,7 +71,7 @@ class EncodeRowFn(beam.DoFn):
         """Forgets what a bundle that failed has left."""
         self._held, self._bytes = {}, 0
 
-    def process(self, group: tuple[RollupRowKey, Iterable[Piece]]) -> Iterator[Row | RejectedOutput]:
+    def process(self, group: tuple[RollupRowKey, Iterable[Piece]]) -> Iterator[EncodedRow | RejectedOutput]:
         """See the class."""
         (name, key), pieces = group
         found = list(pieces)
@@ -118,12 +84,14 @@ class EncodeRowFn(beam.DoFn):
         """What is left."""
         yield from windowed(self._encoded())
 
-    def _encoded(self) -> Iterator[Row | RejectedOutput]:
+    def _encoded(self) -> Iterator[EncodedRow | RejectedOutput]:
         held, self._held, self._bytes = self._held, {}, 0
         for name, groups in held.items():
             yield from self._rows(name, groups)
 
-    def _rows(self, name: str, groups: list[tuple[bytes, list[Piece]]]) -> Iterator[Row | RejectedOutput]:
+    def _rows(
+        self, name: str, groups: list[tuple[bytes, list[Piece]]]
+    ) -> Iterator[EncodedRow | RejectedOutput]:
         """The mutations of rows of one table."""
         standing: list[list[bytes]] = [[] for _ in groups]
         by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}
@@ -134,17 +102,30 @@ class EncodeRowFn(beam.DoFn):
             standing[number] = [one for packed in own.pop(STANDING, ()) for one in _qualifiers(packed)]
             for aggregator, parts in own.items():
                 by_aggregator.setdefault(aggregator, []).append((number, parts))
-        cells: list[list[Cell]] = [[] for _ in groups]
+        sets: list[list[bytes]] = [[] for _ in groups]
+        counts = np.zeros(len(groups), np.int64)
+        wide = 0
         for aggregator, some in by_aggregator.items():
             encoded = self._encode(name, aggregator, some)
+            wide = encoded.wide
             for rejected in encoded.rejected:
                 yield refuse(rejected)
-            for one in encoded.rows:
-                cells[some[one.series][0]] += one.cells
+            numbers = np.array([number for number, _ in some], np.int64)[encoded.series]
+            counts[numbers] += np.diff(encoded.firsts)
+            for at, (number, content) in enumerate(
+                zip(numbers.tolist(), row_mutations(encoded), strict=True)
+            ):
+                sets[number].append(content)
+                if standing[number]:
+                    written = encoded.names[encoded.firsts[at] : encoded.firsts[at + 1]]
+                    standing[number] = stale_qualifiers(standing[number], map(bytes, written))
         table = self._job.table(name)
         for number, (key, _) in enumerate(groups):
-            deleted = [Deletion(FAMILY, one) for one in stale_qualifiers(standing[number], cells[number])]
-            yield from mutations([Row(table, key, cells[number], deleted)])
+            if sets[number] or standing[number]:
+                content = b"".join(sets[number])
+                yield over(key, table, content, int(counts[number]), standing[number])
+        sizes = np.fromiter((len(key) for key, _ in groups), np.int64, len(groups))
+        count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), wide)
 
     def _encode(self, name: str, aggregator: str, some: list[tuple[int, list[bytes]]]) -> EncodedRollups:
         """What the accumulators of an aggregator become; the rows are numbered as they are given."""
@@ -165,11 +146,6 @@ def _qualifiers(packed: bytes) -> Iterator[bytes]:
         end = at + 1 + packed[at]
         yield packed[at + 1 : end]
         at = end
-
-
-def metric_uids(job: RollupJob) -> Any:
-    """A ParDo that gives the UID of every metric."""
-    return beam.ParDo(MetricUidsFn(job)).with_output_types(bytes)
 
 
 class MetricUidsFn(beam.DoFn):

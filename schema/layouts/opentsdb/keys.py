@@ -14,7 +14,8 @@ from schema.layouts.opentsdb.options import OpenTsdbOptions
 SPAN_S = 3600
 """Seconds in one row."""
 
-_BASE_BYTES = 4
+BASE_BYTES = 4
+"""Of the base time in a row key."""
 
 
 class KeyParts(NamedTuple):
@@ -56,7 +57,7 @@ def series_key(options: OpenTsdbOptions, metric: bytes, tags: Sequence[tuple[byt
 
 def row_key(series: SeriesKey, base_s: int) -> bytes:
     """The key of the row of a series that begins at `base_s` (seconds, a multiple of 3600)."""
-    return series.head + base_s.to_bytes(_BASE_BYTES, "big") + series.tail
+    return series.head + base_s.to_bytes(BASE_BYTES, "big") + series.tail
 
 
 def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
@@ -67,7 +68,7 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
     """
     metric_at = options.salt_width
     base_at = metric_at + options.uid_width_metric
-    tags_at = base_at + _BASE_BYTES
+    tags_at = base_at + BASE_BYTES
     pair = options.uid_width_tagk + options.uid_width_tagv
     if len(key) <= tags_at or (len(key) - tags_at) % pair:
         raise ValueError(
@@ -79,6 +80,12 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
     )
     base_s = int.from_bytes(key[base_at:tags_at], "big")
     return KeyParts(key[:metric_at], key[metric_at:base_at], base_s, tags)
+
+
+def base_s_of(options: OpenTsdbOptions, key: bytes) -> int:
+    """The base time, in seconds, in a row key that `parse_key` takes."""
+    at = options.salt_width + options.uid_width_metric
+    return int.from_bytes(key[at : at + BASE_BYTES], "big")
 
 
 def ranges(
@@ -107,7 +114,7 @@ def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) ->
         return None
     pair = options.uid_width_tagk + options.uid_width_tagv
     any_pairs = b"(?:\\C{%d})*" % pair
-    pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + _BASE_BYTES) + any_pairs
+    pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES) + any_pairs
     for key, value in sorted(tags.items()):
         wanted = b"\\C{%d}" % options.uid_width_tagv if value is None else _escape(value)
         pattern += _escape(key) + wanted + any_pairs

@@ -41,6 +41,8 @@ _CELL_TIME = (
     "of the points"
 )
 
+_HOUR_MS = row_keys.SPAN_S * 1000
+
 _EVENT_TIME = "the time of the points; of a row that a TSD has compacted that of its newest point"
 
 
@@ -148,25 +150,37 @@ class OpenTsdb(Layout):
         """See `Layout.decode_rows`."""
         many = many_rows.read_rows([one.row for one in found])
         left = [found[number] for number in many.left]
-        others = join_decoded(left, [self.decode(*one) for one in left])
-        if not len(many.row):
-            return others
-        bases = [row_keys.parse_key(self.options, row.key).base_s * 1000 for row, _ in found]
-        arrivals = [row.cells[0].timestamp_ms if row.cells else 0 for row, _ in found]
+        one_by_one = [self.decode(*one) for one in left]
+        others = join_decoded(left, one_by_one)
+        bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in found]
+        outside = [
+            number
+            for number, decoded in zip(many.left, one_by_one, strict=True)
+            if len(decoded.batch) and decoded.batch.times_ms[-1] - bases[number] >= _HOUR_MS
+        ]
+        outside += [number for number, base_ms in enumerate(bases) if base_ms % _HOUR_MS]
+        if len(many.numbers):  # the last point of a row is its latest
+            last = many.offsets_ms[np.cumsum(many.counts) - 1]
+            outside += many.numbers[last >= _HOUR_MS].tolist()
+        outside = sorted(set(outside))
+        if not len(many.numbers):
+            return dataclasses.replace(others, outside=outside)
         numbers: dict[Series, int] = {}
         index = [numbers.setdefault(series, len(numbers)) for _, series in found]
+        times_ms = np.repeat(np.array(bases, np.int64)[many.numbers], many.counts)
+        times_ms += many.offsets_ms
         batch = PointBatch(
             tuple(numbers),
-            np.array(index, np.int32)[many.row],
-            np.array(bases, np.int64)[many.row] + many.offsets_ms,
+            np.repeat(np.array(index, np.int32)[many.numbers], many.counts),
+            times_ms,
             many.in_ms,
             many.kinds,
             many.bits,
-            np.array(arrivals, np.int64)[many.row],
+            many.arrivals_ms,
         )
         if len(others.batch):
             batch = join([batch, others.batch])
-        return DecodedRows(batch, others.damage, others.skipped)
+        return DecodedRows(batch, others.damage, others.skipped, outside)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""

@@ -57,7 +57,10 @@ def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
     Raises:
       ValueError: the key is not one of a data row.
     """
-    parts = keys.parse_key(options, key)
+    return _pairs(keys.parse_key(options, key))
+
+
+def _pairs(parts: keys.KeyParts) -> list[Pair]:
     found = [("metrics", parts.metric)]
     for tag_key, value in parts.tags:
         found += (("tagk", tag_key), ("tagv", value))
@@ -84,24 +87,30 @@ def select(
     metric, allowed = _resolve(uids, wanted, reader)
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
     names = _Names(uids, reader, refuse_lost=wanted.metric is None)
-    held: list[tuple[Row, list[Pair]]] = []
+    held: list[tuple[Row, bytes]] = []
+    pairs_of: dict[bytes, list[Pair]] = {}
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
+    salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
+    tags_at = base_at + keys.BASE_BYTES
     rows = scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)
     for row in reader.scan(dataclasses.replace(rows, columns=columns)):
-        try:
-            parts = keys.parse_key(options, row.key)
-        except ValueError as error:
-            yield Finding(Severity.DAMAGE, data, row.key, str(error))
-            continue
-        of_key = dict(parts.tags)
-        if not first_s < parts.base_s <= last_s:
-            continue
-        if all(not values or of_key[key] in values for key, values in allowed.items()):
-            held.append((row, row_names(options, row.key)))
+        key = row.key
+        tsuid = key[salt_end:base_at] + key[tags_at:]
+        if tsuid not in pairs_of:  # keys are taken apart once for each series
+            try:
+                parts = keys.parse_key(options, key)
+            except ValueError as error:
+                yield Finding(Severity.DAMAGE, data, key, str(error))
+                continue
+            of_key = dict(parts.tags)
+            is_wanted = all(not values or of_key[one] in values for one, values in allowed.items())
+            pairs_of[tsuid] = _pairs(parts) if is_wanted else []
+        if pairs_of[tsuid] and first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
+            held.append((row, tsuid))
         if len(held) >= _ROWS_AT_ONCE:
-            yield from names.selected(held)
+            yield from names.selected(held, pairs_of)
             held = []
-    yield from names.selected(held)
+    yield from names.selected(held, pairs_of)
 
 
 def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[bytes | None, dict[bytes, set[bytes]]]:
@@ -166,11 +175,19 @@ class _Names:
         self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
         self._known: dict[Pair, str] = {}
         self._lost: set[Pair] = set()
-        self._series: dict[tuple[Pair, ...], Series] = {}
+        self._series: dict[bytes, Series] = {}
 
-    def selected(self, held: Sequence[tuple[Row, list[Pair]]]) -> Iterator[Selected | Finding]:
-        """Rows with their series."""
-        missing = {pair for _, pairs in held for pair in pairs if pair not in self._known}
+    def selected(
+        self, held: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[Pair]]
+    ) -> Iterator[Selected | Finding]:
+        """Rows with their series.
+
+        Args:
+          held: rows, each with its TSUID.
+          pairs_of: by TSUID what it names.
+        """
+        new = {tsuid for _, tsuid in held if tsuid not in self._series}
+        missing = {pair for tsuid in new for pair in pairs_of[tsuid] if pair not in self._known}
         rows = self._reader.rows(self._table, sorted({uid for _, uid in missing}))
         for kind, uid in missing:
             row = rows.get(uid)
@@ -180,17 +197,17 @@ class _Names:
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
                     self._known[kind, uid] = uid_table.name_text(cell.value)
                     self._lost.discard((kind, uid))
-        for row, pairs in held:
-            if self._refuse_lost and not self._lost.isdisjoint(pairs):
-                kind, uid = next(pair for pair in pairs if pair in self._lost)
-                yield Finding(
-                    Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name"
-                )
-                continue
-            identity = tuple(pairs)
-            series = self._series.get(identity)
+        for row, tsuid in held:
+            series = self._series.get(tsuid)
             if series is None:
+                pairs = pairs_of[tsuid]
+                if self._refuse_lost and not self._lost.isdisjoint(pairs):
+                    kind, uid = next(pair for pair in pairs if pair in self._lost)
+                    yield Finding(
+                        Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name"
+                    )
+                    continue
                 texts = [self._known[pair] for pair in pairs]
                 series = Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
-                self._series[identity] = series
+                self._series[tsuid] = series
             yield Selected(row, series)

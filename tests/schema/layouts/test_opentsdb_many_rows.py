@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +18,33 @@ from tests.schema.layouts.test_opentsdb_merge import columns
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("m", {"host": name}) for name in "ab"]
 
-# Mostly one column, so that the fast way has something to do.
-CELLS = st.lists(columns(), min_size=1, max_size=1) | st.lists(
-    columns() | st.tuples(st.binary(max_size=6), st.binary(max_size=12)),
-    max_size=3,
-    unique_by=lambda column: column[0],
+
+def apart(seconds: list[int], in_ms: bool, flags: list[int]) -> list[tuple[bytes, bytes]]:
+    """A plain column for each point, as they are stored by packing `points`."""
+    found = []
+    for second, flag in zip(sorted(seconds), flags, strict=False):
+        code = (0xF << 28 | second * 1000 << 6 if in_ms else second << 4) | flag
+        found.append((code.to_bytes(4 if in_ms else 2, "big"), bytes(range(1, 9))[: (flag & 7) + 1]))
+    return found
+
+
+FLAGS = st.sampled_from((0, 1, 3, 7, 0xB, 0xF))
+APART = st.builds(
+    apart,
+    st.lists(st.integers(0, 3599), min_size=1, max_size=6, unique=True),
+    st.booleans(),
+    FLAGS.map(lambda flag: [flag] * 6) | st.lists(FLAGS, min_size=6, max_size=6),
+)
+
+# Mostly columns that are in order, so that the fast way has something to do.
+CELLS = (
+    APART
+    | st.lists(columns(), min_size=1, max_size=1)
+    | st.lists(
+        columns() | st.tuples(st.binary(max_size=6), st.binary(max_size=12)),
+        max_size=3,
+        unique_by=lambda column: column[0],
+    )
 )
 
 
@@ -71,10 +94,31 @@ def test_rows_together_are_as_one_by_one(rows: list[Selected]) -> None:
     assert together(LAYOUT.decode_rows(rows)) == one_by_one(rows)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [("0000", "2a"), ("0010", "2b"), ("0020", "2c")],  # a column for each point
+        [("00000010", "2a2b00"), ("00200030", "2c2d00")],  # compacted columns behind each other
+        [("00000010", "2a2b00"), ("0020", "2c")],
+        [("00000011", "2a002b00"), ("0021", "002c")],  # integers on one byte and on two
+        [("050000", "00002a00102b")],
+        [("050000", "f00000432a2a2a2af00040032b2b2b2b")],
+        [("0000", "2a"), ("f0007d00", "2b")],
+    ],
+)
+def test_rows_in_good_order_are_not_left_to_the_slow_way(cells: list[tuple[str, str]]) -> None:
+    row = row_of(*cells[0]).row
+    row = row._replace(
+        cells=[Cell("t", bytes.fromhex(name), 7, bytes.fromhex(value)) for name, value in cells]
+    )
+    assert read_rows([row, row]).left == []
+    assert together(LAYOUT.decode_rows([Selected(row, SERIES[0])])) == one_by_one([Selected(row, SERIES[0])])
+
+
 def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
     good, bad = row_of("00000010", "2a2b00"), row_of("00000010", "2a")
     found = read_rows([good.row, bad.row, good.row])
-    assert (found.row.tolist(), found.left) == ([0, 0, 2, 2], [1])
+    assert (found.numbers.tolist(), found.counts.tolist(), found.left) == ([0, 2], [2, 2], [1])
     assert found.bits.tolist() == [0x2A, 0x2B, 0x2A, 0x2B]
     assert read_rows([]).left == []
 

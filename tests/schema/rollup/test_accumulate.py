@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schema.points import PointBatch, Reason, Series, Stage
 from schema.rollup.accumulate import accumulate, aggregatable, numbers
-from schema.rollup.buckets import Buckets, empty, merge
+from schema.rollup.buckets import Buckets, Grouping, empty, merge
 from schema.rollup.config import COMPUTED
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
@@ -88,7 +88,7 @@ def test_coarser_buckets_are_those_of_the_points(points, intervals):
 def test_groups_have_the_accumulators_of_all_their_points(points):
     groups = {series: Series.of("cpu", {"dc": dict(series.tags)["dc"]}) for series in SERIES}
     batch = batch_of(points)
-    merged = accumulate(batch, 60).of_groups([groups[series] for series in batch.series])
+    merged = accumulate(batch, 60).of_groups(Grouping.of([groups[series] for series in batch.series]))
     found = content(merged)
     members: dict[tuple[Series, int], list[Point]] = {}
     for series, time, value in points:
@@ -107,7 +107,7 @@ def test_groups_have_the_accumulators_of_all_their_points(points):
 def test_groups_do_not_depend_on_the_order_of_their_series(points, chance):
     group = Series.of("cpu", {})
     a, b = (accumulate(batch_of(order), 60) for order in (points, chance.sample(points, len(points))))
-    first, second = (part.of_groups([group] * len(part.series)) for part in (a, b))
+    first, second = (part.of_groups(Grouping.of([group] * len(part.series))) for part in (a, b))
     assert columns(first) == columns(second)
 
 
@@ -115,16 +115,16 @@ def test_of_points_of_one_time_in_a_group_kind_and_bits_are_of_the_same_point():
     values = (1, -1.0, 7, 2.0)  # the bits of -1.0 are the least, those of 2.0 the greatest
     series = [Series.of("cpu", {"host": str(i)}) for i in range(len(values))]
     points = [(one, BASE_MS, value) for one, value in zip(series, values, strict=True)]
-    buckets = accumulate(batch_of(points), 60).of_groups([SERIES[0]] * len(values))
+    buckets = accumulate(batch_of(points), 60).of_groups(Grouping.of([SERIES[0]] * len(values)))
     found = content(buckets)[SERIES[0], BASE_MS]
     assert (found["first"], found["last"]) == (number(1), number(2.0))
 
 
 def test_series_of_no_group_are_left_out():
     batch = batch_of([(series, BASE_MS, i) for i, series in enumerate(SERIES)])
-    buckets = accumulate(batch, 60).of_groups([None, SERIES[0], None])
+    buckets = accumulate(batch, 60).of_groups(Grouping.of([None, SERIES[0], None]))
     assert content(buckets) == plain_summaries([(SERIES[0], BASE_MS, 1)], 60)
-    assert len(accumulate(batch, 60).of_groups([None] * 3)) == 0
+    assert len(accumulate(batch, 60).of_groups(Grouping.of([None] * 3))) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from schema.layouts.opentsdb.keys import parse_key, row_key
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.points import PointBatch, Series
 from schema.rollup.accumulate import accumulate
-from schema.rollup.buckets import Buckets, merge
+from schema.rollup.buckets import Buckets, Grouping, merge
 from schema.rollup.config import OF_GROUP
 from schema.rollup.config_json import parse_config
 from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
@@ -118,7 +118,7 @@ def rolled_up(table: dict[bytes, tuple[Row, Series]]):
                 key = row_key(key_of(CONFIG.rollup_series(ours.series[row.series])), row.base_s)
                 rows[interval.table, key] = row.cells
         (groups,) = CONFIG.pre_aggregates
-        grouped = ours.of_groups([groups.group(series) for series in ours.series])
+        grouped = ours.of_groups(Grouping.of([groups.group(series) for series in ours.series]))
         for aggregator in groups.aggregators:
             if interval.is_default:
                 found = encode_points(grouped, aggregator, Form.FIXED)

@@ -81,7 +81,7 @@ def test_a_rewrite_leaves_nothing_of_what_was_written_before(before, after, inte
     )
     for key, cells in new.items():
         kept = {cell.qualifier: cell for cell in old.get(key, ())}
-        for qualifier in stale_qualifiers(list(kept), cells):
+        for qualifier in stale_qualifiers(list(kept), [cell.qualifier for cell in cells]):
             del kept[qualifier]
         assert kept.keys() <= {cell.qualifier for cell in cells}
 

@@ -1,0 +1,91 @@
+"""What batch jobs read: every row in one chunk, however the service samples the table."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.layouts.opentsdb import keys
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from transforms import chunks
+from transforms.bigtable.splits import WHOLE
+from transforms.bigtable.target import Target
+from transforms.chunks import Chunk, hour_chunks
+
+TARGET = Target("p", "i")
+HOUR, DAY = 3600, 86_400
+METRICS = {"a": bytes([0, 0, 1]), "b": bytes([0, 0, 2])}
+START = 1_772_236_800
+
+
+def row_keys(layout: OpenTsdb, hours: int, series: int) -> list[bytes]:
+    """Keys of rows of two metrics, from an hour before START on."""
+    made = []
+    for uid in METRICS.values():
+        for number in range(series):
+            key = keys.series_key(layout.options, uid, [(bytes([0, 0, 1]), number.to_bytes(3, "big"))])
+            made += [keys.row_key(key, START + hour * HOUR) for hour in range(-1, hours)]
+    return sorted(made)
+
+
+def holds(layout: OpenTsdb, chunk: Chunk, key: bytes) -> bool:
+    """Whether a chunk has a row, by what a chunk says of itself."""
+    parts = keys.parse_key(layout.options, key)
+    first = chunk.start_s - chunk.start_s % HOUR
+    start, end = chunk.keys
+    in_time = first <= parts.base_s < chunk.end_s
+    return parts.metric == chunk.uid and in_time and start <= key and (not end or key < end)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0, 1]),
+    st.integers(0, 40),
+    st.integers(1, 30),
+    st.sampled_from([1, 500, 5_000, 10**9]),
+    st.sampled_from([(0, 30 * HOUR), (1800, 26 * HOUR + 60), (0, DAY), (HOUR, 2 * HOUR)]),
+)
+def test_every_row_is_in_one_chunk(seed, salt_width, hours, series, chunk_bytes, window):
+    rng = random.Random(seed)
+    layout = OpenTsdb(OpenTsdbOptions(salt_width=salt_width, salt_buckets=3))
+    rows = row_keys(layout, hours, series)
+    samples = [(key, rng.randrange(400)) for key in rows if rng.random() < 0.4] + [(b"", 7)]
+    start, end = (START + one for one in window)
+    found = cut(layout, samples, chunk_bytes, start, end)
+    for key in rows:
+        base_s = keys.parse_key(layout.options, key).base_s
+        wanted = base_s + HOUR > start and base_s < end
+        assert sum(holds(layout, chunk, key) for chunk in found) == wanted
+    for chunk in found:
+        assert start <= chunk.start_s < chunk.end_s <= end
+        assert chunk.start_s // DAY == (chunk.end_s - 1) // DAY
+        one_hour = chunk.start_s // HOUR == (chunk.end_s - 1) // HOUR
+        assert chunk.keys == WHOLE or one_hour
+        assert chunk.start_s == start or chunk.start_s % HOUR == 0
+
+
+def test_a_small_day_is_one_chunk_and_a_large_hour_several():
+    layout = OpenTsdb()
+    rows = row_keys(layout, 24, 10)
+    small = cut(layout, [(key, 100) for key in rows], 10**6, START, START + DAY)
+    assert [(one.metric, one.start_s, one.end_s, one.keys) for one in small] == [
+        (metric, START, START + DAY, WHOLE) for metric in METRICS
+    ]
+    large = cut(layout, [(key, 100) for key in rows], 300, START, START + DAY)
+    of_an_hour = [one for one in large if (one.metric, one.start_s) == ("a", START + 5 * HOUR)]
+    assert len(of_an_hour) == 4  # ten rows of a hundred bytes, three of them to a chunk
+
+
+def cut(
+    layout: OpenTsdb, samples: list[tuple[bytes, int]], chunk_bytes: int, start: int, end: int
+) -> list[Chunk]:
+    """The chunks of a table that is sampled so."""
+    given_samples, given_bytes = chunks.sampled, chunks.CHUNK_BYTES
+    chunks.sampled, chunks.CHUNK_BYTES = (lambda *_: samples), chunk_bytes
+    try:
+        return list(hour_chunks(TARGET, layout, METRICS, start, end))
+    finally:
+        chunks.sampled, chunks.CHUNK_BYTES = given_samples, given_bytes

@@ -1,0 +1,175 @@
+"""Mutations as the bytes that travel: cells in columns become MutateRows entries without an object for each.
+
+google/bigtable/v2/bigtable.proto (MutateRowsRequest.Entry) and data.proto (Mutation, SetCell), in protobuf's
+wire format: a field is its number and type, then a varint, or a length and so many bytes.
+
+| message | field | here |
+|---|---|---|
+| MutateRowsRequest | 1 table_name, 2 entries, 3 app_profile_id | `request_bytes` |
+| Entry | 1 row_key, 2 mutations | `entry_bytes`, `entry_of` |
+| Mutation | 1 set_cell, 2 delete_from_column | `set_cells` |
+| SetCell | 1 family_name, 2 column_qualifier, 3 timestamp_micros, 4 value | `set_cells` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.cloud.bigtable_v2.types import MutateRowsRequest
+
+from schema.layouts import Cell, Deletion, Row
+from schema.points import Bytes, Int64s
+
+_ENTRY = MutateRowsRequest.Entry.pb()
+_MORE = np.array([0] + [int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)], np.int64)
+"""By size of a varint the bits that say that bytes follow."""
+
+
+class EncodedRow(NamedTuple):
+    """A row to be written whose mutations are bytes already.
+
+    Attributes:
+      mutations: fields 2 of an Entry, one behind the other.
+      mutation_count: how many they are.
+    """
+
+    table: str
+    key: bytes
+    mutations: bytes
+    mutation_count: int
+
+
+def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -> tuple[bytes, Int64s]:
+    """(the mutations that set n cells, one behind the other; int64[n + 1] where each begins, and the end).
+
+    Args:
+      qualifiers: uint8[n, q], those of each cell.
+      times_ms: int64[n], timestamps in ms, not negative.
+      values: uint8[n, v].
+
+    Raises:
+      ValueError: cells of more than a hundred bytes or so, whose lengths take more than one byte.
+    """
+    n = len(times_ms)
+    name = family.encode()
+    micros, sizes = _varints(times_ms * 1000)
+    q, v, used = qualifiers.shape[1], values.shape[1], micros.shape[1]
+    head = bytes([0x0A, len(name)]) + name + bytes([0x12, q])
+    inner = len(head) + q + 1 + 2 + v  # of a SetCell, without its timestamp
+    if inner + used + 2 > 0x7F:
+        raise ValueError(f"cells of {q} and {v} bytes do not go this way")
+    form = np.dtype(
+        [
+            *(
+                ("before", "V1"),
+                ("mutation", "u1"),
+                ("set_cell", "V1"),
+                ("cell", "u1"),
+                ("head", f"V{len(head)}"),
+            ),
+            *(("qualifier", f"V{q}"), ("time_of", "V1"), ("micros", f"V{used}"), ("value_of", "V2")),
+            ("value", f"V{v}"),
+        ]
+    )
+    table = np.empty(n, form)
+    for field, part in (("before", b"\x12"), ("set_cell", b"\x0a"), ("head", head)):
+        table[field] = np.void(part)
+    for field, part in (("time_of", b"\x18"), ("value_of", bytes([0x22, v]))):
+        table[field] = np.void(part)
+    table["cell"] = inner + sizes
+    table["mutation"] = inner + 2 + sizes
+    for field, columns in (("qualifier", qualifiers), ("micros", micros), ("value", values)):
+        table[field] = np.ascontiguousarray(columns).view(form[field]).reshape(n)
+    starts = np.zeros(n + 1, np.int64)
+    np.cumsum(inner + 4 + sizes, out=starts[1:])
+    if not n or int(sizes.min()) == used:
+        return table.tobytes(), starts
+    raw = table.view(np.uint8).reshape(n, form.itemsize)
+    kept = np.ones(raw.shape, np.bool_)  # the bytes of timestamps that they do not need are left out
+    at = 4 + len(head) + q + 1
+    kept[:, at : at + used] = np.arange(used) < sizes[:, None]
+    return raw[kept].tobytes(), starts
+
+
+def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
+    """(uint8[n, w] varints, w being the size of the longest; int64[n] the size of each); below 2**56."""
+    sizes = np.ones(len(numbers), np.int64)
+    most = int(numbers.max()) if len(numbers) else 0
+    for size in range(1, 8):
+        if most >> (7 * size):
+            sizes += numbers >= 1 << (7 * size)
+    # Seven bits of each byte: the number is pulled apart in halves, then quarters, then eighths.
+    wide = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF
+    wide = (wide & 0xFFFC0000FFFC000) << 2 | wide & 0x3FFF00003FFF
+    wide = (wide & 0x3F803F803F803F80) << 1 | wide & 0x7F007F007F007F
+    wide |= _MORE[sizes]
+    width = int(sizes.max()) if len(numbers) else 1
+    return wide.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
+
+
+def deletions(columns: Iterable[Deletion]) -> bytes:
+    """The mutations that delete columns, one behind the other."""
+    return mutations_of(Row("", b"", (), tuple(columns)))
+
+
+def mutations_of(row: Row) -> bytes:
+    """The mutations of a row, its deletions first."""
+    entry = _ENTRY()
+    new_mutation: Callable[[], Any] = entry.mutations.add
+    for family, qualifier, before_ms in row.deleted:
+        column = new_mutation().delete_from_column
+        column.family_name = family
+        column.column_qualifier = qualifier
+        if before_ms is not None:
+            column.time_range.end_timestamp_micros = before_ms * 1000
+    for family, qualifier, timestamp_ms, value in row.cells:
+        cell = new_mutation().set_cell
+        cell.family_name = family
+        cell.column_qualifier = qualifier
+        cell.timestamp_micros = timestamp_ms * 1000
+        cell.value = value
+    encoded: bytes = entry.SerializeToString()
+    return encoded
+
+
+def row_of(row: EncodedRow) -> Row:
+    """The cells and deletions of an encoded row: for refusals and tests."""
+    cells, deleted = [], []
+    for mutation in _ENTRY.FromString(row.mutations).mutations:
+        if mutation.HasField("set_cell"):
+            cell = mutation.set_cell
+            timestamp_ms = cell.timestamp_micros // 1000
+            cells.append(Cell(cell.family_name, cell.column_qualifier, timestamp_ms, cell.value))
+        else:
+            column = mutation.delete_from_column
+            end = column.time_range.end_timestamp_micros
+            deleted.append(Deletion(column.family_name, column.column_qualifier, end // 1000 or None))
+    return Row(row.table, row.key, cells, deleted)
+
+
+def request_bytes(table_name: str, app_profile: str, rows: Iterable[Row | EncodedRow]) -> bytes:
+    """A MutateRowsRequest."""
+    parts = [_field(1, table_name.encode())]
+    for row in rows:
+        mutations = row.mutations if isinstance(row, EncodedRow) else mutations_of(row)
+        key = _field(1, row.key)
+        parts += (b"\x12", _varint(len(key) + len(mutations)), key, mutations)
+    if app_profile:
+        parts.append(_field(3, app_profile.encode()))
+    return b"".join(parts)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

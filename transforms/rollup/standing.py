@@ -1,0 +1,204 @@
+"""What stands in the rows of rollup tables already, and has to go when they are written anew.
+
+A number on another width, an aggregator's old name, and intervals whose points have gone: all that is of the
+range that is rolled up, and is not written again, is deleted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from schema.layouts.base import ColumnRange, Scan
+from schema.layouts.opentsdb import elements as el
+from schema.layouts.opentsdb import keys as row_keys
+from schema.points import Bools, Int64s
+from schema.rollup.config import RollupInterval
+from schema.rollup.plan import IntervalPlan
+from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
+from transforms.bigtable.reader import scan_qualifiers
+from transforms.bigtable.splits import WHOLE, Range
+from transforms.chunks import Chunk
+from transforms.rollup.job import SINGLE, RollupJob
+
+_COLUMNS = ColumnRange(FAMILY, b"", b"")
+_BLOCK = 500_000  # qualifiers that are looked at together
+
+
+def standing_rows(job: RollupJob, name: str, ranges: Sequence[Range]) -> Iterator[tuple[bytes, list[bytes]]]:
+    """(key, qualifiers) of the rows of a table in ranges of keys."""
+    if ranges:
+        scan = Scan(job.table(name), ranges, columns=_COLUMNS, keys_only=True)
+        yield from scan_qualifiers(job.target, scan)
+
+
+def metric_ranges(job: RollupJob, plan: IntervalPlan, metric: bytes) -> list[Range]:
+    """The keys of a metric's rows that hold intervals of a range."""
+    parts = list(plan.rows())
+    if not parts:
+        return []
+    return list(row_keys.ranges(job.layout.options, metric, parts[0].base_s * 1000, parts[-1].base_s * 1000))
+
+
+def our_names(job: RollupJob, interval: RollupInterval, table: str) -> dict[bytes, int]:
+    """How qualifiers begin that are written to a table: ids, and aggregators' old names; with the ids."""
+    if table == interval.table:
+        ids = set(job.stored(SINGLE))
+    else:
+        wanted = {name for one in job.config.pre_aggregates for name in one.aggregators}
+        ids = {number for name in wanted for number in job.stored(name)}
+    old = {
+        f"{name}:".encode(): number for name, number in job.config.aggregation_ids.items() if number in ids
+    }
+    return {bytes([number]): number for number in ids} | old
+
+
+def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: Mapping[bytes, int]) -> bool:
+    """Whether a column is of an interval, and of an aggregator, that is written."""
+    offset = int.from_bytes(qualifier[-2:], "big") >> 4
+    if plan.interval.is_default:
+        return len(qualifier) == POINT_BYTES and plan.start_s <= base_s + offset < plan.end_s
+    start_s = base_s + offset * plan.interval.seconds
+    return plan.start_s <= start_s < plan.end_s and qualifier[:-2].lower() in ours
+
+
+class ChunkStanding:
+    """The columns of single series in a rollup table that a chunk answers for: of its series, in its hours.
+
+    n columns, ascending by row, aggregation id and interval.
+    """
+
+    def __init__(self, job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> None:
+        self._plan = dataclasses.replace(
+            plan, start_s=max(plan.start_s, chunk.start_s), end_s=min(plan.end_s, chunk.end_s)
+        )
+        self._ours = our_names(job, plan.interval, plan.interval.table)
+        self._is_ours = np.zeros(256, np.bool_)
+        self._is_ours[list(self._ours.values())] = True
+        self._options, self._chunk = job.layout.options, chunk
+        self._keys: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+        self._odd: list[bytes] = []  # old names; `_odd_of` int64[n] has the number of one, or -1
+        parts = [self._kept(block) for block in self._blocks(job)] or [self._kept([])]
+        places, codes, odd = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.argsort(places, kind="stable")
+        self._places: Int64s = places[order]
+        self._codes: el.Codes = codes[order]
+        self._odd_of: Int64s = odd[order]
+        self._is_found: Bools = np.zeros(len(order), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def number(self, key: bytes) -> int:
+        """The number of a row; -1 if nothing of it stands there."""
+        return self._numbers.get(key, -1)
+
+    def replaced(self, rows: Int64s, codes: el.Codes) -> dict[int, list[bytes]]:
+        """The qualifiers, by number of the row, that other ones of the same intervals take the place of.
+
+        Args:
+          rows: int64[k], for each cell that is written the number of its row, or -1.
+          codes: uint32[k], its qualifier.
+        """
+        held = np.flatnonzero(rows >= 0)
+        if not len(held):
+            return {}
+        places = _places(rows[held], codes[held])
+        order = np.argsort(places, kind="stable")
+        places, codes = places[order], codes[held][order]
+        at = np.minimum(np.searchsorted(places, self._places), len(places) - 1)
+        is_written = places[at] == self._places
+        self._is_found |= is_written
+        return self._named(np.flatnonzero(is_written & ((codes[at] != self._codes) | (self._odd_of >= 0))))
+
+    def left(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """(key, qualifiers) of the rows with intervals that were not written."""
+        for number, names in self._named(np.flatnonzero(~self._is_found)).items():
+            yield self._keys[number], names
+
+    def _named(self, which: Int64s) -> dict[int, list[bytes]]:
+        """By number of the row the qualifiers of some columns."""
+        found: dict[int, list[bytes]] = {}
+        rows, codes, odd = (self._places[which] >> 20).tolist(), self._codes[which], self._odd_of[which]
+        for row, code, number in zip(rows, codes.tolist(), odd.tolist(), strict=True):
+            name = code.to_bytes(ROLLUP_BYTES, "big") if number < 0 else self._odd[number]
+            found.setdefault(row, []).append(name)
+        return found
+
+    def _blocks(self, job: RollupJob) -> Iterator[list[tuple[bytes, list[bytes]]]]:
+        """The rows, many together."""
+        block: list[tuple[bytes, list[bytes]]] = []
+        size = 0
+        ranges = chunk_ranges(job, self._plan, self._chunk)
+        for row in standing_rows(job, self._plan.interval.table, ranges):
+            block.append(row)
+            size += len(row[1])
+            if size >= _BLOCK:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+    def _kept(self, block: Sequence[tuple[bytes, list[bytes]]]) -> tuple[Int64s, el.Codes, Int64s]:
+        """(places, codes, numbers of old names) of those columns of rows that the chunk answers for."""
+        plan = self._plan
+        plain: list[bytes] = []
+        rows: list[int] = []
+        sizes: list[int] = []
+        old_places: list[int] = []
+        old_numbers: list[int] = []
+        for key, names in block:
+            number = self._numbers.setdefault(key, len(self._keys))
+            if number == len(self._keys):
+                self._keys.append(key)
+            short = [name for name in names if len(name) == ROLLUP_BYTES]
+            if len(short) < len(names):
+                base_s = row_keys.base_s_of(self._options, key)
+                for name in names:
+                    if len(name) > ROLLUP_BYTES and is_of(name, base_s, plan, self._ours):
+                        code = self._ours[name[:-2].lower()] << 16 | int.from_bytes(name[-2:], "big")
+                        old_places.append(number << 20 | code >> 4)
+                        old_numbers.append(len(self._odd))
+                        self._odd.append(name)
+            plain += short
+            rows.append(number)
+            sizes.append(len(short))
+        table = np.frombuffer(b"".join(plain), np.uint8).reshape(-1, ROLLUP_BYTES).astype(np.uint32)
+        codes = (table[:, 0] << 16 | table[:, 1] << 8 | table[:, 2]).astype(np.uint32)
+        bases = np.array([row_keys.base_s_of(self._options, key) for key, _ in block], np.int64)
+        starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * plan.interval.seconds
+        kept = (starts_s >= plan.start_s) & (starts_s < plan.end_s)
+        kept &= self._is_ours[codes >> 16]
+        places = _places(np.repeat(np.array(rows, np.int64), sizes)[kept], codes[kept])
+        none = np.zeros(len(old_places), np.uint32)
+        return (
+            np.concatenate([places, np.array(old_places, np.int64)]),
+            np.concatenate([codes[kept], none]),
+            np.concatenate([np.full(len(places), -1, np.int64), np.array(old_numbers, np.int64)]),
+        )
+
+
+def _places(rows: Int64s, codes: el.Codes) -> Int64s:
+    """int64[n]: what row, aggregation id and interval of it, in one number."""
+    return rows << 20 | (codes >> 4).astype(np.int64)
+
+
+def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[Range]:
+    """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
+    if plan.start_s >= plan.end_s:
+        return []
+    if chunk.keys == WHOLE:
+        return metric_ranges(job, plan, chunk.uid)
+    # Part of one hour: of the rows that hold this hour, those with the same tags.
+    base = next(plan.rows()).base_s.to_bytes(row_keys.BASE_BYTES, "big")
+    hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
+    found = []
+    for whole in row_keys.ranges(job.layout.options, chunk.uid, hour_ms, hour_ms):
+        start, end = max(whole[0], chunk.keys[0]), min(whole[1], chunk.keys[1] or whole[1])
+        if start < end:
+            head = whole[0][: -row_keys.BASE_BYTES] + base
+            found.append((head + start[len(head) :], head + end[len(head) :]))
+    return found
