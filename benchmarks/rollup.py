@@ -2,6 +2,7 @@
 
     python -m benchmarks.rollup --points 3000000 30000000
     python -m benchmarks.rollup --points 3000000 --series 400 4000 20000
+    python -m benchmarks.rollup --points 3000000 30000000 90000000 --memory
 
 Loads an emulator with points of so many series, a second apart, packed; then, for each number of both:
 
@@ -54,6 +55,7 @@ from schema.layouts.opentsdb.options import OpenTsdbOptions
 from transforms.bigtable.reader import TableReader, scan_table
 from transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
 from transforms.bigtable.wire import EncodedRow, request_bytes
+from transforms.chunks import Chunk
 from transforms.rollup.accumulate import AccumulateFn, ChunksFn
 from transforms.rollup.job import RollupJob
 from transforms.write import BUFFER_BYTES
@@ -146,9 +148,8 @@ def stored(arguments: list[str]) -> None:
     reads.setup()
     reads.start_bundle()
     for chunk in ChunksFn(job).process(None):
-        for row in reads.process(chunk):
-            if isinstance(row, EncodedRow):
-                rows.append(row)
+        if isinstance(chunk, Chunk):
+            rows += [row for row in reads.process(chunk) if isinstance(row, EncodedRow)]
     rows.sort(key=lambda row: row.table)
     for table, some in itertools.groupby(rows, key=lambda row: row.table):
         name = TARGET.table_name(prefix + table.removeprefix(options.table_prefix))
@@ -249,6 +250,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
     parser.add_argument("--series", type=int, nargs="+", default=[400])
     parser.add_argument("--naive", type=int, default=200_000)
+    parser.add_argument("--memory", action="store_true", help="only `no_write_peak_mib`")
     if sys.argv[1:2] == ["stored"]:
         stored(sys.argv[2:])
         return 0
@@ -262,6 +264,13 @@ def main() -> int:
         for points, series in itertools.product(options.points, options.series):
             prefix, folder = f"b{points}-{series}-", Path(name)
             load(points, series, prefix, folder)
+            if options.memory:
+                bare = rolled_up(points // series, prefix, folder / "two.json", "--no_write")
+                report.append(
+                    {"points": points, "series": series, "no_write_peak_mib": round(bare["peak_mib"])}
+                )
+                print(json.dumps(report[-1]), file=sys.stderr, flush=True)
+                continue
             seconds, rows = min(scan(prefix) for _ in range(3))
             by_client = min(client_scan(prefix) for _ in range(2))
             long = points // series

@@ -1,9 +1,9 @@
 """`timebeam rollup`: rollups and pre-aggregates of a day, out of the raw rows into OpenTSDB's tables.
 
-            ┌─► whole intervals, encoded, over what stands there ──────────────────────────────┐
-raw rows ─► ┴─► accumulators by series and row ─┐                                              ├─► write
-                                                ├─► group per row ─► merge, encode ─► over it ─┘
-rollup rows ─► what stands there ───────────────┘
+           ┌─► what has all its points, encoded, over what stands there ──────────► write
+raw rows ──┴─► accumulators by series and row ─┐
+                                               ├─► group per row ─► merge, encode ─► write
+rollup rows ─► what stands there ──────────────┘
 """
 
 from __future__ import annotations
@@ -55,12 +55,20 @@ from transforms.bigtable.splits import sampled_bytes
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
 from transforms.bigtable.wire import EncodedRow
-from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece, accumulating, pieces_of
+from transforms.rollup.accumulate import (
+    PIECES,
+    SHARED,
+    AccumulateFn,
+    ChunksFn,
+    Piece,
+    accumulating,
+    chunking,
+    typed,
+)
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.rows import EncodeRowFn, MetricUidsFn, StandingFn
+from transforms.rollup.rows import EncodeRowFn, StandingFn
 from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
@@ -230,22 +238,18 @@ def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *
     """Adds the graph of a rollup to a pipeline; without `write` it ends before the tables."""
     coders.register()
     piece = tuple[RollupRowKey, Piece]
-    chunks = (
-        root
-        | "Once" >> beam.Create([None], reshuffle=False)
-        | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
-        | "SpreadChunks" >> beam.Reshuffle()
+    once = root | "Once" >> beam.Create([None], reshuffle=False)
+    chunks = once | "Chunks" >> chunking(ChunksFn(job))
+    accumulated = (
+        chunks.main | "SpreadChunks" >> beam.Reshuffle() | "Accumulate" >> accumulating(AccumulateFn(job))
     )
-    accumulated = chunks | "Accumulate" >> accumulating(AccumulateFn(job))
     standing = (
-        root
-        | "OnceMore" >> beam.Create([None], reshuffle=False)
-        | "Metrics" >> beam.ParDo(MetricUidsFn(job)).with_output_types(bytes)
-        | "SpreadMetrics" >> beam.Reshuffle()
+        typed(chunks, SHARED)
+        | "SpreadShared" >> beam.Reshuffle()
         | "Standing" >> beam.ParDo(StandingFn(job)).with_output_types(piece)
     )
     encoded = (
-        (pieces_of(accumulated), standing)
+        (typed(accumulated, PIECES), standing)
         | "Both" >> beam.Flatten()
         | "GroupPerRow" >> beam.GroupByKey()
         | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)

@@ -28,12 +28,20 @@ from schema.points import Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.wire import EncodedRow
-from transforms.chunks import Chunk
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import AccumulateFn, ChunksFn, Piece, accumulating, pieces_of
+from transforms.rollup.accumulate import (
+    PIECES,
+    SHARED,
+    AccumulateFn,
+    ChunksFn,
+    Piece,
+    accumulating,
+    chunking,
+    typed,
+)
 from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.rows import EncodeRowFn, MetricUidsFn, StandingFn
+from transforms.rollup.rows import EncodeRowFn, StandingFn
 from transforms.write import DirectFn
 
 JOB = JOBS["rollup_classic"]
@@ -148,20 +156,19 @@ def build(root: beam.Pipeline, launch: Launch) -> None:
     once = root | "Once" >> beam.Create([None], reshuffle=False)
     found = once | "Period" >> beam.ParDo(PeriodFn(launch)).with_output_types(Period)
     period = beam.pvalue.AsSingleton(found)
-    chunks = (
-        once
-        | "Chunks" >> beam.ParDo(OfPeriodFn(launch, ChunksFn), period).with_output_types(Chunk)
+    chunks = once | "Chunks" >> chunking(OfPeriodFn(launch, ChunksFn), period)
+    accumulated = (
+        chunks.main
         | "SpreadChunks" >> beam.Reshuffle()
+        | "Accumulate" >> accumulating(OfPeriodFn(launch, AccumulateFn), period)
     )
-    accumulated = chunks | "Accumulate" >> accumulating(OfPeriodFn(launch, AccumulateFn), period)
     standing = (
-        once
-        | "Metrics" >> beam.ParDo(OfPeriodFn(launch, MetricUidsFn), period).with_output_types(bytes)
-        | "SpreadMetrics" >> beam.Reshuffle()
+        typed(chunks, SHARED)
+        | "SpreadShared" >> beam.Reshuffle()
         | "Standing" >> beam.ParDo(OfPeriodFn(launch, StandingFn), period).with_output_types(piece)
     )
     encoded = (
-        (pieces_of(accumulated), standing)
+        (typed(accumulated, PIECES), standing)
         | "Both" >> beam.Flatten()
         | "GroupPerRow" >> beam.GroupByKey()
         | "Encode" >> refusing(OfPeriodFn(launch, EncodeRowFn), EncodedRow, period)

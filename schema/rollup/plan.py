@@ -48,6 +48,10 @@ class IntervalPlan:
     end_s: int
     source: RollupInterval | None
 
+    def within(self, start_s: int, end_s: int) -> IntervalPlan:
+        """Of these intervals those that start in [start_s, end_s); perhaps none."""
+        return dataclasses.replace(self, start_s=max(self.start_s, start_s), end_s=min(self.end_s, end_s))
+
     def rows(self) -> Iterator[RowPart]:
         """The rows that are written, ascending. Of the default interval: hours, and seconds of the hour."""
         span, step = self.interval.row_span, self.interval.seconds

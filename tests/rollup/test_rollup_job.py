@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import fractions
+import itertools
 import json
 import os
 import random
@@ -222,13 +223,16 @@ def same(found: Numbers, wanted: Numbers) -> None:
         assert isinstance(found[key], int) == isinstance(number, int), key
 
 
-@pytest.fixture(params=["by day", "by sampled keys"])
+@pytest.fixture(params=["by day", "by sampled keys", "by turns"])
 def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As tables are cut that are small, and as those are whose every second row is a sampled key."""
+    """As small tables are cut, as those whose every second row is a sampled key, or each time otherwise."""
     if request.param == "by day":
         return
+    turns = itertools.count()
 
     def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
+        if request.param == "by turns" and next(turns) % 2 == 0:
+            return []
         return [(row.key, 64) for row in scan_table(target, table)][::2]
 
     monkeypatch.setattr(chunks, "sampled", sampled)
@@ -301,6 +305,26 @@ def test_nothing_outside_of_the_range_is_touched(store: Store, config: Path, tmp
         store.set_cell(store.layout.options.table_prefix + "rollup-5m", key, "t", qualifier, bytes(8))
     assert rollup(store, config, f"--start={DAY + HOUR}", f"--end={DAY + 3 * HOUR}").code == 0
     assert {(key, outside), (key, other)} <= {one[:2] for one in cells(store, "rollup-5m")}
+
+
+@pytest.mark.parametrize("store", [0], indirect=True)
+def test_metrics_that_the_configuration_leaves_out_keep_their_rollups(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    points = points_of(random.Random(9), DAY, 3)
+    send(store, tmp_path, points, 1)
+    assert rollup(store, config).code == 0
+    tables = [*SECONDS, "preagg", "preagg-5m", "preagg-1h", "preagg-1d"]
+    first = {table: cells(store, table) for table in tables}
+    for row in store.rows():
+        store.remove_row(store.layout.data_table, row.key)
+    groups = [{"metrics": ["sys.m1"], "keepTags": ["dc"], "aggregators": ["sum", "max"]}]
+    config.write_text(json.dumps(CONFIG | {"timebeam": {"metrics": ["sys.m0"], "preAggregates": groups}}))
+    assert rollup(store, config).code == 0
+    uids = {name: uid for (kind, uid), name in store.names().items() if kind == "metrics"}
+    for table in tables:
+        gone = uids["sys.m1" if table.startswith("preagg") else "sys.m0"]
+        assert cells(store, table) == [cell for cell in first[table] if not cell[0].startswith(gone)]
 
 
 @pytest.mark.parametrize("store", [0], indirect=True)

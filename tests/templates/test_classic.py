@@ -166,8 +166,8 @@ def test_the_template_has_places_for_all_values(tmp_path: Path) -> None:
     }
     assert not job.graph.external()
     assert job.graph.steps() == [
-        *("Accumulate", "AllRefused", "Both", "Chunks", "DeadLetters", "Encode", "GroupPerRow", "Metrics"),
-        *("Once", "Period", "SpreadChunks", "SpreadMetrics", "Standing", "Write", "WriteAtOnce"),
+        *("Accumulate", "AllRefused", "Both", "Chunks", "DeadLetters", "Encode", "GroupPerRow", "Once"),
+        *("Period", "SpreadChunks", "SpreadShared", "Standing", "Write", "WriteAtOnce"),
     ]
     assert all(coder.is_deterministic() for coder in job.graph.key_coders().values())
 

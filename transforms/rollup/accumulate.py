@@ -1,41 +1,40 @@
-"""Raw points into rollups: the large part of the work, by chunk of the raw table.
+"""Raw points into rollups, by chunk of the raw table: the large part of the work.
 
 | what | of which intervals | goes |
 |---|---|---|
 | rollups of single series | those that divide an hour | to the writer, as mutations |
-| rollups of single series | longer ones | as accumulators, to where those of a row meet |
-| rollups of groups | all | the same |
+| rollups of groups, where a chunk has all their series | those that divide an hour | the same |
+| all others | | as accumulators, to where those of a row meet |
 
 A row of points has all points of an interval that divides an hour, so that nothing is left to add to it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from schema.layouts import SeriesKey
 from schema.layouts.opentsdb.keys import row_key
-from schema.points import RefusedError, Rejected, Series, Stage
-from schema.rollup.buckets import Buckets, Grouping
-from schema.rollup.opentsdb_rollup import encode_rollups
+from schema.points import Rejected
+from schema.rollup.buckets import Buckets
 from schema.rollup.pieces import packed_rows
 from schema.rollup.plan import IntervalPlan
-from schema.rollup.qualifiers import ROLLUP_BYTES, Form
 from transforms import metrics
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.remember import RememberingReader
+from transforms.bigtable.splits import WHOLE
 from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk, hour_chunks
-from transforms.rejected import REJECTED, RejectedOutput, refuse
-from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey
-from transforms.rollup.mutations import count_written, over, row_mutations
+from transforms.rejected import REJECTED, refuse
+from transforms.rollup.in_place import HeldGroups, TableInPlace
+from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, encode
+from transforms.rollup.names import Names
 from transforms.rollup.reading import Accumulator, read_chunk
-from transforms.rollup.standing import ChunkStanding
 from transforms.series_keys import SeriesKeys
 
 Piece = tuple[str, bytes]
@@ -44,6 +43,29 @@ Piece = tuple[str, bytes]
 PIECES: Final = "pieces"
 """The output of accumulators that have to meet others."""
 
+SHARED: Final = "shared"
+"""The output of chunks whose rows a shuffle puts together."""
+
+
+class Shared(NamedTuple):
+    """A metric, and a range of time, of which several chunks have points of the same rows.
+
+    Attributes:
+      is_cut: an hour whose chunks have some of the series each; else what is longer than an hour.
+    """
+
+    metric: str
+    uid: bytes
+    start_s: int
+    end_s: int
+    is_cut: bool
+
+
+def chunking(fn: beam.DoFn, *side_inputs: Any) -> Any:
+    """A ParDo with the outputs `main`, of chunks, and `SHARED`."""
+    step = beam.ParDo(fn, *side_inputs).with_output_types(Chunk)
+    return step.with_outputs(SHARED, main="main")
+
 
 def accumulating(fn: beam.DoFn, *side_inputs: Any) -> Any:
     """A ParDo with the outputs `main`, of mutations, `PIECES` and `REJECTED`."""
@@ -51,36 +73,41 @@ def accumulating(fn: beam.DoFn, *side_inputs: Any) -> Any:
     return step.with_outputs(PIECES, REJECTED, main="main")
 
 
-def pieces_of(outputs: Any) -> PCollection[tuple[RollupRowKey, Piece]]:
-    """The pieces among the outputs of such a ParDo, with their type, which Beam does not find out."""
-    pieces: PCollection[tuple[RollupRowKey, Piece]] = outputs[PIECES]
-    pieces.element_type = tuple[RollupRowKey, Piece]
-    return pieces
+def typed(outputs: Any, tag: str) -> PCollection[Any]:
+    """An output of one of these, with its type, which Beam does not find out."""
+    found: PCollection[Any] = outputs[tag]
+    found.element_type = {PIECES: tuple[RollupRowKey, Piece], SHARED: Shared}[tag]
+    return found
 
 
 class ChunksFn(beam.DoFn):
-    """Anything in; the chunks of all metrics that are rolled up out."""
+    """Anything in; the chunks of all metrics that are rolled up out, and `Shared` to `SHARED`."""
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Chunk]:
+    def process(self, _: object) -> Iterator[Chunk | TaggedOutput[Any, Shared]]:
         """See the class."""
         job = self._job
         found = job.metric_uids(TableReader(job.target))
-        wanted = {metric: uid for metric, uid in found.items() if self._wanted(metric)}
+        wanted = {
+            metric: uid for metric, uid in found.items() if job.is_single(metric) or job.is_grouped(metric)
+        }
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        yield from hour_chunks(job.target, job.layout, wanted, start_s, end_s)
-
-    def _wanted(self, metric: str) -> bool:
-        config = self._job.config
-        return config.takes(Series(metric, ())) or any(
-            one.group(Series(metric, tuple((key, "") for key in one.keep))) for one in config.pre_aggregates
-        )
+        for metric, uid in wanted.items():
+            yield TaggedOutput(SHARED, Shared(metric, uid, start_s, end_s, is_cut=False))
+        before: Chunk | None = None
+        for chunk in hour_chunks(job.target, job.layout, wanted, start_s, end_s):
+            yield chunk
+            is_next = before is None or (before.uid, before.start_s) != (chunk.uid, chunk.start_s)
+            if chunk.keys != WHOLE and is_next:
+                shared = Shared(chunk.metric or "", chunk.uid, chunk.start_s, chunk.end_s, is_cut=True)
+                yield TaggedOutput(SHARED, shared)
+            before = chunk
 
 
 class AccumulateFn(beam.DoFn):
-    """`Chunk` in; `EncodedRow` of its series out, ((table, row key), `Piece`) to `PIECES`, and refusals.
+    """`Chunk` in; `EncodedRow` out, ((table, row key), `Piece`) to `PIECES`, and refusals.
 
     The accumulators of a chunk are merged before they go out, so that a group of many series, too,
     is few pieces for each chunk.
@@ -101,155 +128,83 @@ class AccumulateFn(beam.DoFn):
 
     def process(self, chunk: Chunk) -> Iterator[Any]:
         """See the class."""
-        job = self._job
-        standing = {
-            plan.interval.interval: ChunkStanding(job, plan, chunk)
-            for plan in job.plan.intervals
-            if job.in_place(plan.interval)
-        }
         assert self._reader is not None
-        names = _Names(job, self._keys)
-        held = Accumulator(job.plan)
-        for batch in read_chunk(job.layout, self._reader, job.plan, chunk):
+        work = _ChunkWork(self._job, self._keys, chunk)
+        held = Accumulator(self._job.plan)
+        for batch in read_chunk(self._job.layout, self._reader, self._job.plan, chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
             metrics.count("points_packed", len(batch))
             held.add(batch)
             if held.is_full:
-                yield from self._taken(held, names, standing)
-        yield from self._taken(held, names, standing)
+                yield from work.take(held)
+        yield from work.take(held)
+        yield from work.end()
+
+
+class _ChunkWork:
+    """What becomes of the accumulators of one chunk."""
+
+    def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
+        self._job, self._names = job, Names(job, keys)
+        metric = chunk.metric or ""
+        self._is_single, self._is_grouped = job.is_single(metric), job.is_grouped(metric)
+        self._singles: dict[str, TableInPlace] = {}
+        self._groups: dict[str, TableInPlace] = {}
+        self._held: dict[str, HeldGroups] = {}  # by interval
         for plan in job.plan.intervals:
-            if job.in_place(plan.interval):
-                table = job.table(plan.interval.table)
-                for key, gone in standing[plan.interval.interval].left():
-                    yield over(key, table, b"", 0, gone)
-
-    def _taken(self, held: Accumulator, names: _Names, standing: dict[str, ChunkStanding]) -> Iterator[Any]:
-        for buckets, plan in zip(held.take(), self._job.plan.intervals, strict=False):
             interval = plan.interval
-            if not interval.is_default:
-                keys, refused = names.single(buckets)
-                yield from map(refuse, refused)
-                if self._job.in_place(interval):
-                    yield from _rows_in_place(self._job, buckets, keys, plan, standing[interval.interval])
-                else:
-                    yield from _pieces(buckets, keys, interval.table, SINGLE, plan)
-            if self._job.config.pre_aggregates:
-                yield from _groups(buckets, names, plan)
+            if self._is_single and job.single_in_place(interval):
+                self._singles[interval.interval] = TableInPlace(job, plan, interval.table, chunk)
+            if self._is_grouped and job.groups_in_place(interval) and chunk.keys == WHOLE:
+                table = interval.pre_aggregation_table
+                self._groups[interval.interval] = TableInPlace(job, plan, table, chunk)
 
+    def take(self, held: Accumulator) -> Iterator[Any]:
+        """What can go out of the accumulators of some rows."""
+        for buckets, plan in zip(held.take(), self._job.plan.intervals, strict=False):
+            if self._is_single and not plan.interval.is_default:
+                yield from self._single(buckets, plan)
+            if self._is_grouped:
+                for grouping in self._names.groupings(buckets):
+                    of_groups = buckets.of_groups(grouping)
+                    if plan.interval.interval in self._groups:
+                        self._held.setdefault(plan.interval.interval, HeldGroups()).add(of_groups)
+                    else:
+                        yield from self._of_groups(of_groups, plan)
 
-class _Layer(NamedTuple):
-    """Groups of series, and the aggregators of each."""
+    def end(self) -> Iterator[Any]:
+        """What goes out when all rows of the chunk have been read."""
+        plans = {plan.interval.interval: plan for plan in self._job.plan.intervals}
+        for interval, held in self._held.items():
+            yield from self._of_groups(held.take(), plans[interval])
+        for table in (*self._singles.values(), *self._groups.values()):
+            yield from table.left()
 
-    grouping: Grouping
-    wanted: dict[Series, tuple[str, ...]]
+    def _single(self, buckets: Buckets, plan: IntervalPlan) -> Iterator[Any]:
+        """The rollups of single series."""
+        interval = plan.interval
+        keys, refused = self._names.single(buckets)
+        yield from map(refuse, refused)
+        table = self._singles.get(interval.interval)
+        if table is None:
+            yield from _pieces(buckets, keys, interval.table, SINGLE, plan)
+        else:
+            yield from table.rows(buckets, keys, functools.partial(encode, self._job, interval, SINGLE))
 
-
-class _Names:
-    """Under which names the series of a chunk are stored, and their groups; each is looked at once."""
-
-    def __init__(self, job: RollupJob, keys: SeriesKeys) -> None:
-        self._job, self._keys = job, keys
-        self._single: dict[Series, SeriesKey | None] = {}
-        self._grouped: Sequence[Series] = ()
-        self._layers: list[_Layer] = []
-
-    def single(self, buckets: Buckets) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each series, None if it is not rolled up; refusals of series that are new here)."""
-        config = self._job.config
-        rejected = []
-        named: dict[Series, Series] = {}
-        for series in buckets.series:
-            if series in self._single:
-                continue
-            self._single[series] = None
-            try:
-                if config.takes(series):
-                    named[series] = config.rollup_series(series)
-            except RefusedError as error:
-                rejected.append(_unnamed(str(series), error))
-        for series, key in zip(named, self._keys.of(list(named.values())), strict=True):
-            if isinstance(key, RefusedError):
-                rejected.append(_unnamed(str(series), key))
-            else:
-                self._single[series] = key
-        return [self._single[series] for series in buckets.series], rejected
-
-    def layers(self, buckets: Buckets) -> list[_Layer]:
-        """The groups of the series; a series may be in several, of each layer it is in one at most."""
-        if buckets.series != self._grouped:
-            config = self._job.config
-            listed = [sorted(config.groups(series).items()) for series in buckets.series]
-            self._layers = []
-            for at in range(max(map(len, listed), default=0)):
-                layer = [found[at] if at < len(found) else (None, ()) for found in listed]
-                wanted = {group: aggregators for group, aggregators in layer if group is not None}
-                self._layers.append(_Layer(Grouping.of([group for group, _ in layer]), wanted))
-            self._grouped = buckets.series
-        return self._layers
-
-    def of_groups(
-        self, groups: Sequence[Series], wanted: dict[Series, tuple[str, ...]], aggregator: str
-    ) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each group that has an aggregator, None of others; refusals)."""
-        named = [
-            self._job.config.group_series(group, aggregator) if aggregator in wanted[group] else None
-            for group in groups
-        ]
-        stored = [one for one in named if one is not None]
-        found = dict(zip(stored, self._keys.of(stored), strict=True))
-        keys = [None if one is None else found[one] for one in named]
-        refused = [_unnamed(str(one), key) for one, key in found.items() if isinstance(key, RefusedError)]
-        return [None if isinstance(key, RefusedError) else key for key in keys], refused
-
-
-def _unnamed(series: str, error: RefusedError) -> Rejected:
-    return Rejected(series.encode(), error.reason, error.message, Stage.ASSIGN)
-
-
-def _rows_in_place(
-    job: RollupJob,
-    buckets: Buckets,
-    keys: Sequence[SeriesKey | None],
-    plan: IntervalPlan,
-    standing: ChunkStanding,
-) -> Iterator[EncodedRow | RejectedOutput]:
-    """The mutations of buckets that have all their points."""
-    interval = plan.interval
-    stored = np.array([key is not None for key in keys], np.bool_)
-    if not stored.all():
-        buckets = buckets.take(np.flatnonzero(stored[buckets.index]))
-    metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
-    encoded = encode_rollups(buckets, interval, job.stored(SINGLE), Form.FIXED)
-    yield from map(refuse, encoded.rejected)
-    table = job.table(interval.table)
-    row_keys = []
-    for series, base_s in zip(encoded.series.tolist(), encoded.bases_s.tolist(), strict=True):
-        key = keys[series]
-        assert key is not None
-        row_keys.append(row_key(key, base_s))
-    sizes = np.diff(encoded.firsts)
-    numbers: Sequence[int] = []
-    stale: dict[int, list[bytes]] = {}
-    if len(standing):
-        numbers = [standing.number(key) for key in row_keys]
-        stale = standing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
-    content = row_mutations(encoded)
-    for at, (key, sets, count) in enumerate(zip(row_keys, content, sizes.tolist(), strict=True)):
-        yield over(key, table, sets, count, stale.get(numbers[at], ()) if stale else ())
-    key_bytes = int(np.fromiter(map(len, row_keys), np.int64, len(row_keys)) @ sizes)
-    count_written(len(row_keys), len(encoded.codes), key_bytes, ROLLUP_BYTES)
-
-
-def _groups(buckets: Buckets, names: _Names, plan: IntervalPlan) -> Iterator[Any]:
-    """Pieces of the groups of series."""
-    for layer in names.layers(buckets):
-        of_groups = buckets.of_groups(layer.grouping)
-        for aggregator in sorted({name for found in layer.wanted.values() for name in found}):
-            keys, refused = names.of_groups(of_groups.series, layer.wanted, aggregator)
+    def _of_groups(self, of_groups: Buckets, plan: IntervalPlan) -> Iterator[Any]:
+        """The rollups of groups."""
+        interval = plan.interval
+        table = self._groups.get(interval.interval)
+        for aggregator in self._names.aggregators(of_groups.series):
+            keys, refused = self._names.of_groups(of_groups.series, aggregator)
             yield from map(refuse, refused)
-            yield from _pieces(of_groups, keys, plan.interval.pre_aggregation_table, aggregator, plan)
+            if table is None:
+                yield from _pieces(of_groups, keys, interval.pre_aggregation_table, aggregator, plan)
+            else:
+                encoding = functools.partial(encode, self._job, interval, aggregator)
+                yield from table.rows(of_groups, keys, encoding)
 
 
 def _pieces(

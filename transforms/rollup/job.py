@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from schema.layouts import Reader, TableSpec
 from schema.layouts.opentsdb.keys import SPAN_S
 from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
+from schema.points import Series
+from schema.rollup.buckets import Buckets
+from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval, matches
+from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
 from schema.rollup.plan import Plan
-from schema.rollup.qualifiers import FAMILY
+from schema.rollup.qualifiers import FAMILY, Form
 from transforms.bigtable.target import Target
 from transforms.rollup.touched import touched_table
 from transforms.series_keys import UidOptions
@@ -46,20 +49,26 @@ class RollupJob:
             return found
         return {name: uid for name, uid in found.items() if uid in self.metrics}
 
-    def in_place(self, interval: RollupInterval) -> bool:
+    def is_single(self, metric: str) -> bool:
+        """Whether the series of a metric are rolled up."""
+        return self.config.takes(Series(metric, ()))
+
+    def is_grouped(self, metric: str) -> bool:
+        """Whether a metric has groups."""
+        return any(matches(one.metrics, metric) for one in self.config.pre_aggregates)
+
+    def single_in_place(self, interval: RollupInterval) -> bool:
         """Whether rollups of single series are written by the worker that reads the points: no shuffle.
 
-        So it is where a row of points holds all points of each of its intervals, and where nothing else is
-        written to the rows of a series.
+        So it is where a row of points holds all points of each of its intervals, and where what stands in the
+        table says of which series it is.
         """
-        shared = self.config.pre_aggregates and interval.table == interval.pre_aggregation_table
-        whole = not interval.is_default and SPAN_S % interval.seconds == 0
-        return whole and not shared and not self.config.tag_raw
+        return not interval.is_default and self.groups_in_place(interval) and not self.config.tag_raw
 
-    def grouped(self, interval: RollupInterval) -> list[str]:
-        """The tables, without prefix, whose rows are put together by a shuffle."""
-        found = outputs(self.config, interval)
-        return [name for name in found if not (self.in_place(interval) and name == interval.table)]
+    def groups_in_place(self, interval: RollupInterval) -> bool:
+        """Whether rollups of groups are written by the worker that reads all series of their metric."""
+        both = self.config.pre_aggregates and interval.table == interval.pre_aggregation_table
+        return SPAN_S % interval.seconds == 0 and not both
 
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""
@@ -71,6 +80,15 @@ class RollupJob:
         if aggregator == SINGLE:
             return {ids[name]: name for name in self.config.computed}
         return {ids[name]: number for name, number in OF_GROUP[aggregator].items()}
+
+
+def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: Buckets) -> EncodedRollups:
+    """What is stored of accumulators of single series (SINGLE), or of groups with an aggregator."""
+    if not interval.is_default:
+        return encode_rollups(buckets, interval, job.stored(aggregator), Form.FIXED)
+    number = OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))
+    assert number is not None
+    return encode_points(buckets, number, Form.FIXED)
 
 
 def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:

@@ -10,16 +10,15 @@ import numpy as np
 
 from schema.layouts.opentsdb import keys as row_keys
 from schema.points import Series
-from schema.rollup.config import OF_GROUP, RollupInterval
-from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
+from schema.rollup.config import RollupInterval
+from schema.rollup.opentsdb_rollup import EncodedRollups
 from schema.rollup.pieces import unpacked
-from schema.rollup.qualifiers import Form, stale_qualifiers
+from schema.rollup.qualifiers import stale_qualifiers
 from transforms import metrics
-from transforms.bigtable.reader import TableReader
 from transforms.bigtable.wire import EncodedRow
 from transforms.rejected import RejectedOutput, refuse, windowed
-from transforms.rollup.accumulate import Piece
-from transforms.rollup.job import RollupJob, RollupRowKey, outputs
+from transforms.rollup.accumulate import Piece, Shared
+from transforms.rollup.job import RollupJob, RollupRowKey, encode, outputs
 from transforms.rollup.mutations import count_written, over, row_mutations
 from transforms.rollup.standing import is_of, metric_ranges, our_names, standing_rows
 
@@ -31,7 +30,7 @@ _BYTES_AT_ONCE = 4 << 20
 
 
 class StandingFn(beam.DoFn):
-    """UIDs of metrics in; ((table, row key), (STANDING, qualifiers)) out, of the rows that a shuffle makes.
+    """`Shared` in; ((table, row key), (STANDING, qualifiers)) out, of the rows that a shuffle puts together.
 
     What stands there and is not written again is deleted.
     """
@@ -39,18 +38,30 @@ class StandingFn(beam.DoFn):
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
-    def process(self, metric: bytes) -> Iterator[tuple[RollupRowKey, Piece]]:
+    def process(self, shared: Shared) -> Iterator[tuple[RollupRowKey, Piece]]:
         """See the class."""
         job = self._job
-        for plan in job.plan.intervals:
-            for name in job.grouped(plan.interval):
+        for whole in job.plan.intervals:
+            plan = whole.within(shared.start_s, shared.end_s)
+            for name in self._tables(plan.interval, shared):
                 ours = our_names(job, plan.interval, name)
-                for key, names in standing_rows(job, name, metric_ranges(job, plan, metric)):
+                for key, names in standing_rows(job, name, metric_ranges(job, plan, shared.uid)):
                     base_s = row_keys.base_s_of(job.layout.options, key)
                     standing = [one for one in names if is_of(one, base_s, plan, ours)]
                     if standing:
                         packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
                         yield (name, key), (STANDING, packed)
+
+    def _tables(self, interval: RollupInterval, shared: Shared) -> list[str]:
+        """The tables of an interval, without prefix, whose rows of a metric a shuffle puts together."""
+        job = self._job
+        single, groups = job.single_in_place(interval), job.groups_in_place(interval)
+        found = []
+        if not interval.is_default and job.is_single(shared.metric) and not single and not shared.is_cut:
+            found.append(interval.table)
+        if job.is_grouped(shared.metric) and groups == shared.is_cut:
+            found.append(interval.pre_aggregation_table)
+        return list(dict.fromkeys(found))
 
 
 class EncodeRowFn(beam.DoFn):
@@ -133,11 +144,7 @@ class EncodeRowFn(beam.DoFn):
         rows = [(Series(str(at), ()), parts) for at, (_, parts) in enumerate(some)]
         buckets = unpacked(rows, interval.seconds)
         metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
-        if not interval.is_default:
-            return encode_rollups(buckets, interval, self._job.stored(aggregator), Form.FIXED)
-        (number,) = [OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))]
-        assert number is not None
-        return encode_points(buckets, number, Form.FIXED)
+        return encode(self._job, interval, aggregator, buckets)
 
 
 def _qualifiers(packed: bytes) -> Iterator[bytes]:
@@ -146,14 +153,3 @@ def _qualifiers(packed: bytes) -> Iterator[bytes]:
         end = at + 1 + packed[at]
         yield packed[at + 1 : end]
         at = end
-
-
-class MetricUidsFn(beam.DoFn):
-    """Anything in; the UIDs of all metrics that are rolled up out."""
-
-    def __init__(self, job: RollupJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[bytes]:
-        """See the class."""
-        yield from self._job.metric_uids(TableReader(self._job.target)).values()

@@ -6,7 +6,6 @@ range that is rolled up, and is not written again, is deleted.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -65,18 +64,20 @@ def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: Mapping[bytes
 
 
 class ChunkStanding:
-    """The columns of single series in a rollup table that a chunk answers for: of its series, in its hours.
+    """The columns of a rollup table that a chunk answers for: of its series, or their groups, in its hours.
 
     n columns, ascending by row, aggregation id and interval.
+
+    Args:
+      name: of the table, without prefix.
     """
 
-    def __init__(self, job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> None:
-        self._plan = dataclasses.replace(
-            plan, start_s=max(plan.start_s, chunk.start_s), end_s=min(plan.end_s, chunk.end_s)
-        )
-        self._ours = our_names(job, plan.interval, plan.interval.table)
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+        self._plan, self._name = plan.within(chunk.start_s, chunk.end_s), name
+        self._ours = our_names(job, plan.interval, name)
+        self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
         self._is_ours = np.zeros(256, np.bool_)
-        self._is_ours[list(self._ours.values())] = True
+        self._is_ours[[0] if plan.interval.is_default else list(self._ours.values())] = True
         self._options, self._chunk = job.layout.options, chunk
         self._keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
@@ -124,7 +125,7 @@ class ChunkStanding:
         found: dict[int, list[bytes]] = {}
         rows, codes, odd = (self._places[which] >> 20).tolist(), self._codes[which], self._odd_of[which]
         for row, code, number in zip(rows, codes.tolist(), odd.tolist(), strict=True):
-            name = code.to_bytes(ROLLUP_BYTES, "big") if number < 0 else self._odd[number]
+            name = code.to_bytes(self._wide, "big") if number < 0 else self._odd[number]
             found.setdefault(row, []).append(name)
         return found
 
@@ -133,7 +134,7 @@ class ChunkStanding:
         block: list[tuple[bytes, list[bytes]]] = []
         size = 0
         ranges = chunk_ranges(job, self._plan, self._chunk)
-        for row in standing_rows(job, self._plan.interval.table, ranges):
+        for row in standing_rows(job, self._name, ranges):
             block.append(row)
             size += len(row[1])
             if size >= _BLOCK:
@@ -144,7 +145,7 @@ class ChunkStanding:
 
     def _kept(self, block: Sequence[tuple[bytes, list[bytes]]]) -> tuple[Int64s, el.Codes, Int64s]:
         """(places, codes, numbers of old names) of those columns of rows that the chunk answers for."""
-        plan = self._plan
+        plan, wide = self._plan, self._wide
         plain: list[bytes] = []
         rows: list[int] = []
         sizes: list[int] = []
@@ -154,8 +155,8 @@ class ChunkStanding:
             number = self._numbers.setdefault(key, len(self._keys))
             if number == len(self._keys):
                 self._keys.append(key)
-            short = [name for name in names if len(name) == ROLLUP_BYTES]
-            if len(short) < len(names):
+            short = [name for name in names if len(name) == wide]
+            if len(short) < len(names) and wide == ROLLUP_BYTES:
                 base_s = row_keys.base_s_of(self._options, key)
                 for name in names:
                     if len(name) > ROLLUP_BYTES and is_of(name, base_s, plan, self._ours):
@@ -166,10 +167,12 @@ class ChunkStanding:
             plain += short
             rows.append(number)
             sizes.append(len(short))
-        table = np.frombuffer(b"".join(plain), np.uint8).reshape(-1, ROLLUP_BYTES).astype(np.uint32)
-        codes = (table[:, 0] << 16 | table[:, 1] << 8 | table[:, 2]).astype(np.uint32)
+        table = np.zeros((len(plain), 4), np.uint8)
+        table[:, 4 - wide :] = np.frombuffer(b"".join(plain), np.uint8).reshape(-1, wide)
+        codes = table.view(">u4").reshape(-1).astype(np.uint32)
         bases = np.array([row_keys.base_s_of(self._options, key) for key, _ in block], np.int64)
-        starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * plan.interval.seconds
+        step_s = 1 if plan.interval.is_default else plan.interval.seconds
+        starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
         kept = (starts_s >= plan.start_s) & (starts_s < plan.end_s)
         kept &= self._is_ours[codes >> 16]
         places = _places(np.repeat(np.array(rows, np.int64), sizes)[kept], codes[kept])

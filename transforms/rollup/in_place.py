@@ -1,0 +1,86 @@
+"""Rollups that have all their points where they are read: encoded and written over what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from schema.layouts import SeriesKey
+from schema.layouts.opentsdb.keys import row_key
+from schema.rollup.buckets import Buckets, merge
+from schema.rollup.opentsdb_rollup import EncodedRollups
+from schema.rollup.plan import IntervalPlan
+from transforms import metrics
+from transforms.bigtable.wire import EncodedRow
+from transforms.chunks import Chunk
+from transforms.rejected import RejectedOutput, refuse
+from transforms.rollup.job import RollupJob
+from transforms.rollup.mutations import count_written, over, row_mutations
+from transforms.rollup.standing import ChunkStanding
+
+_MOST_PARTS = 8
+
+
+class TableInPlace:
+    """The rows of one table, of one interval, that a chunk writes alone.
+
+    Args:
+      name: of the table, without prefix.
+    """
+
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+        self._job, self._plan, self._table = job, plan, job.table(name)
+        self._standing = ChunkStanding(job, plan, name, chunk)
+
+    def rows(
+        self,
+        buckets: Buckets,
+        keys: Sequence[SeriesKey | None],
+        encode: Callable[[Buckets], EncodedRollups],
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of buckets that have all their points, of those series that have a key."""
+        kept = np.array([key is not None for key in keys], np.bool_)
+        if not kept.all():
+            buckets = buckets.take(np.flatnonzero(kept[buckets.index]))
+        metrics.count_rollup(f"buckets_{self._plan.interval.interval}", len(buckets))
+        encoded = encode(buckets)
+        yield from map(refuse, encoded.rejected)
+        row_keys = []
+        for series, base_s in zip(encoded.series.tolist(), encoded.bases_s.tolist(), strict=True):
+            key = keys[series]
+            assert key is not None
+            row_keys.append(row_key(key, base_s))
+        sizes = np.diff(encoded.firsts)
+        numbers: Sequence[int] = []
+        stale: dict[int, list[bytes]] = {}
+        if len(self._standing):
+            numbers = [self._standing.number(key) for key in row_keys]
+            stale = self._standing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
+        content = row_mutations(encoded)
+        for at, (key, sets, count) in enumerate(zip(row_keys, content, sizes.tolist(), strict=True)):
+            yield over(key, self._table, sets, count, stale.get(numbers[at], ()) if stale else ())
+        key_bytes = int(np.fromiter(map(len, row_keys), np.int64, len(row_keys)) @ sizes)
+        count_written(len(row_keys), len(encoded.codes), key_bytes, encoded.wide)
+
+    def left(self) -> Iterator[EncodedRow]:
+        """The mutations that delete what stands there of intervals that were not written."""
+        for key, gone in self._standing.left():
+            yield over(key, self._table, b"", 0, gone)
+
+
+class HeldGroups:
+    """The accumulators of groups until all series of a chunk have been read."""
+
+    def __init__(self) -> None:
+        self._parts: list[Buckets] = []
+
+    def add(self, of_groups: Buckets) -> None:
+        """Adds accumulators."""
+        self._parts.append(of_groups)
+        if len(self._parts) >= _MOST_PARTS:
+            self._parts = [merge(self._parts)]
+
+    def take(self) -> Buckets:
+        """All of them together, of each group and interval one."""
+        return merge(self._parts)
