@@ -19,7 +19,7 @@ from transforms.rollup.job import RollupJob
 from transforms.rollup.mutations import count_written, over, row_mutations
 from transforms.rollup.standing import ChunkStanding
 
-_MOST_PARTS = 8
+_MOST_PARTS = 64
 
 
 class TableInPlace:

@@ -21,11 +21,11 @@ from transforms.bigtable.reader import read_ahead
 from transforms.bigtable.splits import within
 from transforms.chunks import Chunk
 
-MOST_BUCKETS = 100_000
+MOST_BUCKETS = 400_000
 """Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
 
 _READS_AHEAD = 1
-_MOST_PARTS = 8
+_MOST_PARTS = 64
 _WORTH = 4
 """An accumulator takes about as long to add up as so many points."""
 
