@@ -108,6 +108,13 @@ class Buckets:
         inside: Bools = (self.starts_ms >= start_ms) & (self.starts_ms < end_ms)
         return self if inside.all() else self.take(np.flatnonzero(inside))
 
+    def parted(self, start_ms: int, end_ms: int) -> tuple[Buckets, Buckets]:
+        """(the buckets that start in [start_ms, end_ms), the others)."""
+        inside: Bools = (self.starts_ms >= start_ms) & (self.starts_ms < end_ms)
+        if inside.all():
+            return self, self.take(np.zeros(0, np.int64))
+        return self.take(np.flatnonzero(inside)), self.take(np.flatnonzero(~inside))
+
     def coarser(self, interval_s: int) -> Buckets:
         """The buckets of a longer interval.
 

@@ -52,9 +52,16 @@ class IntervalPlan:
         """Of these intervals those that start in [start_s, end_s); perhaps none."""
         return dataclasses.replace(self, start_s=max(self.start_s, start_s), end_s=min(self.end_s, end_s))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no intervals."""
+        return self.start_s >= self.end_s
+
     def rows(self) -> Iterator[RowPart]:
         """The rows that are written, ascending. Of the default interval: hours, and seconds of the hour."""
         span, step = self.interval.row_span, self.interval.seconds
+        if self.is_empty:
+            return
         if self.interval.is_default:
             span, step = _HOUR, 1
         for base, end in span.rows(self.start_s, self.end_s):

@@ -223,9 +223,9 @@ def same(found: Numbers, wanted: Numbers) -> None:
         assert isinstance(found[key], int) == isinstance(number, int), key
 
 
-@pytest.fixture(params=["by day", "by sampled keys", "by turns"])
+@pytest.fixture(params=["by day", "by hours", "by sampled keys", "by turns"])
 def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As small tables are cut, as those whose every second row is a sampled key, or each time otherwise."""
+    """As small tables are cut, as larger ones, as those whose hours are large, or each time otherwise."""
     if request.param == "by day":
         return
     turns = itertools.count()
@@ -236,7 +236,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return [(row.key, 64) for row in scan_table(target, table)][::2]
 
     monkeypatch.setattr(chunks, "sampled", sampled)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 
 @pytest.mark.usefixtures("chunks_cut")

@@ -1,17 +1,18 @@
 """Raw points into rollups, by chunk of the raw table: the large part of the work.
 
-| what | of which intervals | goes |
-|---|---|---|
-| rollups of single series | those that divide an hour | to the writer, as mutations |
-| rollups of groups, where a chunk has all their series | those that divide an hour | the same |
-| all others | | as accumulators, to where those of a row meet |
+| what | goes |
+|---|---|
+| intervals that divide an hour, of single series: a row has all their points | to the writer, as mutations |
+| intervals, of series or groups, that the chunk has all points of | the same, when the chunk has been read |
+| others | as accumulators, to where those of a row meet |
 
-A row of points has all points of an interval that divides an hour, so that nothing is left to add to it.
+So nothing is shuffled but what lies in several chunks: long intervals, and groups, of metrics that are cut.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,20 +20,19 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from schema.layouts import SeriesKey
-from schema.layouts.opentsdb.keys import row_key
+from schema.layouts.opentsdb.keys import SPAN_S, row_key
 from schema.points import Rejected
 from schema.rollup.buckets import Buckets
+from schema.rollup.config import RollupInterval
 from schema.rollup.pieces import packed_rows
-from schema.rollup.plan import IntervalPlan
 from transforms import metrics
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.remember import RememberingReader
-from transforms.bigtable.splits import WHOLE
 from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk, hour_chunks
 from transforms.rejected import REJECTED, refuse
-from transforms.rollup.in_place import HeldGroups, TableInPlace
-from transforms.rollup.job import SINGLE, RollupJob, RollupRowKey, encode
+from transforms.rollup.in_place import TableInPlace
+from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
 from transforms.rollup.names import Names
 from transforms.rollup.reading import Accumulator, read_chunk
 from transforms.series_keys import SeriesKeys
@@ -48,17 +48,19 @@ SHARED: Final = "shared"
 
 
 class Shared(NamedTuple):
-    """A metric, and a range of time, of which several chunks have points of the same rows.
+    """Intervals of a metric that lie in several chunks.
 
     Attributes:
-      is_cut: an hour whose chunks have some of the series each; else what is longer than an hour.
+      interval: which of the configuration's, as 1d.
+      table: that they go to, without prefix.
+      start_s, end_s: those that start in [start_s, end_s).
     """
 
-    metric: str
     uid: bytes
+    interval: str
+    table: str
     start_s: int
     end_s: int
-    is_cut: bool
 
 
 def chunking(fn: beam.DoFn, *side_inputs: Any) -> Any:
@@ -94,16 +96,31 @@ class ChunksFn(beam.DoFn):
             metric: uid for metric, uid in found.items() if job.is_single(metric) or job.is_grouped(metric)
         }
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        for metric, uid in wanted.items():
-            yield TaggedOutput(SHARED, Shared(metric, uid, start_s, end_s, is_cut=False))
-        before: Chunk | None = None
-        for chunk in hour_chunks(job.target, job.layout, wanted, start_s, end_s):
-            yield chunk
-            is_next = before is None or (before.uid, before.start_s) != (chunk.uid, chunk.start_s)
-            if chunk.keys != WHOLE and is_next:
-                shared = Shared(chunk.metric or "", chunk.uid, chunk.start_s, chunk.end_s, is_cut=True)
+        found_chunks = hour_chunks(job.target, job.layout, wanted, start_s, end_s)
+        for _, of_metric in itertools.groupby(found_chunks, key=lambda chunk: chunk.uid):
+            some = list(of_metric)
+            yield from some
+            for shared in shared_of(job, some):
                 yield TaggedOutput(SHARED, shared)
-            before = chunk
+
+
+def shared_of(job: RollupJob, chunks: Sequence[Chunk]) -> list[Shared]:
+    """The intervals of a metric, whose chunks are all of these, that no chunk writes alone."""
+    found: dict[Shared, None] = {}  # once, where series and groups have one table
+    for plan in job.plan.intervals:
+        for output in job.tables(plan.interval, chunks[0].metric or ""):
+            at = plan.start_s
+            for alone in sorted(
+                (one.start_s, one.end_s)
+                for one in (job.in_place(plan, output, chunk) for chunk in chunks)
+                if not one.is_empty
+            ):
+                if at < alone[0]:
+                    found[Shared(chunks[0].uid, plan.interval.interval, output.table, at, alone[0])] = None
+                at = max(at, alone[1])
+            if at < plan.end_s:
+                found[Shared(chunks[0].uid, plan.interval.interval, output.table, at, plan.end_s)] = None
+    return list(found)
 
 
 class AccumulateFn(beam.DoFn):
@@ -147,71 +164,76 @@ class _ChunkWork:
     """What becomes of the accumulators of one chunk."""
 
     def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
-        self._job, self._names = job, Names(job, keys)
-        metric = chunk.metric or ""
-        self._is_single, self._is_grouped = job.is_single(metric), job.is_grouped(metric)
-        self._singles: dict[str, TableInPlace] = {}
-        self._groups: dict[str, TableInPlace] = {}
-        self._held: dict[str, HeldGroups] = {}  # by interval
+        self._job, self._names, self._metric = job, Names(job, keys), chunk.metric or ""
+        self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         for plan in job.plan.intervals:
-            interval = plan.interval
-            if self._is_single and job.single_in_place(interval):
-                self._singles[interval.interval] = TableInPlace(job, plan, interval.table, chunk)
-            if self._is_grouped and job.groups_in_place(interval) and chunk.keys == WHOLE:
-                table = interval.pre_aggregation_table
-                self._groups[interval.interval] = TableInPlace(job, plan, table, chunk)
+            for output in job.tables(plan.interval, self._metric):
+                own = job.in_place(plan, output, chunk)
+                if not own.is_empty:
+                    table = TableInPlace(job, own, output.table, chunk)
+                    self._in_place[plan.interval.interval, output.of_groups] = table
 
     def take(self, held: Accumulator) -> Iterator[Any]:
         """What can go out of the accumulators of some rows."""
         for buckets, plan in zip(held.take(), self._job.plan.intervals, strict=False):
-            if self._is_single and not plan.interval.is_default:
-                yield from self._single(buckets, plan)
-            if self._is_grouped:
-                for grouping in self._names.groupings(buckets):
-                    of_groups = buckets.of_groups(grouping)
-                    if plan.interval.interval in self._groups:
-                        self._held.setdefault(plan.interval.interval, HeldGroups()).add(of_groups)
-                    else:
-                        yield from self._of_groups(of_groups, plan)
+            for output in self._job.tables(plan.interval, self._metric):
+                if output.of_groups:
+                    for grouping in self._names.groupings(buckets):
+                        yield from self._taken(buckets.of_groups(grouping), plan.interval, output)
+                else:
+                    yield from self._taken(buckets, plan.interval, output)
 
     def end(self) -> Iterator[Any]:
         """What goes out when all rows of the chunk have been read."""
-        plans = {plan.interval.interval: plan for plan in self._job.plan.intervals}
-        for interval, held in self._held.items():
-            yield from self._of_groups(held.take(), plans[interval])
-        for table in (*self._singles.values(), *self._groups.values()):
-            yield from table.left()
+        for plan in self._job.plan.intervals:
+            for output in self._job.tables(plan.interval, self._metric):
+                table = self._in_place.get((plan.interval.interval, output.of_groups))
+                if table is None:
+                    continue
+                held = table.held()
+                if held is not None:
+                    yield from self._out(held, plan.interval, output, table)
+                yield from table.left()
 
-    def _single(self, buckets: Buckets, plan: IntervalPlan) -> Iterator[Any]:
-        """The rollups of single series."""
-        interval = plan.interval
-        keys, refused = self._names.single(buckets)
-        yield from map(refuse, refused)
-        table = self._singles.get(interval.interval)
-        if table is None:
-            yield from _pieces(buckets, keys, interval.table, SINGLE, plan)
-        else:
-            yield from table.rows(buckets, keys, functools.partial(encode, self._job, interval, SINGLE))
+    def _taken(self, buckets: Buckets, interval: RollupInterval, output: Output) -> Iterator[Any]:
+        """What goes out now of accumulators of series, or of groups; the rest is held, or shared."""
+        table = self._in_place.get((interval.interval, output.of_groups))
+        if table is not None:
+            own, buckets = table.parted(buckets)
+            if output.of_groups or SPAN_S % interval.seconds:
+                table.hold(own)
+            else:
+                yield from self._out(own, interval, output, table)
+        if len(buckets):
+            yield from self._out(buckets, interval, output, None)
 
-    def _of_groups(self, of_groups: Buckets, plan: IntervalPlan) -> Iterator[Any]:
-        """The rollups of groups."""
-        interval = plan.interval
-        table = self._groups.get(interval.interval)
-        for aggregator in self._names.aggregators(of_groups.series):
-            keys, refused = self._names.of_groups(of_groups.series, aggregator)
+    def _out(
+        self, buckets: Buckets, interval: RollupInterval, output: Output, table: TableInPlace | None
+    ) -> Iterator[Any]:
+        """Accumulators as mutations, or as pieces."""
+        aggregators = self._names.aggregators(buckets.series) if output.of_groups else [SINGLE]
+        for aggregator in aggregators:
+            if output.of_groups:
+                keys, refused = self._names.of_groups(buckets.series, aggregator)
+            else:
+                keys, refused = self._names.single(buckets)
             yield from map(refuse, refused)
             if table is None:
-                yield from _pieces(of_groups, keys, interval.pre_aggregation_table, aggregator, plan)
+                yield from _pieces(buckets, keys, interval, output.table, aggregator)
             else:
                 encoding = functools.partial(encode, self._job, interval, aggregator)
-                yield from table.rows(of_groups, keys, encoding)
+                yield from table.rows(buckets, keys, encoding)
 
 
 def _pieces(
-    buckets: Buckets, keys: Sequence[SeriesKey | None], table: str, aggregator: str, plan: IntervalPlan
+    buckets: Buckets,
+    keys: Sequence[SeriesKey | None],
+    interval: RollupInterval,
+    table: str,
+    aggregator: str,
 ) -> Iterator[TaggedOutput[Any, tuple[RollupRowKey, Piece]]]:
     """Pieces of those series, or groups, that have a key."""
-    for number, base_s, packed in packed_rows(buckets, plan.interval, hours=plan.interval.is_default):
+    for number, base_s, packed in packed_rows(buckets, interval, hours=interval.is_default):
         key = keys[number]
         if key is not None:
             yield TaggedOutput(PIECES, ((table, row_key(key, base_s)), (aggregator, packed)))

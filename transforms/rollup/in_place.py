@@ -26,12 +26,28 @@ class TableInPlace:
     """The rows of one table, of one interval, that a chunk writes alone.
 
     Args:
+      plan: the intervals that it writes.
       name: of the table, without prefix.
     """
 
     def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
-        self._job, self._plan, self._table = job, plan, job.table(name)
+        self._plan, self._table = plan, job.table(name)
         self._standing = ChunkStanding(job, plan, name, chunk)
+        self._held: list[Buckets] = []
+
+    def parted(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
+        """(the buckets that are written here, the others)."""
+        return buckets.parted(self._plan.start_s * 1000, self._plan.end_s * 1000)
+
+    def hold(self, buckets: Buckets) -> None:
+        """Keeps accumulators to which others are to be added."""
+        self._held.append(buckets)
+        if len(self._held) >= _MOST_PARTS:
+            self._held = [merge(self._held)]
+
+    def held(self) -> Buckets | None:
+        """All that was held together, of each series, or group, and interval one; None if nothing was."""
+        return merge(self._held) if self._held else None
 
     def rows(
         self,
@@ -67,20 +83,3 @@ class TableInPlace:
         """The mutations that delete what stands there of intervals that were not written."""
         for key, gone in self._standing.left():
             yield over(key, self._table, b"", 0, gone)
-
-
-class HeldGroups:
-    """The accumulators of groups until all series of a chunk have been read."""
-
-    def __init__(self) -> None:
-        self._parts: list[Buckets] = []
-
-    def add(self, of_groups: Buckets) -> None:
-        """Adds accumulators."""
-        self._parts.append(of_groups)
-        if len(self._parts) >= _MOST_PARTS:
-            self._parts = [merge(self._parts)]
-
-    def take(self) -> Buckets:
-        """All of them together, of each group and interval one."""
-        return merge(self._parts)

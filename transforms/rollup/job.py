@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from schema.layouts import Reader, TableSpec
 from schema.layouts.opentsdb.keys import SPAN_S
@@ -12,9 +13,11 @@ from schema.points import Series
 from schema.rollup.buckets import Buckets
 from schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval, matches
 from schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
-from schema.rollup.plan import Plan
+from schema.rollup.plan import IntervalPlan, Plan
 from schema.rollup.qualifiers import FAMILY, Form
+from transforms.bigtable.splits import WHOLE
 from transforms.bigtable.target import Target
+from transforms.chunks import Chunk
 from transforms.rollup.touched import touched_table
 from transforms.series_keys import UidOptions
 
@@ -23,6 +26,13 @@ SINGLE = ""
 
 RollupRowKey = tuple[str, bytes]
 """(table without prefix, row key)."""
+
+
+class Output(NamedTuple):
+    """A table, without prefix, and whether it is written to of groups, or of single series."""
+
+    table: str
+    of_groups: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,18 +67,28 @@ class RollupJob:
         """Whether a metric has groups."""
         return any(matches(one.metrics, metric) for one in self.config.pre_aggregates)
 
-    def single_in_place(self, interval: RollupInterval) -> bool:
-        """Whether rollups of single series are written by the worker that reads the points: no shuffle.
+    def tables(self, interval: RollupInterval, metric: str) -> list[Output]:
+        """What the intervals of a metric go to."""
+        found = []
+        if not interval.is_default and self.is_single(metric):
+            found.append(Output(interval.table, of_groups=False))
+        if self.is_grouped(metric):
+            found.append(Output(interval.pre_aggregation_table, of_groups=True))
+        return found
 
-        So it is where a row of points holds all points of each of its intervals, and where what stands in the
-        table says of which series it is.
+    def in_place(self, plan: IntervalPlan, output: Output, chunk: Chunk) -> IntervalPlan:
+        """Of the intervals of a plan those that the worker that reads a chunk writes alone: no shuffle.
+
+        They are those that the chunk has all points of. So a part of an hour has none of groups, and of
+        single series those that divide the hour. And the keys in the table must say whether a row is of a
+        series or of a group, and of which series.
         """
-        return not interval.is_default and self.groups_in_place(interval) and not self.config.tag_raw
-
-    def groups_in_place(self, interval: RollupInterval) -> bool:
-        """Whether rollups of groups are written by the worker that reads all series of their metric."""
-        both = self.config.pre_aggregates and interval.table == interval.pre_aggregation_table
-        return SPAN_S % interval.seconds == 0 and not both
+        interval, length = plan.interval, plan.interval.seconds
+        both = bool(self.config.pre_aggregates) and interval.table == interval.pre_aggregation_table
+        is_whole = chunk.keys == WHOLE or (not output.of_groups and SPAN_S % length == 0)
+        if both or not is_whole or (self.config.tag_raw and not output.of_groups):
+            return plan.within(0, 0)
+        return plan.within(-(-chunk.start_s // length) * length, chunk.end_s // length * length)
 
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""

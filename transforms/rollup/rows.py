@@ -40,28 +40,16 @@ class StandingFn(beam.DoFn):
 
     def process(self, shared: Shared) -> Iterator[tuple[RollupRowKey, Piece]]:
         """See the class."""
-        job = self._job
-        for whole in job.plan.intervals:
-            plan = whole.within(shared.start_s, shared.end_s)
-            for name in self._tables(plan.interval, shared):
-                ours = our_names(job, plan.interval, name)
-                for key, names in standing_rows(job, name, metric_ranges(job, plan, shared.uid)):
-                    base_s = row_keys.base_s_of(job.layout.options, key)
-                    standing = [one for one in names if is_of(one, base_s, plan, ours)]
-                    if standing:
-                        packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
-                        yield (name, key), (STANDING, packed)
-
-    def _tables(self, interval: RollupInterval, shared: Shared) -> list[str]:
-        """The tables of an interval, without prefix, whose rows of a metric a shuffle puts together."""
-        job = self._job
-        single, groups = job.single_in_place(interval), job.groups_in_place(interval)
-        found = []
-        if not interval.is_default and job.is_single(shared.metric) and not single and not shared.is_cut:
-            found.append(interval.table)
-        if job.is_grouped(shared.metric) and groups == shared.is_cut:
-            found.append(interval.pre_aggregation_table)
-        return list(dict.fromkeys(found))
+        job, name = self._job, shared.table
+        (whole,) = [one for one in job.plan.intervals if one.interval.interval == shared.interval]
+        plan = whole.within(shared.start_s, shared.end_s)
+        ours = our_names(job, plan.interval, name)
+        for key, names in standing_rows(job, name, metric_ranges(job, plan, shared.uid)):
+            base_s = row_keys.base_s_of(job.layout.options, key)
+            standing = [one for one in names if is_of(one, base_s, plan, ours)]
+            if standing:
+                packed = b"".join(len(one).to_bytes(1, "big") + one for one in standing)
+                yield (name, key), (STANDING, packed)
 
 
 class EncodeRowFn(beam.DoFn):

@@ -69,11 +69,12 @@ class ChunkStanding:
     n columns, ascending by row, aggregation id and interval.
 
     Args:
+      plan: the intervals that it answers for.
       name: of the table, without prefix.
     """
 
     def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
-        self._plan, self._name = plan.within(chunk.start_s, chunk.end_s), name
+        self._plan, self._name = plan, name
         self._ours = our_names(job, plan.interval, name)
         self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
         self._is_ours = np.zeros(256, np.bool_)
@@ -191,7 +192,7 @@ def _places(rows: Int64s, codes: el.Codes) -> Int64s:
 
 def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[Range]:
     """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
-    if plan.start_s >= plan.end_s:
+    if plan.is_empty:
         return []
     if chunk.keys == WHOLE:
         return metric_ranges(job, plan, chunk.uid)
