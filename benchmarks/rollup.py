@@ -61,7 +61,7 @@ from transforms.rollup.job import RollupJob
 from transforms.write import BUFFER_BYTES
 
 TARGET = Target("local", "local")
-_START = 1_356_998_400
+START = 1_356_998_400
 _CONFIG = {
     "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
     "intervals": [
@@ -124,11 +124,11 @@ def rolled_up(
     seconds: int, prefix: str, config: Path, *flags: str, what: str = "measured"
 ) -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
-    end = _START + seconds + 86_400
+    end = START + seconds + 86_400
     command = [sys.executable, "-m", "benchmarks.rollup", what, *flags, "--layout=opentsdb"]
     command += [f"--table_prefix={prefix}", f"--rollup_config={config}", "--summary=json"]
     command += [
-        f"--start={_START}",
+        f"--start={START}",
         f"--end={end - end % 86_400}",
         f"--dead_letters={config.parent / 'dead'}",
     ]
@@ -197,7 +197,7 @@ def naive(points: int, prefix: str) -> float:
     rows: list[Row] = []
     series = []
     held = 0
-    wanted = Selection(None, {}, _START * 1000, (_START + 3600) * 1000 - 1)
+    wanted = Selection(None, {}, START * 1000, (START + 3600) * 1000 - 1)
     for found in layout.select(wanted, TableReader(TARGET)):
         if isinstance(found, Selected) and held < points:
             rows.append(found.row)

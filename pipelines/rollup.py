@@ -270,7 +270,7 @@ def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rolls up one range of time; exit code 1 if rows could not be read."""
+    """Rolls up one range of time, or the touched days one after the other; the exit code."""
     parser = parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)

@@ -308,6 +308,60 @@ def test_nothing_outside_of_the_range_is_touched(store: Store, config: Path, tmp
 
 
 @pytest.mark.parametrize("store", [0], indirect=True)
+def test_rows_with_points_of_another_hour_go_to_the_dead_letters(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    points = points_of(random.Random(10), DAY, 2)
+    send(store, tmp_path, points, 1)
+    data = store.layout.data_table
+    rows = {store.series(row.key): row.key for row in store.rows()}
+    (_, key), (other, full), *_ = sorted(rows.items())
+    shifted = key.replace(
+        (base := keys.parse_key(store.layout.options, key).base_s).to_bytes(4, "big"),
+        (base + 1800).to_bytes(4, "big"),
+    )
+    store.set_cell(data, shifted, "t", bytes.fromhex("0010"), b"\x07")  # its base time is no whole hour
+    store.set_cell(
+        data, full, "t", (3700 << 4).to_bytes(2, "big"), b"\x07"
+    )  # and this point is of the next one
+    ran = rollup(store, config)
+    assert ran.code == 0, ran.err
+    summary = json.loads(ran.out)
+    assert summary["refused"] == {"corrupt-file": 2}
+    letters = [
+        json.loads(line) for path in summary["dead_letters"] for line in Path(path).read_text().splitlines()
+    ]
+    assert all("points of another hour" in letter["message"] for letter in letters)
+    lost = keys.parse_key(store.layout.options, full).base_s
+    left = {
+        at: value
+        for at, value in points.items()
+        if not (at[0] == other and at[1] // 1000 // HOUR * HOUR == lost)
+    }
+    check(store, left)
+
+
+@pytest.mark.parametrize("store", [0], indirect=True)
+def test_series_and_groups_may_share_a_table(store: Store, config: Path, tmp_path: Path) -> None:
+    points = points_of(random.Random(11), DAY, 3)
+    send(store, tmp_path, points, 1)
+    assert rollup(store, config).code == 0
+    apart = {
+        table: cells(store, table) + cells(store, table.replace("rollup", "preagg")) for table in SECONDS
+    }
+    intervals = [
+        one | ({} if one.get("defaultInterval") else {"preAggregationTable": one["table"]})
+        for one in CONFIG["intervals"]
+    ]
+    config.write_text(json.dumps(CONFIG | {"intervals": intervals}))
+    for _ in range(2):
+        assert rollup(store, config).code == 0
+        assert {table: cells(store, table) for table in SECONDS} == {
+            table: sorted(found) for table, found in apart.items()
+        }
+
+
+@pytest.mark.parametrize("store", [0], indirect=True)
 def test_metrics_that_the_configuration_leaves_out_keep_their_rollups(
     store: Store, config: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,106 @@
+"""Reading rows: scans with our reader and with Google's client, and what `query` and `check` take.
+
+    python -m benchmarks.reads --points 3000000 --series 400 20000
+
+Loads an emulator with packed points of so many series, a second apart. Each figure is the least of `--turns`,
+which run in turn.
+
+| figure | is |
+|---|---|
+| `scan`, `client_scan` | all rows of the data table, with our reader and with Google's client for Python |
+| `scan_cpu`, `client_scan_cpu` | processor time of this process for that |
+| `query` | the points of all series of all metrics, as `timebeam query` finds them, without output |
+| `check` | `timebeam check` |
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.rollup import START, TARGET, client_scan, load, scan
+from pipelines import check
+from pipelines.local.emulator import Emulator
+from schema.layouts import Selection
+from schema.layouts.opentsdb.layout import OpenTsdb
+from schema.layouts.opentsdb.options import OpenTsdbOptions
+from transforms.bigtable.reader import TableReader
+from transforms.lookup import find_series
+
+
+def query(prefix: str, seconds: int) -> int:
+    """How many points `timebeam query` finds in all."""
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
+    found = 0
+    for metric in layout.metric_uids(TableReader(TARGET)):
+        series, damage = find_series(
+            TARGET, layout, Selection(metric, {}, START * 1000, (START + seconds) * 1000)
+        )
+        assert not damage
+        found += sum(len(one.times_ms) for one in series)
+    return found
+
+
+def check_tables(prefix: str) -> None:
+    """Runs `timebeam check`."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--table_prefix={prefix}"]
+        assert check.main(["--layout=opentsdb", *place]) == 0
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """(seconds, those of the processor) that a call takes."""
+    started, worked = time.perf_counter(), time.process_time()
+    run()
+    return time.perf_counter() - started, time.process_time() - worked
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--points", type=int, default=3_000_000)
+    parser.add_argument("--series", type=int, nargs="+", default=[400])
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    report = []
+    with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
+        for series in options.series:
+            prefix = f"r{series}-"
+            load(options.points, series, prefix, Path(name))
+            _, rows = scan(prefix)
+            seconds = options.points // series + 1
+            assert query(prefix, seconds) == options.points
+            runs: dict[str, Callable[[], object]] = {
+                "scan": functools.partial(scan, prefix),
+                "client_scan": functools.partial(client_scan, prefix),
+                "query": functools.partial(query, prefix, seconds),
+                "check": functools.partial(check_tables, prefix),
+            }
+            taken = [{what: timed(run) for what, run in runs.items()} for _ in range(options.turns)]
+            found: dict[str, float] = {"points": options.points, "series": series, "rows": rows}
+            for what in runs:
+                found[what] = round(min(one[what][0] for one in taken), 2)
+            for what in ("scan", "client_scan"):
+                found[f"{what}_cpu"] = round(min(one[what][1] for one in taken), 2)
+            report.append(found)
+            print(json.dumps(found), file=sys.stderr, flush=True)
+    print(json.dumps(report, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
+    sys.exit(main())
