@@ -105,7 +105,7 @@ class TableReader:
 
 
 def read_ahead(
-    found: Iterable[Selected | Finding], most: int = 200_000
+    found: Iterable[Selected | Finding], most: int = 100_000
 ) -> Iterator[list[Selected] | Finding]:
     """Rows in lists that are worth decoding together; findings as they come.
 

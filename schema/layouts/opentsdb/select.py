@@ -25,6 +25,8 @@ Pair = tuple[str, bytes]
 """(kind, UID)."""
 
 _ROWS_AT_ONCE = 2000
+_BYTES_AT_ONCE = 2 << 20
+"""Rows whose names are looked up together: as many, or as large, roughly."""
 
 
 def scan(
@@ -88,6 +90,7 @@ def select(
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
     names = _Names(uids, reader, refuse_lost=wanted.metric is None)
     held: list[tuple[Row, bytes]] = []
+    size = 0
     pairs_of: dict[bytes, list[Pair]] = {}
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
@@ -107,9 +110,10 @@ def select(
             pairs_of[tsuid] = _pairs(parts) if is_wanted else []
         if pairs_of[tsuid] and first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
             held.append((row, tsuid))
-        if len(held) >= _ROWS_AT_ONCE:
+            size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
+        if len(held) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
             yield from names.selected(held, pairs_of)
-            held = []
+            held, size = [], 0
     yield from names.selected(held, pairs_of)
 
 
