@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
-from transforms.bigtable.splits import WHOLE, Range, ranges_between, sampled
+from transforms.bigtable.splits import WHOLE, Range, cuts_within, ranges_between, sampled
 from transforms.bigtable.target import Target
 
 CHUNK_BYTES = 64 << 20
@@ -51,11 +51,7 @@ def hour_chunks(
             samples.setdefault(uid, []).append((base_s_of(options, key) // SPAN_S * SPAN_S, key, size))
     for metric, uid in metrics.items():
         for first, last, cuts in _windows(samples.get(uid, ()), start_s, end_s):
-            inside = [
-                cut
-                for cut in cuts
-                if any(a < cut < b for a, b in ranges(options, uid, first * 1000, first * 1000))
-            ]
+            inside = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
             for keys in ranges_between(inside) if inside else [WHOLE]:
                 yield Chunk(metric, uid, first, last, keys)
 
