@@ -16,6 +16,7 @@ from schema.layouts import Row
 from schema.messages import Message
 from schema.points import PointBatch, Rejected
 from transforms.assign import KeyedBatch
+from transforms.bigtable.wire import EncodedRow
 
 _OVERHEAD = 100  # bytes of an element beside its own, roughly
 _POINT = 40  # bytes of a point in the columns of a batch
@@ -57,6 +58,11 @@ class _RowCoder(RecordCoder):
         return sum(len(cell.qualifier) + len(cell.value) for cell in value.cells) + _OVERHEAD
 
 
+class _EncodedRowCoder(RecordCoder):
+    def estimate_size(self, value: EncodedRow) -> int:
+        return len(value.mutations) + _OVERHEAD
+
+
 class _DirectRowCoder(RecordCoder):
     def estimate_size(self, value: DirectRow) -> int:
         return int(value.get_mutations_size()) if len(value._get_mutations()) < 16 else _OVERHEAD * 16
@@ -73,5 +79,6 @@ def register() -> None:
     registry.register_coder(PointBatch, _BatchCoder)
     registry.register_coder(KeyedBatch, _KeyedBatchCoder)
     registry.register_coder(Row, _RowCoder)
+    registry.register_coder(EncodedRow, _EncodedRowCoder)
     registry.register_coder(DirectRow, _DirectRowCoder)
     registry.register_coder(Rejected, _RejectedCoder)

@@ -33,7 +33,7 @@ from transforms import metrics
 from transforms.bigtable.limits import MUTATIONS, refused_row
 from transforms.bigtable.mutate import FOR_GOOD, OPERATION_SECONDS, RETRYABLE, mutate_rows
 from transforms.bigtable.target import Target, open_table
-from transforms.bigtable.wire import EncodedRow, row_of
+from transforms.bigtable.wire import AnyRow, EncodedRow, row_of
 
 BUFFER_BYTES = 4 << 20
 """Bytes of rows that the direct writer sends at once."""
@@ -42,10 +42,6 @@ _REQUESTS = 2
 """Requests that it has under way, of each bundle."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-
-
-AnyRow = Row | EncodedRow
-"""What the direct writer takes."""
 
 
 class Marker(Protocol):

@@ -22,9 +22,8 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 from google.cloud.bigtable_v2.types import MutateRowsResponse
 
-from schema.layouts import Row
 from transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from transforms.bigtable.wire import EncodedRow, request_bytes
+from transforms.bigtable.wire import AnyRow, request_bytes
 
 RETRYABLE = (
     exceptions.ServiceUnavailable,
@@ -48,7 +47,7 @@ _CLIENT_INFO = ClientInfo(user_agent="timebeam")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 5.0
 
 
-def mutate_rows(target: Target, table: str, rows: Sequence[Row | EncodedRow]) -> list[tuple[int, Exception]]:
+def mutate_rows(target: Target, table: str, rows: Sequence[AnyRow]) -> list[tuple[int, Exception]]:
     """Writes rows; (position, why) of those that are refused for good.
 
     What may succeed later is repeated, only those rows, for two minutes. If the service refuses a request
@@ -61,7 +60,7 @@ def mutate_rows(target: Target, table: str, rows: Sequence[Row | EncodedRow]) ->
 
 
 def _written(
-    target: Target, table: str, rows: Sequence[Row | EncodedRow], numbers: Sequence[int], deadline: float
+    target: Target, table: str, rows: Sequence[AnyRow], numbers: Sequence[int], deadline: float
 ) -> list[tuple[int, Exception]]:
     """The refused ones of some of the rows."""
     refused: list[tuple[int, Exception]] = []
@@ -93,7 +92,7 @@ def _written(
 
 
 def _attempt(
-    target: Target, table: str, rows: Sequence[Row | EncodedRow]
+    target: Target, table: str, rows: Sequence[AnyRow]
 ) -> tuple[dict[int, Exception], Exception | None]:
     """One request: (the error of each row that is not known to be written, the error of the whole)."""
     name, profile = target.table_name(table), target.app_profile or ""

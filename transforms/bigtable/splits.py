@@ -27,13 +27,17 @@ def split_keys(target: Target, table: str, most: int = MOST_SPLITS) -> list[byte
     samples = [(key, offset) for key, offset in open_table(target, table).sample_row_keys() if key]
     if not samples or most < 2:
         return []
-    step = max(1, samples[-1][1] // most)
+    return _cuts(samples, max(1, samples[-1][1] // most), most)
+
+
+def _cuts(samples: Sequence[tuple[bytes, int]], step: int, most: int) -> list[bytes]:
+    """Keys at least `step` bytes apart, of sampled ones with the bytes up to each; never the last one."""
     cuts: list[bytes] = []
     reached = step
-    for key, offset in samples[:-1]:
-        if offset >= reached and len(cuts) < most - 1:
+    for key, size in samples[:-1]:
+        if size >= reached and len(cuts) < most - 1:
             cuts.append(key)
-            reached = offset + step
+            reached = size + step
     return cuts
 
 
@@ -68,14 +72,7 @@ def range_cuts(
             size += end - offset
             inside.append((key, size))
         first, offset = key, end
-    step = max(1, least_bytes, size // most)
-    cuts: list[bytes] = []
-    reached = step
-    for key, end in inside[:-1]:
-        if end >= reached and len(cuts) < most - 1:
-            cuts.append(key)
-            reached = end + step
-    return cuts
+    return _cuts(inside, max(1, least_bytes, size // most), most)
 
 
 def ascend(ranges: Sequence[Range]) -> bool:

@@ -6,8 +6,8 @@ wire format: a field is its number and type, then a varint, or a length and so m
 | message | field | here |
 |---|---|---|
 | MutateRowsRequest | 1 table_name, 2 entries, 3 app_profile_id | `request_bytes` |
-| Entry | 1 row_key, 2 mutations | `entry_bytes`, `entry_of` |
-| Mutation | 1 set_cell, 2 delete_from_column | `set_cells` |
+| Entry | 1 row_key, 2 mutations | `request_bytes` |
+| Mutation | 1 set_cell, 2 delete_from_column | `set_cells`, `deletions` |
 | SetCell | 1 family_name, 2 column_qualifier, 3 timestamp_micros, 4 value | `set_cells` |
 """
 
@@ -39,6 +39,10 @@ class EncodedRow(NamedTuple):
     key: bytes
     mutations: bytes
     mutation_count: int
+
+
+AnyRow = Row | EncodedRow
+"""What can be written."""
 
 
 def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -> tuple[bytes, Int64s]:
@@ -149,7 +153,7 @@ def row_of(row: EncodedRow) -> Row:
     return Row(row.table, row.key, cells, deleted)
 
 
-def request_bytes(table_name: str, app_profile: str, rows: Iterable[Row | EncodedRow]) -> bytes:
+def request_bytes(table_name: str, app_profile: str, rows: Iterable[AnyRow]) -> bytes:
     """A MutateRowsRequest."""
     parts = [_field(1, table_name.encode())]
     for row in rows:

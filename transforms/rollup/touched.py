@@ -21,7 +21,7 @@ from schema.layouts.opentsdb.options import OpenTsdbOptions
 from transforms.bigtable.mutate import mutate_rows
 from transforms.bigtable.reader import scan_table
 from transforms.bigtable.target import Target
-from transforms.bigtable.wire import EncodedRow
+from transforms.bigtable.wire import AnyRow
 
 _FAMILY, _QUALIFIER = "t", b""
 _DAY_S = 86_400
@@ -62,7 +62,7 @@ class Marker:
         """The table of marks."""
         return touched_table(self.options.table_prefix)
 
-    def mark(self, target: Target, rows: Iterable[Row | EncodedRow]) -> None:
+    def mark(self, target: Target, rows: Iterable[AnyRow]) -> None:
         """Marks the hours of days that are complete, each once.
 
         Raises:
