@@ -17,6 +17,7 @@ from schema.rollup.buckets import (
     NO_MIN,
     Buckets,
     Edges,
+    Ends,
     ascending,
     empty,
     first_of_each,
@@ -45,6 +46,8 @@ class Numbers(NamedTuple):
 def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     """The points that are finite numbers, and the refusal of the others."""
     no_number = batch.kinds > Kind.FLOAT
+    if not no_number.any() and np.isfinite(batch.bits.view(np.float64)).all():
+        return batch, []  # integers too are finite if they are read as floats, but for some negative ones
     bad = no_number | ((batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64)))
     if not bad.any():
         return batch, []
@@ -58,13 +61,19 @@ def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     return batch.take(np.flatnonzero(~bad)), rejected
 
 
-def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False) -> Buckets:
-    """The buckets of the points of a batch.
+def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool = True) -> Buckets:
+    """The buckets of the points of a batch; see `runs`."""
+    return merge(runs(batch, interval_s, ties=ties, ends=ends))
+
+
+def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool = True) -> list[Buckets]:
+    """The buckets of the points of a batch, in any order, in parts that are still to be merged.
 
     Args:
       batch: finite numbers in any order, one per series and instant.
-      ties: several points of one series and instant are as many points; first and last are then any of them.
       interval_s: length of a bucket; buckets are counted from 1970.
+      ties: several points of one series and instant are as many points; first and last are then any of them.
+      ends: whether first and last are wanted.
 
     Raises:
       ValueError: values that are no finite numbers, or two points of one series and instant.
@@ -72,14 +81,14 @@ def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False) -> Buc
     if (batch.kinds > Kind.FLOAT).any():
         raise ValueError("only numbers can be accumulated")
     if not len(batch):
-        return empty(batch.series, interval_s)
+        return [empty(batch.series, interval_s)]
     starts = batch.times_ms // (interval_s * 1000)
     found = _by_kind(batch, starts)
     if found is None:
         batch = _in_order(batch, ties=ties)
         found = _by_kind(batch, batch.times_ms // (interval_s * 1000), again=True)
     assert found is not None
-    return merge([_accumulated(part, cuts, interval_s) for part, cuts in found])
+    return [_accumulated(part, cuts, interval_s, ends=ends) for part, cuts in found]
 
 
 def _by_kind(
@@ -132,14 +141,18 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
     if aggregator == "count":
         return Numbers(integers, buckets.counts, never)
     if aggregator in ("first", "last"):
-        edges = buckets.first if aggregator == "first" else buckets.last
+        assert buckets.ends is not None
+        edges = buckets.ends.first if aggregator == "first" else buckets.ends.last
         return Numbers(edges.kinds, edges.bits, never)
     if aggregator == "sum":
-        whole, fits = buckets.sums.integers()
         of_integers = buckets.float_counts == 0
-        exact = of_integers & fits
-        bits = np.where(exact, whole, buckets.sums.floats().view(np.int64))
-        return Numbers(np.where(exact, integers, floats), bits, of_integers & ~fits)
+        bits, exact = np.zeros(len(buckets), np.int64), never
+        which = np.flatnonzero(of_integers)
+        if len(which):
+            bits[which], exact[which] = buckets.sums.take(which).integers()
+        which = np.flatnonzero(~exact)
+        bits[which] = buckets.sums.take(which).floats().view(np.int64)
+        return Numbers(np.where(exact, integers, floats), bits, of_integers & ~exact)
     if aggregator not in ("min", "max"):
         raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
     if aggregator == "min":
@@ -186,15 +199,14 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     return batch
 
 
-def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int) -> Buckets:
+def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int, *, ends: bool) -> Buckets:
     """The buckets of points that are all integers or all floats, in the order of the points.
 
     Args:
       firsts: int64[m], where the points of each bucket begin, which are neighbours that ascend.
     """
     length_ms = interval_s * 1000
-    ends = np.append(firsts[1:], len(batch))
-    m, counts = len(firsts), ends - firsts
+    m, counts = len(firsts), np.diff(firsts, append=len(batch))
     int_mins, int_maxs = np.full(m, NO_MIN, np.int64), np.full(m, NO_MAX, np.int64)
     float_mins, float_maxs = np.full(m, np.inf), np.full(m, -np.inf)
     float_counts = np.zeros(m, np.int64)
@@ -211,7 +223,6 @@ def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int) -> Buckets:
         if not np.isfinite(largest).all():
             raise ValueError("only finite numbers can be accumulated")
         sums, float_counts = sums_of_floats(values, largest, firsts), counts
-    lasts = ends - 1
     return Buckets(
         interval_s,
         batch.series,
@@ -224,6 +235,9 @@ def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int) -> Buckets:
         int_maxs,
         float_mins,
         float_maxs,
-        Edges(batch.times_ms[firsts], batch.kinds[firsts], batch.bits[firsts]),
-        Edges(batch.times_ms[lasts], batch.kinds[lasts], batch.bits[lasts]),
+        Ends(_edges(batch, firsts), _edges(batch, firsts + counts - 1)) if ends else None,
     )
+
+
+def _edges(batch: PointBatch, points: Int64s) -> Edges:
+    return Edges(batch.times_ms[points], batch.kinds[points], batch.bits[points])

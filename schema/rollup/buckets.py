@@ -49,6 +49,12 @@ class Edges(NamedTuple):
         """The last one of each group of neighbours."""
         return self._chosen(np.maximum, firsts, sizes)
 
+    @staticmethod
+    def joined(parts: Sequence[Edges]) -> Edges:
+        """One behind the other."""
+        times_ms, kinds, bits = zip(*parts, strict=True)
+        return Edges(np.concatenate(times_ms), np.concatenate(kinds), np.concatenate(bits))
+
     def _chosen(self, choose: np.ufunc, firsts: Int64s, sizes: Int64s) -> Edges:
         worst = NO_MIN if choose is np.minimum else NO_MAX
         times = choose.reduceat(self.times_ms, firsts)
@@ -58,6 +64,26 @@ class Edges(NamedTuple):
         left &= wide == np.repeat(kinds, sizes)
         bits = choose.reduceat(np.where(left, self.bits, worst), firsts)
         return Edges(times, kinds.astype(np.uint8), bits)
+
+
+class Ends(NamedTuple):
+    """The first and the last point of each bucket, by time."""
+
+    first: Edges
+    last: Edges
+
+    def take(self, indices: Int64s) -> Ends:
+        """A selection."""
+        return Ends(self.first.take(indices), self.last.take(indices))
+
+    def merged(self, firsts: Int64s, sizes: Int64s) -> Ends:
+        """Those of groups of neighbours; see `regrouped`."""
+        return Ends(self.first.earliest(firsts, sizes), self.last.latest(firsts, sizes))
+
+    @staticmethod
+    def joined(parts: Sequence[Ends]) -> Ends:
+        """One behind the other."""
+        return Ends(Edges.joined([one.first for one in parts]), Edges.joined([one.last for one in parts]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +99,7 @@ class Buckets:
       sums: of all points.
       int_mins, int_maxs: int64[m], of the integers (`NO_MIN`, `NO_MAX` of none).
       float_mins, float_maxs: float64[m], of the floats (inf, -inf of none); never -0.0.
-      first, last: by time.
+      ends: None where nobody asks for them: they are a quarter of an accumulator.
     """
 
     interval_s: int
@@ -87,8 +113,7 @@ class Buckets:
     int_maxs: Int64s
     float_mins: Floats
     float_maxs: Floats
-    first: Edges
-    last: Edges
+    ends: Ends | None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -99,8 +124,7 @@ class Buckets:
             self,
             **{name: getattr(self, name)[indices] for name in ("index", *_COLUMNS)},
             sums=self.sums.take(indices),
-            first=self.first.take(indices),
-            last=self.last.take(indices),
+            ends=None if self.ends is None else self.ends.take(indices),
         )
 
     def within(self, start_ms: int, end_ms: int) -> Buckets:
@@ -155,14 +179,21 @@ class Grouping:
         return cls(tuple(found), np.array(numbers, np.int32))
 
 
-def empty(series: Sequence[Series], interval_s: int) -> Buckets:
+def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Buckets:
     """No buckets."""
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     edges = Edges(none, np.zeros(0, np.uint8), none)
-    sums = exact_sum.NONE
-    index = np.zeros(0, np.int32)
     return Buckets(
-        interval_s, series, index, none, none, none, sums, none, none, nothing, nothing, edges, edges
+        interval_s,
+        series,
+        np.zeros(0, np.int32),
+        *(none, none, none),
+        exact_sum.NONE,
+        none,
+        none,
+        nothing,
+        nothing,
+        Ends(edges, edges) if ends else None,
     )
 
 
@@ -173,14 +204,18 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
       parts: at least one; of the same interval, from disjoint sets of points.
 
     Raises:
-      ValueError: different intervals.
+      ValueError: different intervals, or some parts with `ends` and some without.
       OverflowError: more than `MOST_POINTS` points in one bucket.
     """
     if len({part.interval_s for part in parts}) != 1:
         raise ValueError("only buckets of the same interval can be merged")
+    parts = [part for part in parts if len(part)] or parts[:1]
     if len(parts) == 1:
         return regrouped(parts[0])
     series, indices = _renumbered(parts)
+    ends = [part.ends for part in parts if part.ends is not None]
+    if 0 < len(ends) < len(parts):
+        raise ValueError("some parts know first and last, others do not")
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
     return regrouped(
         Buckets(
@@ -188,8 +223,7 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
             series,
             np.concatenate(indices),
             sums=exact_sum.concatenate([part.sums for part in parts]),
-            first=_joined([part.first for part in parts]),
-            last=_joined([part.last for part in parts]),
+            ends=Ends.joined(ends) if ends else None,
             **joined,
         )
     )
@@ -205,14 +239,6 @@ def _renumbered(parts: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s
         renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
         indices.append(renumber[part.index] if len(part) else part.index)
     return tuple(numbers), indices
-
-
-def _joined(parts: list[Edges]) -> Edges:
-    return Edges(
-        np.concatenate([part.times_ms for part in parts]),
-        np.concatenate([part.kinds for part in parts]),
-        np.concatenate([part.bits for part in parts]),
-    )
 
 
 def regrouped(buckets: Buckets) -> Buckets:
@@ -246,8 +272,7 @@ def regrouped(buckets: Buckets) -> Buckets:
         np.maximum.reduceat(buckets.int_maxs, firsts),
         np.minimum.reduceat(buckets.float_mins, firsts),
         np.maximum.reduceat(buckets.float_maxs, firsts),
-        buckets.first.earliest(firsts, sizes),
-        buckets.last.latest(firsts, sizes),
+        None if buckets.ends is None else buckets.ends.merged(firsts, sizes),
     )
 
 

@@ -239,6 +239,11 @@ class RollupConfig:
         """The aggregators that have an id and are computed here."""
         return tuple(name for name in COMPUTED if name in self.aggregation_ids)
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether first or last is computed."""
+        return not {"first", "last"}.isdisjoint(self.aggregation_ids)
+
     def takes(self, series: Series) -> bool:
         """Whether the rollups of a series are wanted."""
         return matches(self.metrics, series.metric)

@@ -13,20 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from schema.points import Int64s, Series
-from schema.rollup.buckets import Buckets, Edges, regrouped
+from schema.rollup.buckets import Buckets, Edges, Ends, regrouped
 from schema.rollup.config import RollupInterval
 from schema.rollup.exact_sum import Sums
 
 _EDGE = ("times_ms", "kinds", "bits")
-_RECORD = np.dtype(
-    [
-        *((name, "<i8") for name in ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs")),
-        *((name, "<f8") for name in ("float_mins", "float_maxs")),
-        *(("tops", "<i8"), ("digits", "<i8", (4,))),
-        *((f"first_{name}", "u1" if name == "kinds" else "<i8") for name in _EDGE),
-        *((f"last_{name}", "u1" if name == "kinds" else "<i8") for name in _EDGE),
-    ]
-)
+_FIELDS = [
+    *((name, "<i8") for name in ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs")),
+    *((name, "<f8") for name in ("float_mins", "float_maxs")),
+    *(("tops", "<i8"), ("digits", "<i8", (4,))),
+]
+_END_FIELDS = [
+    (f"{edge}_{name}", "u1" if name == "kinds" else "<i8") for edge in Ends._fields for name in _EDGE
+]
+_RECORDS = {False: np.dtype(_FIELDS), True: np.dtype([*_FIELDS, *_END_FIELDS])}
+"""By whether accumulators have `ends`."""
 _PLAIN = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
 
 
@@ -48,14 +49,14 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
         return
     starts_s = buckets.starts_ms // 1000
     bases = starts_s - starts_s % 3600 if hours else interval.row_span.bases(starts_s)
-    records = _records(buckets).tobytes()
+    records, size = _records(buckets)
     change = (np.diff(buckets.index, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
     firsts = np.flatnonzero(change)
-    ends = (np.append(firsts[1:], len(buckets)) * _RECORD.itemsize).tolist()
+    ends = (np.append(firsts[1:], len(buckets)) * size).tolist()
     for series, base, start, end in zip(
         buckets.index[firsts].tolist(),
         bases[firsts].tolist(),
-        (firsts * _RECORD.itemsize).tolist(),
+        (firsts * size).tolist(),
         ends,
         strict=True,
     ):
@@ -64,46 +65,49 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
 
 def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
     """(number of a series, its piece) for each series of buckets."""
-    records = _records(buckets).tobytes()
-    bounds = np.searchsorted(buckets.index, np.arange(len(buckets.series) + 1)) * _RECORD.itemsize
+    records, size = _records(buckets)
+    bounds = np.searchsorted(buckets.index, np.arange(len(buckets.series) + 1)) * size
     for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         if end > start:
             yield number, records[start:end]
 
 
-def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int) -> Buckets:
+def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, *, ends: bool) -> Buckets:
     """The accumulators in the pieces of some series, or rows, merged.
 
     Args:
       groups: distinct series, each with its pieces.
+      ends: whether they were packed with `Buckets.ends`.
 
     Raises:
       OverflowError: more points in one bucket than can be added.
     """
-    records = np.frombuffer(b"".join([piece for _, pieces in groups for piece in pieces]), _RECORD)
-    sizes = [sum(map(len, pieces)) // _RECORD.itemsize for _, pieces in groups]
+    record = _RECORDS[ends]
+    records = np.frombuffer(b"".join([piece for _, pieces in groups for piece in pieces]), record)
+    sizes = [sum(map(len, pieces)) // record.itemsize for _, pieces in groups]
     plain = {name: records[name] for name in _PLAIN}
     found = Buckets(
         interval_s,
         tuple(series for series, _ in groups),
         np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
         sums=Sums(records["tops"], records["digits"]),
-        first=_edges(records, "first"),
-        last=_edges(records, "last"),
+        ends=Ends(_edges(records, "first"), _edges(records, "last")) if ends else None,
         **plain,
     )
     return regrouped(found)
 
 
-def _records(buckets: Buckets) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    records = np.empty(len(buckets), _RECORD)
+def _records(buckets: Buckets) -> tuple[bytes, int]:
+    """(the records of all buckets, the size of one)."""
+    records = np.empty(len(buckets), _RECORDS[buckets.ends is not None])
     for name in _PLAIN:
         records[name] = getattr(buckets, name)
     records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits
-    for edge in ("first", "last"):
-        for name in _EDGE:
-            records[f"{edge}_{name}"] = getattr(getattr(buckets, edge), name)
-    return records
+    if buckets.ends is not None:
+        for edge, found in zip(Ends._fields, buckets.ends, strict=True):
+            for name, column in zip(_EDGE, found, strict=True):
+                records[f"{edge}_{name}"] = column
+    return records.tobytes(), records.itemsize
 
 
 def _edges(records: np.ndarray[tuple[int], np.dtype[np.void]], edge: str) -> Edges:

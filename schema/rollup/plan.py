@@ -40,13 +40,11 @@ class IntervalPlan:
     Attributes:
       interval: with its tables.
       start_s, end_s: its intervals that start in [start_s, end_s) are written; both are starts of intervals.
-      source: the interval from whose accumulators these are computed; None for the points.
     """
 
     interval: RollupInterval
     start_s: int
     end_s: int
-    source: RollupInterval | None
 
     def within(self, start_s: int, end_s: int) -> IntervalPlan:
         """Of these intervals those that start in [start_s, end_s); perhaps none."""
@@ -106,9 +104,7 @@ def plan(config: RollupConfig, start_ms: int, end_ms: int) -> Plan:
         length = interval.seconds
         first, end = (-(-at // (1000 * length)) * length for at in (start_ms, end_ms))
         if first < end:
-            finer = [one for one in config.rollups if one.seconds < length and length % one.seconds == 0]
-            source = finer[-1] if finer and not interval.is_default else None
-            found.append(IntervalPlan(interval, first, end, source))
+            found.append(IntervalPlan(interval, first, end))
     starts = [one.start_s * 1000 for one in found]
     ends = [one.end_s * 1000 for one in found]
     return Plan(tuple(found), min(starts, default=start_ms), max(ends, default=start_ms))

@@ -77,7 +77,7 @@ class AccumulateValuesFn(beam.DoFn):
 
 
 def _added(buckets: Buckets | None, held: list[PointBatch]) -> Buckets:
-    found = accumulate(join(held), _SECOND, ties=True)
+    found = accumulate(join(held), _SECOND, ties=True, ends=False)
     return found if buckets is None else merge([buckets, found])
 
 
@@ -97,7 +97,7 @@ class RollupRowsFn(beam.DoFn):
     ) -> Iterator[tuple[bytes, Row] | RejectedOutput]:
         """See the class."""
         text, pieces = group
-        buckets = unpacked([(series_of(text), list(pieces))], _SECOND)
+        buckets = unpacked([(series_of(text), list(pieces))], _SECOND, ends=False)
         rows, rejected = rollup_rows(self._job.rollup, buckets)
         for one in rejected:
             yield refuse(one)

@@ -22,6 +22,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from schema.layouts import SeriesKey
 from schema.layouts.opentsdb.keys import SPAN_S, row_key
 from schema.points import Rejected
+from schema.rollup.accumulator import Accumulated, Accumulator
 from schema.rollup.buckets import Buckets
 from schema.rollup.config import RollupInterval
 from schema.rollup.pieces import packed_rows
@@ -34,7 +35,7 @@ from transforms.rejected import REJECTED, refuse
 from transforms.rollup.in_place import TableInPlace
 from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
 from transforms.rollup.names import Names
-from transforms.rollup.reading import Accumulator, read_chunk
+from transforms.rollup.reading import read_chunk
 from transforms.series_keys import SeriesKeys
 
 Piece = tuple[str, bytes]
@@ -147,7 +148,7 @@ class AccumulateFn(beam.DoFn):
         """See the class."""
         assert self._reader is not None
         work = _ChunkWork(self._job, self._keys, chunk)
-        held = Accumulator(self._job.plan)
+        held = work.accumulator()
         for batch in read_chunk(self._job.layout, self._reader, self._job.plan, chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
@@ -166,34 +167,50 @@ class _ChunkWork:
     def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
         self._job, self._names, self._metric = job, Names(job, keys), chunk.metric or ""
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
-        for plan in job.plan.intervals:
-            for output in job.tables(plan.interval, self._metric):
-                own = job.in_place(plan, output, chunk)
-                if not own.is_empty:
-                    table = TableInPlace(job, own, output.table, chunk)
-                    self._in_place[plan.interval.interval, output.of_groups] = table
+        self._outputs = [
+            (plan, output)
+            for plan in job.plan.intervals
+            for output in job.tables(plan.interval, self._metric)
+        ]
+        for plan, output in self._outputs:
+            own = job.in_place(plan, output, chunk)
+            if not own.is_empty:
+                table = TableInPlace(job, own, output.table, chunk)
+                self._in_place[plan.interval.interval, output.of_groups] = table
+
+    def accumulator(self) -> Accumulator:
+        """Of the intervals that something is written of."""
+        lengths = {plan.interval.seconds for plan, _ in self._outputs}
+        return Accumulator(lengths, ends=self._job.config.has_ends)
 
     def take(self, held: Accumulator) -> Iterator[Any]:
         """What can go out of the accumulators of some rows."""
-        for buckets, plan in zip(held.take(), self._job.plan.intervals, strict=False):
-            for output in self._job.tables(plan.interval, self._metric):
-                if output.of_groups:
-                    for grouping in self._names.groupings(buckets):
-                        yield from self._taken(buckets.of_groups(grouping), plan.interval, output)
-                else:
-                    yield from self._taken(buckets, plan.interval, output)
+        found = held.take()
+        if found is None:
+            return
+        if self._job.is_single(self._metric):
+            yield from self._each(found, of_groups=False)
+        for grouping in self._names.groupings(found.series):
+            yield from self._each(found.of_groups(grouping), of_groups=True)
 
     def end(self) -> Iterator[Any]:
         """What goes out when all rows of the chunk have been read."""
-        for plan in self._job.plan.intervals:
-            for output in self._job.tables(plan.interval, self._metric):
-                table = self._in_place.get((plan.interval.interval, output.of_groups))
-                if table is None:
-                    continue
-                held = table.held()
-                if held is not None:
-                    yield from self._out(held, plan.interval, output, table)
-                yield from table.left()
+        for plan, output in self._outputs:
+            table = self._in_place.get((plan.interval.interval, output.of_groups))
+            if table is None:
+                continue
+            held = table.held()
+            if held is not None:
+                yield from self._out(held, plan.interval, output, table)
+            yield from table.left()
+
+    def _each(self, found: Accumulated, *, of_groups: bool) -> Iterator[Any]:
+        """What can go out of the accumulators of series, or of groups."""
+        by_length = found.by_length()
+        for plan, output in self._outputs:
+            if output.of_groups == of_groups:
+                buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
+                yield from self._taken(buckets, plan.interval, output)
 
     def _taken(self, buckets: Buckets, interval: RollupInterval, output: Output) -> Iterator[Any]:
         """What goes out now of accumulators of series, or of groups; the rest is held, or shared."""

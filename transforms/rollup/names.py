@@ -41,16 +41,16 @@ class Names:
                 self._single[series] = key
         return [self._single[series] for series in buckets.series], rejected
 
-    def groupings(self, buckets: Buckets) -> list[Grouping]:
+    def groupings(self, series: Sequence[Series]) -> list[Grouping]:
         """The groups of the series; a series may be in several, of each of these in one at most."""
-        if buckets.series != self._grouped:
-            listed = [sorted(self._job.config.groups(series).items()) for series in buckets.series]
+        if series != self._grouped:
+            listed = [sorted(self._job.config.groups(one).items()) for one in series]
             self._groupings = []
             for at in range(max(map(len, listed), default=0)):
                 layer = [found[at] if at < len(found) else (None, ()) for found in listed]
                 self._aggregators |= {group: names for group, names in layer if group is not None}
                 self._groupings.append(Grouping.of([group for group, _ in layer]))
-            self._grouped = buckets.series
+            self._grouped = series
         return self._groupings
 
     def aggregators(self, groups: Sequence[Series]) -> list[str]:

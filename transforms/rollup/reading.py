@@ -1,4 +1,4 @@
-"""The points of a chunk, and their accumulators."""
+"""The points of a chunk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from schema.layouts import DecodedRows, Finding, Layout, Reader, Row, Selected, Selection
 from schema.points import PointBatch, Reason, Rejected, Series, Stage
-from schema.rollup.accumulate import accumulate, aggregatable
-from schema.rollup.buckets import Buckets, merge
+from schema.rollup.accumulate import aggregatable
 from schema.rollup.plan import Plan
 from transforms import metrics
 from transforms.ahead import ahead
@@ -21,13 +20,7 @@ from transforms.bigtable.reader import read_ahead
 from transforms.bigtable.splits import within
 from transforms.chunks import Chunk
 
-MOST_BUCKETS = 400_000
-"""Accumulators of the finest intervals that are held at once, of some 150 bytes each."""
-
 _READS_AHEAD = 1
-_MOST_PARTS = 64
-_WORTH = 4
-"""An accumulator takes about as long to add up as so many points."""
 
 
 class _Read(NamedTuple):
@@ -106,41 +99,3 @@ def _each_instant_once(batch: PointBatch) -> PointBatch:
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = times_ms[1:] != times_ms[:-1]
     return batch.take(order[is_last])
-
-
-class Accumulator:
-    """The accumulators of all intervals of a plan, of the points added so far."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._finest = sorted({one.interval.seconds for one in plan.intervals if one.source is None})
-        self._parts: dict[int, list[Buckets]] = {length: [] for length in self._finest}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to take what is there: memory is bounded, however many series there are."""
-        return sum(len(part) for parts in self._parts.values() for part in parts) >= MOST_BUCKETS
-
-    def add(self, batch: PointBatch) -> None:
-        """Adds finite numbers."""
-        found: dict[int, Buckets] = {}
-        for length, parts in self._parts.items():
-            finer = [one for one in found if length % one == 0 and len(found[one]) * _WORTH < len(batch)]
-            found[length] = found[finer[-1]].coarser(length) if finer else accumulate(batch, length)
-            parts.append(found[length])
-            if len(parts) > _MOST_PARTS:
-                self._parts[length] = [merge(parts)]
-
-    def take(self) -> list[Buckets]:
-        """The accumulators of each interval of the plan, in its order; forgets them."""
-        if not self._parts or not next(iter(self._parts.values())):
-            return []
-        found = {length: merge(parts) for length, parts in self._parts.items()}
-        self._parts = {length: [] for length in self._finest}
-        for one in self._plan.intervals:
-            if one.source is not None:
-                found[one.interval.seconds] = found[one.source.seconds].coarser(one.interval.seconds)
-        return [
-            found[one.interval.seconds].within(one.start_s * 1000, one.end_s * 1000)
-            for one in self._plan.intervals
-        ]

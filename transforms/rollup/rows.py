@@ -130,7 +130,7 @@ class EncodeRowFn(beam.DoFn):
         """What the accumulators of an aggregator become; the rows are numbered as they are given."""
         interval = self._intervals[name]
         rows = [(Series(str(at), ()), parts) for at, (_, parts) in enumerate(some)]
-        buckets = unpacked(rows, interval.seconds)
+        buckets = unpacked(rows, interval.seconds, ends=self._job.config.has_ends)
         metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
         return encode(self._job, interval, aggregator, buckets)
 

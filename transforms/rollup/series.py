@@ -19,6 +19,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from schema.layouts import Cell, Finding, Layout, Packing, RollupNames, Row, Selection
 from schema.layouts.base import SeriesKey
 from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
+from schema.rollup.accumulator import Accumulator
 from schema.rollup.as_series import rollup_points
 from schema.rollup.config import RollupConfig
 from schema.rollup.pieces import packed_series, unpacked
@@ -32,7 +33,7 @@ from transforms.chunks import Chunk
 from transforms.index import IndexFn
 from transforms.pack import EncodeFn, RowKey, mutations, over_standing
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from transforms.rollup.reading import Accumulator, read_chunk
+from transforms.rollup.reading import read_chunk
 from transforms.write import WriteRows, data_tables
 
 SeriesText = bytes
@@ -97,7 +98,8 @@ class AccumulateSeriesFn(beam.DoFn):
     def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
         """See the class."""
         job = self._job
-        held = Accumulator(job.plan)
+        lengths = [one.interval.seconds for one in job.plan.intervals]
+        held = Accumulator(lengths, ends=job.config.has_ends)
         for batch in read_chunk(job.layout, TableReader(job.target), job.plan, chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
@@ -110,7 +112,10 @@ class AccumulateSeriesFn(beam.DoFn):
         yield from self._taken(held)
 
     def _taken(self, held: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
-        for buckets, one in zip(held.take(), self._job.plan.intervals, strict=False):
+        found = held.take()
+        by_length = found.by_length() if found else {}
+        for one in self._job.plan.intervals if found else ():
+            buckets = by_length[one.interval.seconds].within(one.start_s * 1000, one.end_s * 1000)
             for number, packed in packed_series(buckets):
                 element = text_of(buckets.series[number]), packed
                 yield TaggedOutput(one.interval.interval, element)
@@ -156,9 +161,9 @@ class RollupPointsFn(beam.DoFn):
     def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
         if not self._held:
             return
-        buckets = unpacked(self._held, self._plan.interval.seconds)
-        self._held, self._size = [], 0
         interval, config = self._plan.interval.interval, self._job.config
+        buckets = unpacked(self._held, self._plan.interval.seconds, ends=config.has_ends)
+        self._held, self._size = [], 0
         metrics.count_rollup(f"buckets_{interval}", len(buckets))
         batch, rejected = rollup_points(buckets, interval, config.computed, self._job.names)
         for one in rejected:

@@ -41,7 +41,7 @@ def columns(buckets: Buckets) -> dict[tuple[Series, int], tuple[object, ...]]:
         buckets.int_maxs.tolist(),
         buckets.float_mins.view(np.int64).tolist(),
         buckets.float_maxs.view(np.int64).tolist(),
-        *(column.tolist() for edges in (buckets.first, buckets.last) for column in edges),
+        *(column.tolist() for edges in buckets.ends or () for column in edges),
         strict=True,
     )
     keys = zip(buckets.index.tolist(), buckets.starts_ms.tolist(), strict=True)

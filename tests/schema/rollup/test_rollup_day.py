@@ -12,8 +12,8 @@ from schema.layouts import Name, Packing, Row
 from schema.layouts.opentsdb.keys import parse_key, row_key
 from schema.layouts.opentsdb.layout import OpenTsdb
 from schema.points import PointBatch, Series
-from schema.rollup.accumulate import accumulate
-from schema.rollup.buckets import Buckets, Grouping, merge
+from schema.rollup.accumulator import Accumulator
+from schema.rollup.buckets import Grouping
 from schema.rollup.config import OF_GROUP
 from schema.rollup.config_json import parse_config
 from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
@@ -91,27 +91,26 @@ def raw_table(points: list[Point]) -> dict[bytes, tuple[Row, Series]]:
 def rolled_up(table: dict[bytes, tuple[Row, Series]]):
     """The rollup rows of the day: (table, row key) to cells."""
     planned = plan(CONFIG, *day_range(DAY, ZONE))
-    first_parts: list[Buckets] = []
-    minutes: list[Buckets] = []
+    batches: list[PointBatch] = []
     for series in SERIES:
         for base_s in planned.raw_bases():
             key = row_key(key_of(series), base_s)
             if key in table:
                 batch = LAYOUT.decode(*table[key]).batch
                 wanted = (batch.times_ms >= planned.start_ms) & (batch.times_ms < planned.end_ms)
-                batch = batch.take(np.flatnonzero(wanted))
-                first_parts.append(accumulate(batch, 600))
-                minutes.append(accumulate(batch, 60))
-    random.Random(1).shuffle(first_parts)
-    by_interval = {"1m": merge(minutes), "10m": merge(first_parts)}
+                batches.append(batch.take(np.flatnonzero(wanted)))
+    random.Random(1).shuffle(batches)
+    held = Accumulator([part.interval.seconds for part in planned.intervals], ends=CONFIG.has_ends)
+    for batch in batches:
+        held.add(batch)
+    accumulated = held.take()
+    assert accumulated is not None
+    by_length = accumulated.by_length()
     ids = CONFIG.aggregation_ids
     rows = {}
     for part in planned.intervals:
         interval = part.interval
-        if part.source is not None:
-            by_interval[interval.interval] = by_interval[part.source.interval].coarser(interval.seconds)
-        whole = by_interval[interval.interval]
-        ours = whole.within(part.start_s * 1000, part.end_s * 1000)
+        ours = by_length[interval.seconds].within(part.start_s * 1000, part.end_s * 1000)
         if not interval.is_default:
             stored = {ids[name]: name for name in CONFIG.computed}
             for row in encode_rollups(ours, interval, stored, Form.FIXED).rows:

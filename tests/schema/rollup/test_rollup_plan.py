@@ -120,12 +120,6 @@ def test_a_utc_day():
         "1h": [(utc("2016-02-01"), 28 * 24, 29 * 24)],
         "1d": [(utc("2016-01-01"), 59, 60)],
     }
-    sources = {found.interval.interval: found.source for found in planned.intervals}
-    assert {name: one and one.interval for name, one in sources.items()} == {
-        "1m": None,
-        "1h": "1m",
-        "1d": "1h",
-    }
 
 
 def test_a_day_of_a_zone_takes_the_utc_intervals_that_start_in_it():
@@ -164,8 +158,6 @@ def test_pre_aggregates_need_the_default_interval_in_hour_rows():
     planned = plan(config("1h/1d", default="1m", groups=True), (day + 90) * 1000, (day + 7200) * 1000)
     default, hourly = planned.intervals
     assert list(default.rows()) == [(day, 120, 3600), (day + 3600, 0, 3600)]
-    assert default.source is None
-    assert hourly.source is None
     assert list(hourly.rows()) == [(day, 1, 2)]
 
 
