@@ -8,7 +8,7 @@ the same accumulators come out, bit for bit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ class Edges(NamedTuple):
     kinds: Bytes
     bits: Int64s
 
-    def take(self, indices: Int64s) -> Edges:
+    def take(self, indices: Int64s | slice) -> Edges:
         """A selection."""
         return Edges(self.times_ms[indices], self.kinds[indices], self.bits[indices])
 
@@ -72,7 +72,7 @@ class Ends(NamedTuple):
     first: Edges
     last: Edges
 
-    def take(self, indices: Int64s) -> Ends:
+    def take(self, indices: Int64s | slice) -> Ends:
         """A selection."""
         return Ends(self.first.take(indices), self.last.take(indices))
 
@@ -118,7 +118,7 @@ class Buckets:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, indices: Int64s) -> Buckets:
+    def take(self, indices: Int64s | slice) -> Buckets:
         """A selection, whose indices ascend."""
         return dataclasses.replace(
             self,
@@ -138,6 +138,17 @@ class Buckets:
         if inside.all():
             return self, self.take(np.zeros(0, np.int64))
         return self.take(np.flatnonzero(inside)), self.take(np.flatnonzero(~inside))
+
+    def by_series(self, most: int) -> Iterator[Buckets]:
+        """Parts of so many at most, or all of one series; buckets are in order."""
+        if len(self) <= most:
+            yield self
+            return
+        changes = np.flatnonzero(self.index[1:] != self.index[:-1]) + 1
+        bounds, at = np.concatenate([[0], changes, [len(self)]]), 0
+        while at < len(bounds) - 1:
+            start, at = bounds[at], max(at + 1, int(np.searchsorted(bounds, bounds[at] + most, "right")) - 1)
+            yield self.take(slice(int(start), int(bounds[at])))
 
     def coarser(self, interval_s: int) -> Buckets:
         """The buckets of a longer interval.
@@ -216,14 +227,17 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
     ends = [part.ends for part in parts if part.ends is not None]
     if 0 < len(ends) < len(parts):
         raise ValueError("some parts know first and last, others do not")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    index = np.concatenate(indices)
+    order = order_of(index, np.concatenate([part.starts_ms for part in parts]))
+    # Each column is put in order before the next one is joined: that all are there twice takes memory.
+    joined = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in _COLUMNS}
     return regrouped(
         Buckets(
             parts[0].interval_s,
             series,
-            np.concatenate(indices),
-            sums=exact_sum.concatenate([part.sums for part in parts]),
-            ends=Ends.joined(ends) if ends else None,
+            index[order],
+            sums=exact_sum.concatenate([part.sums for part in parts]).take(order),
+            ends=Ends.joined(ends).take(order) if ends else None,
             **joined,
         )
     )

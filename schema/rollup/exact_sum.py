@@ -46,7 +46,7 @@ class Sums:
     tops: Int64s
     digits: Int64s
 
-    def take(self, indices: Int64s) -> Sums:
+    def take(self, indices: Int64s | slice) -> Sums:
         """A selection."""
         return Sums(self.tops[indices], self.digits[indices])
 

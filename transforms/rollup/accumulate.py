@@ -31,6 +31,7 @@ from transforms.bigtable.reader import TableReader
 from transforms.bigtable.remember import RememberingReader
 from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk, hour_chunks
+from transforms.memory import give_back_memory
 from transforms.rejected import REJECTED, refuse
 from transforms.rollup.in_place import TableInPlace
 from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
@@ -138,6 +139,7 @@ class AccumulateFn(beam.DoFn):
 
     def setup(self) -> None:
         """Opens the UID table."""
+        give_back_memory()
         self._keys.open()
 
     def start_bundle(self) -> None:

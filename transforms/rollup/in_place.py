@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from schema.layouts import SeriesKey
-from schema.layouts.opentsdb.keys import row_key
+from schema.layouts.opentsdb.keys import row_keys
 from schema.rollup.buckets import Buckets, merge
 from schema.rollup.opentsdb_rollup import EncodedRollups
 from schema.rollup.plan import IntervalPlan
@@ -20,6 +20,8 @@ from transforms.rollup.mutations import count_written, over, row_mutations
 from transforms.rollup.standing import ChunkStanding
 
 _MOST_PARTS = 64
+_ENCODED_AT_ONCE = 20_000
+"""Accumulators, roughly: the mutations of one are several times as large as itself."""
 
 
 class TableInPlace:
@@ -60,24 +62,28 @@ class TableInPlace:
         if not kept.all():
             buckets = buckets.take(np.flatnonzero(kept[buckets.index]))
         metrics.count_rollup(f"buckets_{self._plan.interval.interval}", len(buckets))
-        encoded = encode(buckets)
+        for part in buckets.by_series(_ENCODED_AT_ONCE):
+            yield from self._written(encode(part), keys)
+
+    def _written(
+        self, encoded: EncodedRollups, keys: Sequence[SeriesKey | None]
+    ) -> Iterator[EncodedRow | RejectedOutput]:
         yield from map(refuse, encoded.rejected)
-        row_keys = []
-        for series, base_s in zip(encoded.series.tolist(), encoded.bases_s.tolist(), strict=True):
-            key = keys[series]
-            assert key is not None
-            row_keys.append(row_key(key, base_s))
+        held = [key for key in (keys[number] for number in encoded.series.tolist()) if key is not None]
+        of_rows = row_keys(held, encoded.bases_s)
         sizes = np.diff(encoded.firsts)
         numbers: Sequence[int] = []
         stale: dict[int, list[bytes]] = {}
         if len(self._standing):
-            numbers = [self._standing.number(key) for key in row_keys]
+            numbers = [self._standing.number(key) for key in of_rows]
             stale = self._standing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
         content = row_mutations(encoded)
-        for at, (key, sets, count) in enumerate(zip(row_keys, content, sizes.tolist(), strict=True)):
-            yield over(key, self._table, sets, count, stale.get(numbers[at], ()) if stale else ())
-        key_bytes = int(np.fromiter(map(len, row_keys), np.int64, len(row_keys)) @ sizes)
-        count_written(len(row_keys), len(encoded.codes), key_bytes, encoded.wide)
+        table = self._table
+        for at, (key, sets, count) in enumerate(zip(of_rows, content, sizes.tolist(), strict=True)):
+            gone = stale.get(numbers[at]) if stale else None
+            yield over(key, table, sets, count, gone) if gone else EncodedRow(table, key, sets, count)
+        key_bytes = int(np.fromiter(map(len, of_rows), np.int64, len(of_rows)) @ sizes)
+        count_written(len(of_rows), len(encoded.codes), key_bytes, encoded.wide)
 
     def left(self) -> Iterator[EncodedRow]:
         """The mutations that delete what stands there of intervals that were not written."""

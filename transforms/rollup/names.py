@@ -16,6 +16,8 @@ class Names:
 
     def __init__(self, job: RollupJob, keys: SeriesKeys) -> None:
         self._job, self._keys = job, keys
+        self._kept = frozenset(key for one in job.config.pre_aggregates for key in one.keep)
+        self._groups: dict[tuple[object, ...], list[tuple[Series, tuple[str, ...]]]] = {}
         self._single: dict[Series, SeriesKey | None] = {}
         self._grouped: Sequence[Series] = ()
         self._groupings: list[Grouping] = []
@@ -44,7 +46,7 @@ class Names:
     def groupings(self, series: Sequence[Series]) -> list[Grouping]:
         """The groups of the series; a series may be in several, of each of these in one at most."""
         if series != self._grouped:
-            listed = [sorted(self._job.config.groups(one).items()) for one in series]
+            listed = [self._groups_of(one) for one in series]
             self._groupings = []
             for at in range(max(map(len, listed), default=0)):
                 layer = [found[at] if at < len(found) else (None, ()) for found in listed]
@@ -52,6 +54,14 @@ class Names:
                 self._groupings.append(Grouping.of([group for group, _ in layer]))
             self._grouped = series
         return self._groupings
+
+    def _groups_of(self, series: Series) -> list[tuple[Series, tuple[str, ...]]]:
+        """The groups of a series, which depend on its metric and the tags that groups keep, sorted."""
+        kept = (series.metric, *[tag for tag in series.tags if tag[0] in self._kept])
+        found = self._groups.get(kept)
+        if found is None:
+            found = self._groups[kept] = sorted(self._job.config.groups(series).items())
+        return found
 
     def aggregators(self, groups: Sequence[Series]) -> list[str]:
         """All aggregators of some groups."""

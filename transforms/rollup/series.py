@@ -31,6 +31,7 @@ from transforms.bigtable.splits import layout_splits
 from transforms.bigtable.target import Target
 from transforms.chunks import Chunk
 from transforms.index import IndexFn
+from transforms.memory import give_back_memory
 from transforms.pack import EncodeFn, RowKey, mutations, over_standing
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from transforms.rollup.reading import read_chunk
@@ -94,6 +95,10 @@ class AccumulateSeriesFn(beam.DoFn):
 
     def __init__(self, job: SeriesRollupJob) -> None:
         self._job = job
+
+    def setup(self) -> None:
+        """Makes the process give back memory."""
+        give_back_memory()
 
     def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
         """See the class."""

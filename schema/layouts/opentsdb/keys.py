@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from schema.layouts.base import SeriesKey
 from schema.layouts.opentsdb.options import OpenTsdbOptions
+from schema.points import Int64s
 
 SPAN_S = 3600
 """Seconds in one row."""
@@ -58,6 +59,13 @@ def series_key(options: OpenTsdbOptions, metric: bytes, tags: Sequence[tuple[byt
 def row_key(series: SeriesKey, base_s: int) -> bytes:
     """The key of the row of a series that begins at `base_s` (seconds, a multiple of 3600)."""
     return series.head + base_s.to_bytes(BASE_BYTES, "big") + series.tail
+
+
+def row_keys(series: Sequence[SeriesKey], bases_s: Int64s) -> list[bytes]:
+    """As `row_key`, of many series, each with a base time in seconds."""
+    bases = bases_s.astype(">u4").tobytes()
+    starts = range(0, len(bases), BASE_BYTES)
+    return [one.head + bases[at : at + BASE_BYTES] + one.tail for one, at in zip(series, starts, strict=True)]
 
 
 def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
