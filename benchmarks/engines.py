@@ -231,8 +231,7 @@ class Bench:
 
     def _check(self, layout: OpenTsdb, turns: Mapping[str, Turn], what: str) -> None:
         """Compares the tables with those of the first run, and drops them."""
-        prefix = layout.options.table_prefix
-        rollups = [spec.name for spec in rollup_tables(read_config(str(self._config)), prefix)]
+        rollups = [spec.name for spec in rollup_tables(read_config(str(self._config)), layout)]
         tables = [layout.data_table, *(name for name in rollups if "rollup-" in name or "preagg" in name)]
         found = named_cells(TARGET, layout, tables)
         self._expected = self._expected or found

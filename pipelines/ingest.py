@@ -120,7 +120,7 @@ WRITING = (
     ),
     Parameter(
         "mark_touched",
-        "opentsdb, writer direct: note the hours of complete days that receive points, for rollup --touched",
+        "writer direct: note the hours of complete days that receive points, for rollup --touched",
         "Bigtable",
         boolean,
         False,
@@ -244,11 +244,11 @@ def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) ->
     """
     if not options.mark_touched:
         return None
-    if not isinstance(layout, OpenTsdb):
-        raise UsageError(f"--mark_touched is for OpenTSDB's rollups: layout {layout.name} has none")
+    if not isinstance(layout, OpenTsdb) and layout.rollup_names is None:
+        raise UsageError(f"--mark_touched is for rollups: layout {layout.name} has none")
     if options.bigtable_writer != "direct" or packing is Packing.APPEND:
         raise UsageError("--mark_touched needs --bigtable_writer direct, and no appends")
-    return Marker(layout.options)
+    return Marker(layout)
 
 
 def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:

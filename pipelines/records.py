@@ -142,7 +142,7 @@ def ingest(options: argparse.Namespace, flags: Sequence[str], run_ms: int) -> in
       UsageError: options that cannot go together, or a declaration that is wrong.
     """
     if options.mark_touched:
-        raise UsageError("--mark_touched is for OpenTSDB's rollups: leave it out")
+        raise UsageError("--mark_touched is not for declared tables: leave it out")
     if options.meta != MetaMode.OFF.value:
         raise UsageError("--meta is for OpenTSDB's meta table: leave it out")
     if options.packing not in (None, Packing.POINTS.value):

@@ -14,6 +14,7 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -192,8 +193,9 @@ def tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
       UsageError: the layout has no rollups, or the configuration is wrong.
     """
     config = read_config(options.rollup_config)
-    if isinstance(layout_of(options), OpenTsdb):
-        return list(rollup_tables(config, options.table_prefix))
+    layout = layout_of(options)
+    if isinstance(layout, OpenTsdb):
+        return list(rollup_tables(config, layout))
     return series_tables(options, config)
 
 
@@ -254,7 +256,7 @@ def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *
         | "GroupPerRow" >> beam.GroupByKey()
         | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
     )
-    tables = [spec.name for spec in rollup_tables(job.config, job.layout.options.table_prefix)]
+    tables = [spec.name for spec in rollup_tables(job.config, job.layout)]
     refused = [accumulated[REJECTED], encoded[REJECTED]]
     if write:
         for name, rows in (
@@ -282,23 +284,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup_config FILE")
     period = period_of(options, run_ms)
-    if not isinstance(layout_of(options), OpenTsdb):
-        return _as_series(options, period, flags)
-    job = job_of(options, period)
-    specs = [*job.layout.tables(), *rollup_tables(job.config, job.layout.options.table_prefix)]
+    layout, target = layout_of(options), target_of(options)
+    work_of = _opentsdb if isinstance(layout, OpenTsdb) else _as_series
+    work = work_of(options, period, None)
+    specs = [*layout.tables(), *tables_of_rollups(options)]
     if options.preflight:
-        return preflight(_needs(options, job.target, job.layout, specs), flags)
-    check_tables(job.target, specs, _create_command(options))
+        return preflight(_needs(options, target, layout, specs), flags)
+    check_tables(target, specs, _create_command(options))
     if options.touched:
-        return _redo_touched(options, job, flags)
+        return _redo_touched(options, flags, layout, work_of)
     if options.dry_run:
-        print("\n".join(described(job)))
+        print("\n".join(work.described()))
         return 0
-    return _run(options, flags, _builds(job))
+    return _run(options, flags, work.build)
 
 
-def _builds(job: RollupJob) -> _Build:
-    return lambda pipeline, letters, run_ms: build(pipeline, job, letters, run_ms)
+class _Work(NamedTuple):
+    """A job: adds its graph, or says in lines what it would do."""
+
+    build: _Build
+    described: Callable[[], list[str]]
+
+
+_WorkOf = Callable[[argparse.Namespace, tuple[int, int], frozenset[bytes] | None], _Work]
+"""The job of a range of time, [start, end) in ms, and of some metrics, or of all."""
+
+
+def _opentsdb(
+    options: argparse.Namespace, period: tuple[int, int], metrics: frozenset[bytes] | None
+) -> _Work:
+    """A job of the layout with rollup tables; metrics by their UIDs."""
+    job = dataclasses.replace(job_of(options, period), metrics=metrics)
+    return _Work(
+        lambda pipeline, letters, run_ms: build(pipeline, job, letters, run_ms), lambda: described(job)
+    )
+
+
+def _as_series(
+    options: argparse.Namespace, period: tuple[int, int], metrics: frozenset[bytes] | None
+) -> _Work:
+    """A job of a layout without them; metrics by their names."""
+    job = series_job(options, read_config(options.rollup_config), period)
+    if metrics is not None:
+        job = dataclasses.replace(job, metrics=frozenset(metric.decode() for metric in metrics))
+    return _Work(
+        lambda pipeline, letters, run_ms: build_series(pipeline, job, letters, run_ms),
+        lambda: described_series(job),
+    )
 
 
 def _needs(options: argparse.Namespace, target: Target, layout: Layout, specs: Sequence[TableSpec]) -> Needs:
@@ -321,41 +353,23 @@ def _declared(options: argparse.Namespace, flags: Sequence[str], now_ms: int) ->
     return _run(options, flags, work.build)
 
 
-def _as_series(options: argparse.Namespace, period: tuple[int, int], flags: Sequence[str]) -> int:
-    """Rolls up a layout without rollup tables."""
-    if options.touched:
-        raise UsageError("--touched is for layout opentsdb; for others use --lookback_days")
-    config = read_config(options.rollup_config)
-    job = series_job(options, config, period)
-    specs = [*job.layout.tables(), *series_tables(options, config)]
-    if options.preflight:
-        return preflight(_needs(options, job.target, job.layout, specs), flags)
-    check_tables(job.target, specs, _create_command(options))
-    if options.dry_run:
-        print("\n".join(described_series(job)))
-        return 0
-    return _run(
-        options, flags, lambda pipeline, letters, run_ms: build_series(pipeline, job, letters, run_ms)
-    )
-
-
-def _redo_touched(options: argparse.Namespace, job: RollupJob, flags: Sequence[str]) -> int:
+def _redo_touched(options: argparse.Namespace, flags: Sequence[str], layout: Layout, work_of: _WorkOf) -> int:
     """Rolls up the marked metrics of each marked day, one day after the other, and clears their marks."""
     if is_dataflow(flags):
         raise UsageError("--touched clears its marks when a day is done: run it on a local runner")
-    layout = job.layout.options
+    target = target_of(options)
     by_day: dict[datetime.date, list[Mark]] = {}
-    for mark in read_marks(job.target, layout):
+    for mark in read_marks(target, layout):
         by_day.setdefault(mark.day, []).append(mark)
     for day, marks in sorted(by_day.items()):
         metrics = frozenset(mark.metric for mark in marks)
         print(f"{day}: {len(metrics):,} metrics, {len(marks):,} hours of them touched", file=sys.stderr)
-        one = dataclasses.replace(job_of(options, day_range(day)), metrics=metrics)
+        work = work_of(options, day_range(day), metrics)
         if options.dry_run:
-            print("\n".join(described(one)))
+            print("\n".join(work.described()))
             continue
-        _run(options, flags, _builds(one))
-        clear_marks(job.target, layout, marks)
+        _run(options, flags, work.build)
+        clear_marks(target, layout, marks)
     if not by_day:
         print("no hour was touched", file=sys.stderr)
     return 0

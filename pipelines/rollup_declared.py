@@ -110,7 +110,7 @@ class DeclaredWork:
 
     def __init__(self, options: argparse.Namespace, now_ms: int) -> None:
         if options.touched:
-            raise UsageError("--touched is for layout opentsdb; for others use --lookback_days")
+            raise UsageError("--touched is not for declared tables: use --lookback_days")
         if options.rollup_config:
             raise UsageError("--rollup_config is not for declared tables: rollups are declared in --tables")
         declaration = declaration_of(options)

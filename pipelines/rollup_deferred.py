@@ -104,7 +104,7 @@ class PeriodFn(beam.DoFn):
         options = self._launch.options()
         period = rollup.period_of(options, int(time.time() * 1000))
         job = self._launch.job(period)
-        tables = [*job.layout.tables(), *rollup_tables(job.config, options.table_prefix)]
+        tables = [*job.layout.tables(), *rollup_tables(job.config, job.layout)]
         check_tables(job.target, tables, f"{create_command(options)} --rollup_config FILE")
         yield period
 

@@ -16,6 +16,7 @@ from transforms import coders
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED
 from transforms.rollup.series import SeriesRollupJob, accumulate_series, store_interval
+from transforms.rollup.touched import touched_table
 from transforms.write import data_tables
 
 
@@ -46,17 +47,19 @@ def interval_layouts(options: argparse.Namespace, layout: Layout, config: Rollup
 
 
 def series_tables(options: argparse.Namespace, config: RollupConfig) -> list[TableSpec]:
-    """The tables that the rollups are written to.
+    """The tables that the rollups are written to, and that of the hours to be rolled up again.
 
     Raises:
       UsageError: see `interval_layouts`.
     """
     starts = "the start of the interval that is rolled up"
-    return [
+    points = layout_of(options)
+    found = [
         dataclasses.replace(spec, cell_time=starts) if spec.holds_points else spec
-        for layout in interval_layouts(options, layout_of(options), config).values()
+        for layout in interval_layouts(options, points, config).values()
         for spec in layout.tables()
     ]
+    return [*found, touched_table(points)]
 
 
 def series_job(options: argparse.Namespace, config: RollupConfig, period: tuple[int, int]) -> SeriesRollupJob:
@@ -94,7 +97,8 @@ def build_series(
 
 def described_series(job: SeriesRollupJob) -> list[str]:
     """What a job would read and write, in lines."""
-    lines = [f"would read all series of {job.data_table}"]
+    which = "all series" if job.metrics is None else f"{len(job.metrics):,} metrics"
+    lines = [f"would read {which} of {job.data_table}"]
     for one in job.plan.intervals:
         table = data_tables(job.layouts[one.interval.interval])[0]
         count = (one.end_s - one.start_s) // one.interval.seconds

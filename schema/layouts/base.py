@@ -12,7 +12,9 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from schema.points import PointBatch, RefusedError, Rejected, Series, join
+import numpy as np
+
+from schema.points import Int64s, PointBatch, RefusedError, Rejected, Series, join
 
 
 class Packing(str, enum.Enum):
@@ -390,6 +392,14 @@ class Layout(abc.ABC):
         return frozenset()
 
     @abc.abstractmethod
+    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
+        """The hours that have points in rows as `pack` makes them.
+
+        Returns:
+          (metric as it stands in row keys: its UID, or its name; start of an hour from 1970 on, in s).
+        """
+
+    @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """Everything in the tables that is not as it should be.
 
@@ -407,6 +417,23 @@ class Layout(abc.ABC):
 
         In a layout that does not know in which unit a time was given, whole seconds were given as such.
         """
+
+
+def hours_of(
+    metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
+) -> set[tuple[bytes, int]]:
+    """`Layout.hours` of n points of m rows.
+
+    Args:
+      metrics, bases_ms, counts: of each row; how many points it has.
+      offsets_ms: int64[n], of the points since the base of their row.
+    """
+    known: dict[str, int] = {}
+    numbers = np.array([known.setdefault(one, len(known)) for one in metrics], np.int64)
+    times_ms = np.repeat(np.array(bases_ms, np.int64), counts) + offsets_ms
+    pairs = np.stack([np.repeat(numbers, counts), times_ms // 3_600_000])[:, times_ms >= 0]
+    names = [one.encode() for one in known]
+    return {(names[metric], hour * 3600) for metric, hour in np.unique(pairs, axis=1).T.tolist()}
 
 
 def join_decoded(found: Sequence[Selected], decoded: Sequence[Decoded]) -> DecodedRows:

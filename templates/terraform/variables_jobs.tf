@@ -134,7 +134,7 @@ variable "ingest" {
     uid_cache_size: names and series that a worker process remembers
     uid_snapshot_size: names read ahead from the UID table
     uid_negative_seconds: how long a name without a UID, which gets none, is not looked up again
-    mark_touched: opentsdb, writer direct: note the hours of complete days that receive points, for rollup touched
+    mark_touched: writer direct: note the hours of complete days that receive points, for rollup touched
     meta: opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the meta data of UIDs too); docs/meta.md
     dry_run: parse, assign, pack and count, and write nothing
   EOT

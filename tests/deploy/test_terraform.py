@@ -299,7 +299,10 @@ def test_tables_are_those_that_the_program_creates(
     defaults = {parameter.name: parameter.default for parameter in LAYOUT}
     layout = layout_named(options["layout"], {**defaults, **options})
     prefix = options.get("table_prefix", "")
-    specs = [*layout.tables(), *(rollup_tables(parse_config(config), prefix) if config else ())]
+    specs = [*layout.tables()]
+    if config:
+        assert isinstance(layout, OpenTsdb)
+        specs += rollup_tables(parse_config(config), layout)
     assert set(found) == {spec.name for spec in specs}
     for spec in specs:
         age = days.get(spec.name.removeprefix(prefix))

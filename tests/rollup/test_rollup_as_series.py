@@ -22,6 +22,7 @@ from tests.support.commands import Ran, ingest, timebeam
 from transforms.bigtable.reader import TableReader, scan_table
 from transforms.bigtable.target import Target
 from transforms.read_points import read_points
+from transforms.rollup.touched import read_marks
 
 DAY = 1_772_236_800  # 2026-02-28
 HOUR = 3600
@@ -57,7 +58,7 @@ class Place:
         self.flags.append(f"--table_prefix={prefix}")
         assert timebeam("tables", "create", *self.flags, "--rollup_config", self.config).code == 0
 
-    def send(self, points: Points, age: int) -> None:
+    def send(self, points: Points, age: int, *more: str) -> None:
         path = self.folder / f"in-{age}.txt"
         lines = []
         for (series, time_ms), value in points.items():
@@ -65,9 +66,8 @@ class Place:
             lines.append(f"put {series.metric} {time_ms} {value!r} {tags}\n")
         path.write_text("".join(lines))
         os.utime(path, (1_700_000_000 + age,) * 2)
-        ingest(
-            self.folder, *self.flags, "--format=opentsdb-text", "--bigtable_writer=direct", "--input", path
-        )
+        flags = ("--format=opentsdb-text", "--bigtable_writer=direct", *more)
+        ingest(self.folder, *self.flags, *flags, "--input", path)
 
     def rollup(self, *flags: str) -> Ran:
         letters = self.folder / "letters"
@@ -227,5 +227,56 @@ def test_wrong_configurations(place: Place) -> None:
     place.config.write_text(json.dumps(config))
     ran = place.rollup()
     assert (ran.code, "timebeam.preAggregates" in ran.err) == (2, True), ran.err
+
+
+def test_touched_hours(place: Place) -> None:
+    """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
+    rng = random.Random(9)
+    points = storable(points_of(rng, DAY, 4) | points_of(rng, DAY - 24 * HOUR, 4), place.name)
+    place.send(points, 1, "--mark_touched")
+    target, layout = place.target, place.layout("")
+    marked = {(mark.metric.decode(), mark.start_s) for mark in read_marks(target, layout)}
+    assert marked == {(series.metric, at // 1000 // HOUR * HOUR) for series, at in points}
+    assert place.rollup("--touched").code == 0
+    place.check(points)
+    assert read_marks(target, layout) == []
+    first = place.dump()
+    late = storable(
+        {key: 3 for key in sorted(points) if key[0].metric == "sys.m1" and key[1] % 7 == 0}, place.name
+    )
+    late = {key: value for key, value in late.items() if key[1] >= DAY * 1000}
+    place.send(late, 2, "--mark_touched")
+    points |= late
+    ran = place.rollup("--touched", "--dry_run")
+    assert (ran.code, "would read 1 metrics" in ran.out, place.dump() == first) == (0, True, True), ran.err
     ran = place.rollup("--touched")
-    assert (ran.code, "--touched is for layout opentsdb" in ran.err) == (2, True), ran.err
+    assert ran.code == 0, ran.err
+    of_metric = [key for key in points if key[0].metric == "sys.m1" and key[1] >= DAY * 1000]
+    read = json.loads(ran.out)["points_read"]
+    # KairosDB keeps an integer and a decimal of one instant in two rows: the corrections may be read twice.
+    assert len(of_metric) <= read <= len(of_metric) + len(late)
+    place.check(points)
+    assert read_marks(target, layout) == []
+    assert "no hour was touched" in place.rollup("--touched").err
+
+
+def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> None:
+    points = storable(points_of(random.Random(10), DAY, 2), place.name)
+    place.send(points, 1, "--mark_touched")
+    at, metrics = DAY + 20 * HOUR, ("sys.m0", "sys.gone")
+    for interval in ("1h", "5m"):
+        path = place.folder / f"stray-{interval}.txt"
+        path.write_text(
+            "".join(
+                f"put {metric}.{interval}.sum {at} 7 host=gone saved_from={metric}\n"
+                if place.name == "kairosdb"
+                else f"put {metric} {at} 7 host=gone rollup={interval} stat=sum\n"
+                for metric in metrics
+            )
+        )
+        flags = [*place.flags[:-1], f"--table_prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
+        ingest(place.folder, *flags, "--bigtable_writer=direct", "--input", path)
+    assert place.rollup("--touched").code == 0
+    left = {series.metric for series, _ in place.stored() if dict(series.tags).get("host") == "gone"}
+    assert all("sys.gone" in metric for metric in left), left
+    assert len(left) == (2 if place.name == "kairosdb" else 1)

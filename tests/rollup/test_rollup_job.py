@@ -74,7 +74,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture(params=[0, 1], ids=["", "salted"])
 def store(request: pytest.FixtureRequest, bigtable: tuple[str, str], prefix: str, config: Path) -> Store:
     made = Store.create(bigtable, prefix, salt_width=request.param, salt_buckets=3)
-    for _ in create_tables(made.target, rollup_tables(read_config(str(config)), prefix), dry_run=False):
+    for _ in create_tables(made.target, rollup_tables(read_config(str(config)), made.layout), dry_run=False):
         pass
     return made
 

@@ -60,7 +60,7 @@ def send_late(store: Store, folder: Path, points: Points, age: int) -> None:
 
 
 def marks(store: Store) -> list[Mark]:
-    return read_marks(store.target, store.layout.options)
+    return read_marks(store.target, store.layout)
 
 
 def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_points_of_today_leave_no_mark(store: Store, tmp_path: Path) -> None:
     flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--mark_touched")
     ingest(tmp_path, *store.flags, *flags, "--input", path)
     (mark,) = marks(store)
-    assert mark.base_s == (now - 3 * 86_400) // HOUR * HOUR
+    assert mark.start_s == (now - 3 * 86_400) // HOUR * HOUR
 
 
 def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_pat
     send_late(store, tmp_path, {key: 1 for key in sorted(points)[:3] if not key[1] % 1000} or points, 2)
     old = marks(store)
     send_late(store, tmp_path, {key: 2 for key in sorted(points)[:3] if not key[1] % 1000} or points, 3)
-    clear_marks(store.target, store.layout.options, old)
-    assert {(mark.metric, mark.base_s) for mark in marks(store)} == {
-        (mark.metric, mark.base_s) for mark in old
+    clear_marks(store.target, store.layout, old)
+    assert {(mark.metric, mark.start_s) for mark in marks(store)} == {
+        (mark.metric, mark.start_s) for mark in old
     }
-    clear_marks(store.target, store.layout.options, marks(store))
+    clear_marks(store.target, store.layout, marks(store))
     assert marks(store) == []
 
 

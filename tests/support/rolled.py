@@ -45,8 +45,9 @@ def config_file(
 
 def with_tables(store: Store, config: Path) -> Store:
     """The store, with the tables of a configuration."""
-    prefix = store.layout.options.table_prefix
-    for _ in create_tables(store.target, rollup_tables(read_config(str(config)), prefix), dry_run=False):
+    for _ in create_tables(
+        store.target, rollup_tables(read_config(str(config)), store.layout), dry_run=False
+    ):
         pass
     return store
 

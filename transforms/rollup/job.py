@@ -117,9 +117,9 @@ def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
     return tables + ([interval.pre_aggregation_table] if config.pre_aggregates else [])
 
 
-def rollup_tables(config: RollupConfig, prefix: str) -> Sequence[TableSpec]:
+def rollup_tables(config: RollupConfig, layout: OpenTsdb) -> Sequence[TableSpec]:
     """The tables that rollups are written to, and that of the hours to be rolled up again."""
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
-    starts = "the start of the interval that is rolled up"
+    prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"
     specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]
-    return [*specs, touched_table(prefix)]
+    return [*specs, touched_table(layout)]

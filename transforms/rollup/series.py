@@ -7,6 +7,7 @@ again is deleted in the mutation that writes the rest of the row.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,8 @@ import msgspec
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schema.layouts import Cell, Finding, Layout, Packing, RollupNames, Row, Selection
-from schema.layouts.base import SeriesKey
+from schema.layouts import Cell, Finding, Layout, Packing, RollupNames, Row, Selected, Selection
+from schema.layouts.base import SeriesKey, UnknownNameError
 from schema.points import PointBatch, RefusedError, Rejected, Series, Stage
 from schema.rollup.accumulator import Accumulator
 from schema.rollup.as_series import rollup_points
@@ -27,7 +28,7 @@ from schema.rollup.plan import IntervalPlan, Plan
 from transforms import metrics
 from transforms.assign import KeyedBatch
 from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import layout_splits
+from transforms.bigtable.splits import WHOLE, layout_splits
 from transforms.bigtable.target import Target
 from transforms.chunks import Chunk
 from transforms.index import IndexFn
@@ -56,6 +57,7 @@ class SeriesRollupJob:
       layout: of the points.
       plan: what of each interval is written.
       layouts: by interval the layout that its rollups are written in.
+      metrics: the only ones to be rolled up; None for all that the configuration names.
     """
 
     target: Target
@@ -63,6 +65,7 @@ class SeriesRollupJob:
     config: RollupConfig
     plan: Plan
     layouts: Mapping[str, Layout]
+    metrics: frozenset[str] | None = None
 
     @property
     def names(self) -> RollupNames:
@@ -75,9 +78,16 @@ class SeriesRollupJob:
         """The table of the points."""
         return data_tables(self.layout)[0]
 
+    def stored_metrics(self, interval: str) -> Sequence[str | None]:
+        """The metrics that hold the rollups of an interval; None stands for every one."""
+        if self.metrics is None:
+            return [None]
+        wanted = ((Series(metric, ()), name) for metric in self.metrics for name in self.config.computed)
+        return sorted({self.names.stored(series, interval, name).metric for series, name in wanted})
+
 
 class SeriesChunksFn(beam.DoFn):
-    """Anything in; the chunks of the data table out."""
+    """Anything in; the chunks of the data table out: ranges of its keys, or one for each metric."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
         self._job = job
@@ -86,6 +96,10 @@ class SeriesChunksFn(beam.DoFn):
         """See the class."""
         job = self._job
         start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
+        if job.metrics is not None:
+            for metric in sorted(job.metrics):
+                yield Chunk(metric, b"", start, end, WHOLE)
+            return
         for keys in layout_splits(job.target, job.layout):
             yield Chunk(None, b"", start, end, keys)
 
@@ -205,8 +219,7 @@ class StandingSeriesFn(beam.DoFn):
     def process(self, _: object) -> Iterator[tuple[RowKey, list[Cell]]]:
         """See the class."""
         start_ms, end_ms = self._plan.start_s * 1000, self._plan.end_s * 1000
-        wanted = Selection(None, {}, start_ms, end_ms - 1)
-        for found in self._layout.select(wanted, TableReader(self._job.target)):
+        for found in self._selected(start_ms, end_ms):
             if isinstance(found, Finding) or not self._is_ours(found.series):
                 continue
             times_ms = self._layout.decode(found.row, found.series).batch.times_ms
@@ -214,6 +227,13 @@ class StandingSeriesFn(beam.DoFn):
             if len(times_ms) < len(cells) or not ((times_ms >= start_ms) & (times_ms < end_ms)).all():
                 cells = [cell for cell in cells if self._is_inside(found.row, cell, found.series)]
             yield (found.row.table, found.row.key), list(cells)
+
+    def _selected(self, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
+        """The rows of the job's metrics."""
+        reader = TableReader(self._job.target)
+        for metric in self._job.stored_metrics(self._plan.interval.interval):
+            with contextlib.suppress(UnknownNameError):  # nothing of it stands there
+                yield from self._layout.select(Selection(metric, {}, start_ms, end_ms - 1), reader)
 
     def _is_ours(self, stored: Series) -> bool:
         source = self._job.names.source(stored, self._plan.interval.interval)

@@ -26,6 +26,7 @@ from schema.layouts.base import (
     Selection,
     SeriesKey,
     TableSpec,
+    hours_of,
 )
 from schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
 from schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
@@ -134,6 +135,13 @@ class Heroic(Layout):
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
         """See `Layout.index`."""
         return series_table.index_rows(self.series_table, series, base_ms)
+
+    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
+        """See `Layout.hours`."""
+        keys = [self.form.parse(row.key) for row in rows]
+        offsets = self.form.offsets(b"".join([cell.qualifier for row in rows for cell in row.cells]))
+        counts = [len(row.cells) for row in rows]
+        return hours_of([key.series.metric for key in keys], [key.base_ms for key in keys], counts, offsets)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from schema.layouts.base import (
     ARRIVAL,
     Decoded,
@@ -23,6 +25,7 @@ from schema.layouts.base import (
     Selection,
     SeriesKey,
     TableSpec,
+    hours_of,
 )
 from schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
 from schema.layouts.kairosdb.encode import encode
@@ -143,6 +146,14 @@ class KairosDb(Layout):
     def several_rows(self, wanted: Selection, reader: Reader) -> frozenset[Series]:
         """See `Layout.several_rows`: those with values of several types."""
         return select.of_several_types(self.options, self.table_names, wanted, reader)
+
+    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
+        """See `Layout.hours`."""
+        parts = [keys.parse_key(row.key) for row in rows]
+        names = b"".join([cell.qualifier for row in rows for cell in row.cells])
+        offsets = self.options.row_spec.offsets_ms(np.frombuffer(names, ">u4").astype(np.int64))
+        counts = [len(row.cells) for row in rows]
+        return hours_of([one.series.metric for one in parts], [one.row_ms for one in parts], counts, offsets)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

@@ -140,6 +140,11 @@ class OpenTsdb(Layout):
         """The UID of every metric that has one, by name, sorted."""
         return select.metric_uids(self.uid_table, reader)
 
+    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
+        """See `Layout.hours`."""
+        found = (row_keys.parse_key(self.options, row.key) for row in rows)
+        return {(parts.metric, parts.base_s) for parts in found}
+
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
         maps = audit.UidMaps(read(self.uid_table))

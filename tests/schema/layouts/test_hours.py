@@ -1,0 +1,43 @@
+"""The hours that written rows have points in, in each layout, against plain arithmetic."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.layouts import LAYOUTS, Name
+from schema.points import PointBatch, Series
+
+SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]
+TIMES = st.one_of(
+    st.integers(0, 3 * 3_600_000),
+    st.integers(1_356_998_400_000 - 5000, 1_356_998_400_000 + 100 * 86_400_000),
+    st.sampled_from([1_814_400_000 - 1, 1_814_400_000, (1 << 32) - 1, 1 << 32]),
+)
+
+
+@pytest.mark.parametrize("name", ["opentsdb", "heroic", "heroic-readable", "kairosdb"])
+@given(st.dictionaries(st.tuples(st.sampled_from(SERIES), TIMES), st.integers(-9, 9), min_size=1))
+def test_hours_are_those_of_the_points(name, points):
+    layout = LAYOUTS[name].from_options({})
+    uids = collections.defaultdict(lambda: len(uids).to_bytes(3, "big"))
+    batch = PointBatch.of(
+        [(series, time_ms, True, float(one)) for (series, time_ms), one in points.items()], 1
+    )
+    keys = []
+    for series in batch.series:
+        names: list[Name] = list(layout.names(series))
+        keys.append(layout.series_key(series, {one: uids[one] for one in names}))
+    pieces = collections.defaultdict(list)
+    for piece in layout.encode(batch, keys).pieces:
+        pieces[piece.table, piece.key].append(piece.packed)
+    rows = [layout.pack(*row, packed, layout.packings[0]) for row, packed in pieces.items()]
+    expected = set()
+    for series, time_ms in points:
+        metric = uids[Name("metrics", series.metric)] if layout.uids else series.metric.encode()
+        expected.add((metric, time_ms // 3_600_000 * 3600))
+    assert layout.hours(rows) == expected
+    assert layout.hours([]) == set()
