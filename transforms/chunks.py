@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
@@ -13,34 +13,46 @@ from transforms.bigtable.target import Target
 CHUNK_BYTES = 64 << 20
 """Of stored rows, by the service's samples, that one chunk has, roughly."""
 
+_MOST_METRICS = 50
+"""In one chunk: what a chunk costs, however few points it has, is a dozen requests."""
+
 _DAY_S = 86_400
 _Sample = tuple[int, bytes, int]
 """(hour of a sampled key, the key, stored bytes since the sample before it)."""
 
 
 class Chunk(NamedTuple):
-    """Rows of a data table: of one metric (None: of all), of [start_s, end_s), in a range of keys.
+    """Rows of a data table: of some metrics, of [start_s, end_s), in a range of keys.
 
-    `uid` is that of the metric, empty in layouts without UIDs.
+    Attributes:
+      metrics: by name; none for all.
+      uids: those of the metrics, ascending; none in layouts without UIDs.
     """
 
-    metric: str | None
-    uid: bytes
+    metrics: tuple[str, ...]
+    uids: tuple[bytes, ...]
     start_s: int
     end_s: int
     keys: Range
 
 
 def hour_chunks(
-    target: Target, layout: OpenTsdb, metrics: Mapping[str, bytes], start_s: int, end_s: int
+    target: Target,
+    layout: OpenTsdb,
+    metrics: Mapping[str, bytes],
+    start_s: int,
+    end_s: int,
+    alike: Callable[[str], Hashable] = lambda _: None,
 ) -> Iterator[Chunk]:
-    """A day of a metric each, or so many hours of it as are worth a chunk.
+    """A day each, of a metric or of several small ones; or so many hours of one as are worth a chunk.
 
     Every row of one series and hour is in one chunk. A chunk has whole hours, and all keys; or, where one
-    hour is many rows, it is a range of the keys within that hour.
+    hour of a metric is many rows, it is a range of the keys within that hour. All chunks of the same metrics
+    come one behind the other; a metric is in no others.
 
     Args:
       metrics: by name their UIDs.
+      alike: only metrics for which it gives the same go into one chunk.
     """
     options = layout.options
     base_at = options.salt_width + options.uid_width_metric
@@ -49,23 +61,49 @@ def hour_chunks(
         if len(key) > base_at:
             uid = key[options.salt_width : base_at]
             samples.setdefault(uid, []).append((base_s_of(options, key) // SPAN_S * SPAN_S, key, size))
-    for metric, uid in metrics.items():
-        for first, last, cuts in _windows(samples.get(uid, ()), start_s, end_s):
-            inside = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
-            for keys in ranges_between(inside) if inside else [WHOLE]:
-                yield Chunk(metric, uid, first, last, keys)
+    small: dict[Hashable, _Small] = {}
+    for metric, uid in sorted(metrics.items(), key=lambda found: found[1]):
+        inside = [one for one in samples.get(uid, ()) if start_s < one[0] + SPAN_S and one[0] < end_s]
+        size = sum(size for _, _, size in inside)
+        if size * _MOST_METRICS <= CHUNK_BYTES:
+            together = small.setdefault(alike(metric), _Small([], []))
+            together.names.append(metric)
+            together.uids.append(uid)
+            if len(together.names) == _MOST_METRICS:
+                yield from _of_days(small.pop(alike(metric)), start_s, end_s)
+            continue
+        for first, last, cuts in _windows(inside, start_s, end_s):
+            in_hour = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
+            for keys in ranges_between(in_hour) if in_hour else [WHOLE]:
+                yield Chunk((metric,), (uid,), first, last, keys)
+    for together in small.values():
+        yield from _of_days(together, start_s, end_s)
+
+
+class _Small(NamedTuple):
+    """Metrics that are read together."""
+
+    names: list[str]
+    uids: list[bytes]
+
+
+def _of_days(metrics: _Small, start_s: int, end_s: int) -> Iterator[Chunk]:
+    for first, last, _ in _days(start_s, end_s):
+        yield Chunk(tuple(metrics.names), tuple(metrics.uids), first, last, WHOLE)
 
 
 def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
     """(start, end, keys that cut it) of the times that chunks have, which are [start_s, end_s) together.
 
     Only a window of one hour, or a part of it, is cut by keys.
+
+    Args:
+      samples: of hours that meet this range.
     """
     at, size = start_s, 0
     by_hour: dict[int, list[tuple[bytes, int]]] = {}
     for hour, key, found in samples:
-        if start_s < hour + SPAN_S and hour < end_s:
-            by_hour.setdefault(hour, []).append((key, found))
+        by_hour.setdefault(hour, []).append((key, found))
     for hour, keys in sorted(by_hour.items()):
         first, last = max(hour, start_s), min(hour + SPAN_S, end_s)
         here = sum(found for _, found in keys)

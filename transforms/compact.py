@@ -122,7 +122,7 @@ class CompactFn(beam.DoFn):
         job = self._job
         options = job.layout.options
         start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
-        scan = select.scan(options, job.layout.data_table, chunk.uid, {}, start_ms, last_ms)
+        scan = select.scan(options, job.layout.data_table, chunk.uids, {}, start_ms, last_ms)
         for row in within(TableReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +39,7 @@ def holds(layout: OpenTsdb, chunk: Chunk, key: bytes) -> bool:
     first = chunk.start_s - chunk.start_s % HOUR
     start, end = chunk.keys
     in_time = first <= parts.base_s < chunk.end_s
-    return parts.metric == chunk.uid and in_time and start <= key and (not end or key < end)
+    return parts.metric in chunk.uids and in_time and start <= key and (not end or key < end)
 
 
 @given(
@@ -47,14 +49,15 @@ def holds(layout: OpenTsdb, chunk: Chunk, key: bytes) -> bool:
     st.integers(1, 30),
     st.sampled_from([1, 500, 5_000, 10**9]),
     st.sampled_from([(0, 30 * HOUR), (1800, 26 * HOUR + 60), (0, DAY), (HOUR, 2 * HOUR)]),
+    st.sampled_from([1, 2, 50]),
 )
-def test_every_row_is_in_one_chunk(seed, salt_width, hours, series, chunk_bytes, window):
+def test_every_row_is_in_one_chunk(seed, salt_width, hours, series, chunk_bytes, window, most):
     rng = random.Random(seed)
     layout = OpenTsdb(OpenTsdbOptions(salt_width=salt_width, salt_buckets=3))
     rows = row_keys(layout, hours, series)
     samples = [(key, rng.randrange(400)) for key in rows if rng.random() < 0.4] + [(b"", 7)]
     start, end = (START + one for one in window)
-    found = cut(layout, samples, chunk_bytes, start, end)
+    found = cut(layout, samples, chunk_bytes, start, end, most)
     for key in rows:
         base_s = keys.parse_key(layout.options, key).base_s
         wanted = base_s + HOUR > start and base_s < end
@@ -63,7 +66,8 @@ def test_every_row_is_in_one_chunk(seed, salt_width, hours, series, chunk_bytes,
         assert start <= chunk.start_s < chunk.end_s <= end
         assert chunk.start_s // DAY == (chunk.end_s - 1) // DAY
         one_hour = chunk.start_s // HOUR == (chunk.end_s - 1) // HOUR
-        assert chunk.keys == WHOLE or one_hour
+        assert chunk.keys == WHOLE or (one_hour and len(chunk.uids) == 1)
+        assert chunk.uids == tuple(METRICS[name] for name in chunk.metrics)
         assert chunk.start_s == start or chunk.start_s % HOUR == 0
 
 
@@ -71,21 +75,33 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
     layout = OpenTsdb()
     rows = row_keys(layout, 24, 10)
     small = cut(layout, [(key, 100) for key in rows], 10**6, START, START + DAY)
-    assert [(one.metric, one.start_s, one.end_s, one.keys) for one in small] == [
-        (metric, START, START + DAY, WHOLE) for metric in METRICS
+    assert [(one.metrics, one.start_s, one.end_s, one.keys) for one in small] == [
+        ((metric,), START, START + DAY, WHOLE) for metric in METRICS
     ]
     large = cut(layout, [(key, 100) for key in rows], 300, START, START + DAY)
-    of_an_hour = [one for one in large if (one.metric, one.start_s) == ("a", START + 5 * HOUR)]
+    of_an_hour = [one for one in large if (one.metrics, one.start_s) == (("a",), START + 5 * HOUR)]
     assert len(of_an_hour) == 4  # ten rows of a hundred bytes, three of them to a chunk
 
 
+def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
+    many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 121)}
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**9)])
+
+    def cuts(days: int, **alike: Any) -> list[tuple[int, int]]:
+        found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **alike)
+        return [(one.start_s, len(one.metrics)) for one in found]
+
+    assert cuts(1) == [(START, 50), (START, 50), (START, 20)]
+    assert cuts(2)[:3] == [(START, 50), (START + DAY, 50), (START, 50)]
+    assert sorted(size for _, size in cuts(1, alike=lambda name: name < "m031")) == [30, 40, 50]
+
+
 def cut(
-    layout: OpenTsdb, samples: list[tuple[bytes, int]], chunk_bytes: int, start: int, end: int
+    layout: OpenTsdb, samples: list[tuple[bytes, int]], chunk_bytes: int, start: int, end: int, most: int = 50
 ) -> list[Chunk]:
     """The chunks of a table that is sampled so."""
-    given_samples, given_bytes = chunks.sampled, chunks.CHUNK_BYTES
-    chunks.sampled, chunks.CHUNK_BYTES = (lambda *_: samples), chunk_bytes
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "sampled", lambda *_: samples)
+        patch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(chunks, "_MOST_METRICS", most)
         return list(hour_chunks(TARGET, layout, METRICS, start, end))
-    finally:
-        chunks.sampled, chunks.CHUNK_BYTES = given_samples, given_bytes

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schema.layouts import SeriesKey
+from schema.layouts import Finding, Selected, SeriesKey
 from schema.layouts.opentsdb.keys import SPAN_S, row_key
-from schema.points import Rejected
+from schema.points import PointBatch, Rejected
 from schema.rollup.accumulator import Accumulated, Accumulator
 from schema.rollup.buckets import Buckets
 from schema.rollup.config import RollupInterval
@@ -29,6 +29,7 @@ from schema.rollup.pieces import packed_rows
 from transforms import metrics
 from transforms.bigtable.reader import TableReader
 from transforms.bigtable.remember import RememberingReader
+from transforms.bigtable.splits import within
 from transforms.bigtable.wire import EncodedRow
 from transforms.chunks import Chunk, hour_chunks
 from transforms.memory import give_back_memory
@@ -36,7 +37,7 @@ from transforms.rejected import REJECTED, refuse
 from transforms.rollup.in_place import TableInPlace
 from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
 from transforms.rollup.names import Names
-from transforms.rollup.reading import read_chunk
+from transforms.rollup.reading import read_points, span_of
 from transforms.series_keys import SeriesKeys
 
 Piece = tuple[str, bytes]
@@ -50,7 +51,7 @@ SHARED: Final = "shared"
 
 
 class Shared(NamedTuple):
-    """Intervals of a metric that lie in several chunks.
+    """Intervals of some metrics that lie in several chunks.
 
     Attributes:
       interval: which of the configuration's, as 1d.
@@ -58,7 +59,7 @@ class Shared(NamedTuple):
       start_s, end_s: those that start in [start_s, end_s).
     """
 
-    uid: bytes
+    uids: tuple[bytes, ...]
     interval: str
     table: str
     start_s: int
@@ -98,19 +99,20 @@ class ChunksFn(beam.DoFn):
             metric: uid for metric, uid in found.items() if job.is_single(metric) or job.is_grouped(metric)
         }
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        found_chunks = hour_chunks(job.target, job.layout, wanted, start_s, end_s)
-        for _, of_metric in itertools.groupby(found_chunks, key=lambda chunk: chunk.uid):
-            some = list(of_metric)
+        found_chunks = hour_chunks(job.target, job.layout, wanted, start_s, end_s, job.kind)
+        for _, of_metrics in itertools.groupby(found_chunks, key=lambda chunk: chunk.uids):
+            some = list(of_metrics)
             yield from some
             for shared in shared_of(job, some):
                 yield TaggedOutput(SHARED, shared)
 
 
 def shared_of(job: RollupJob, chunks: Sequence[Chunk]) -> list[Shared]:
-    """The intervals of a metric, whose chunks are all of these, that no chunk writes alone."""
+    """The intervals of metrics, whose chunks are all of these, that no chunk writes alone."""
+    uids = chunks[0].uids
     found: dict[Shared, None] = {}  # once, where series and groups have one table
     for plan in job.plan.intervals:
-        for output in job.tables(plan.interval, chunks[0].metric or ""):
+        for output in job.tables(plan.interval, chunks[0].metrics[0]):
             at = plan.start_s
             for alone in sorted(
                 (one.start_s, one.end_s)
@@ -118,10 +120,10 @@ def shared_of(job: RollupJob, chunks: Sequence[Chunk]) -> list[Shared]:
                 if not one.is_empty
             ):
                 if at < alone[0]:
-                    found[Shared(chunks[0].uid, plan.interval.interval, output.table, at, alone[0])] = None
+                    found[Shared(uids, plan.interval.interval, output.table, at, alone[0])] = None
                 at = max(at, alone[1])
             if at < plan.end_s:
-                found[Shared(chunks[0].uid, plan.interval.interval, output.table, at, plan.end_s)] = None
+                found[Shared(uids, plan.interval.interval, output.table, at, plan.end_s)] = None
     return list(found)
 
 
@@ -151,7 +153,7 @@ class AccumulateFn(beam.DoFn):
         assert self._reader is not None
         work = _ChunkWork(self._job, self._keys, chunk)
         held = work.accumulator()
-        for batch in read_chunk(self._job.layout, self._reader, self._job.plan, chunk):
+        for batch in self._read(chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
@@ -162,12 +164,23 @@ class AccumulateFn(beam.DoFn):
         yield from work.take(held)
         yield from work.end()
 
+    def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+        job, reader = self._job, self._reader
+        assert reader is not None
+        span = span_of(job.plan, chunk)
+
+        def select() -> Iterator[Selected | Finding]:
+            own = within(reader, job.layout, chunk.keys)
+            return job.layout.select_metrics(chunk.uids, span.start_ms, span.end_ms - 1, own)
+
+        return read_points(job.layout, select, span)
+
 
 class _ChunkWork:
     """What becomes of the accumulators of one chunk."""
 
     def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
-        self._job, self._names, self._metric = job, Names(job, keys), chunk.metric or ""
+        self._job, self._names, self._metric = job, Names(job, keys), chunk.metrics[0]
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         self._outputs = [
             (plan, output)

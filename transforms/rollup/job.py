@@ -67,6 +67,10 @@ class RollupJob:
         """Whether a metric has groups."""
         return any(matches(one.metrics, metric) for one in self.config.pre_aggregates)
 
+    def kind(self, metric: str) -> tuple[bool, bool]:
+        """Whether a metric's series are rolled up, and whether it has groups."""
+        return self.is_single(metric), self.is_grouped(metric)
+
     def tables(self, interval: RollupInterval, metric: str) -> list[Output]:
         """What the intervals of a metric go to."""
         found = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from schema.layouts import DecodedRows, Finding, Layout, Reader, Row, Selected, Selection
+from schema.layouts import DecodedRows, Finding, Layout, Row, Selected
 from schema.points import PointBatch, Reason, Rejected, Series, Stage
 from schema.rollup.accumulate import aggregatable
 from schema.rollup.plan import Plan
@@ -17,7 +17,6 @@ from transforms import metrics
 from transforms.ahead import ahead
 from transforms.bigtable.limits import refused_row
 from transforms.bigtable.reader import read_ahead
-from transforms.bigtable.splits import within
 from transforms.chunks import Chunk
 
 _READS_AHEAD = 1
@@ -36,12 +35,33 @@ class _Read(NamedTuple):
     outside: Sequence[Row]
 
 
-def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
-    """The finite numbers of a chunk, each instant once, in large batches, and the refusal of the rest.
+class Span(NamedTuple):
+    """[start_ms, end_ms)."""
+
+    start_ms: int
+    end_ms: int
+
+
+def span_of(plan: Plan, chunk: Chunk) -> Span:
+    """The time of a chunk, as far as the plan wants it."""
+    return Span(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
+
+
+def read_points(
+    layout: Layout,
+    select: Callable[[], Iterable[Selected | Finding]],
+    span: Span,
+    several_rows: Callable[[], frozenset[Series]] = frozenset,
+) -> Iterator[PointBatch | Rejected]:
+    """The finite numbers of rows, each instant once, in large batches, and the refusal of the rest.
 
     A thread reads and decodes, while the caller adds up what came before.
+
+    Args:
+      select: gives the rows, which may have points of other times too.
+      several_rows: see `Layout.several_rows`; both are called by that thread.
     """
-    reads = functools.partial(_reads, layout, within(reader, layout, chunk.keys), plan, chunk)
+    reads = functools.partial(_reads, layout, select, span, several_rows)
     for found in ahead(reads, _READS_AHEAD):
         if isinstance(found, Finding):
             yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
@@ -60,21 +80,24 @@ def read_chunk(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iter
             yield good
 
 
-def _reads(layout: Layout, reader: Reader, plan: Plan, chunk: Chunk) -> Iterator[_Read | Finding]:
-    """The rows of a chunk, with those of their points that are in its time."""
-    start_ms, end_ms = max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
-    wanted = Selection(chunk.metric, {}, start_ms, end_ms - 1)
-    apart: dict[Series, list[Selected]] = {one: [] for one in layout.several_rows(wanted, reader)}
-    for found in read_ahead(layout.select(wanted, reader)):
+def _reads(
+    layout: Layout,
+    select: Callable[[], Iterable[Selected | Finding]],
+    span: Span,
+    several_rows: Callable[[], frozenset[Series]],
+) -> Iterator[_Read | Finding]:
+    """The rows, with those of their points that are in the span."""
+    apart: dict[Series, list[Selected]] = {one: [] for one in several_rows()}
+    for found in read_ahead(select()):
         if isinstance(found, Finding):
             yield found
             continue
         for one in found:
             if one.series in apart:
                 apart[one.series].append(one)
-        yield _decoded(layout, [one for one in found if one.series not in apart], start_ms, end_ms)
+        yield _decoded(layout, [one for one in found if one.series not in apart], *span)
     for rows in apart.values():
-        read = _decoded(layout, rows, start_ms, end_ms)
+        read = _decoded(layout, rows, *span)
         batch = _each_instant_once(read.decoded.batch)
         yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
 

@@ -44,7 +44,7 @@ class StandingFn(beam.DoFn):
         (whole,) = [one for one in job.plan.intervals if one.interval.interval == shared.interval]
         plan = whole.within(shared.start_s, shared.end_s)
         ours = our_names(job, plan.interval, name)
-        for key, names in standing_rows(job, name, metric_ranges(job, plan, shared.uid)):
+        for key, names in standing_rows(job, name, metric_ranges(job, plan, shared.uids)):
             base_s = row_keys.base_s_of(job.layout.options, key)
             standing = [one for one in names if is_of(one, base_s, plan, ours)]
             if standing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,14 +29,14 @@ from schema.rollup.plan import IntervalPlan, Plan
 from transforms import metrics
 from transforms.assign import KeyedBatch
 from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import WHOLE, layout_splits
+from transforms.bigtable.splits import WHOLE, layout_splits, within
 from transforms.bigtable.target import Target
 from transforms.chunks import Chunk
 from transforms.index import IndexFn
 from transforms.memory import give_back_memory
 from transforms.pack import EncodeFn, RowKey, mutations, over_standing
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from transforms.rollup.reading import read_chunk
+from transforms.rollup.reading import read_points, span_of
 from transforms.write import WriteRows, data_tables
 
 SeriesText = bytes
@@ -98,10 +99,10 @@ class SeriesChunksFn(beam.DoFn):
         start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
         if job.metrics is not None:
             for metric in sorted(job.metrics):
-                yield Chunk(metric, b"", start, end, WHOLE)
+                yield Chunk((metric,), (), start, end, WHOLE)
             return
         for keys in layout_splits(job.target, job.layout):
-            yield Chunk(None, b"", start, end, keys)
+            yield Chunk((), (), start, end, keys)
 
 
 class AccumulateSeriesFn(beam.DoFn):
@@ -119,7 +120,13 @@ class AccumulateSeriesFn(beam.DoFn):
         job = self._job
         lengths = [one.interval.seconds for one in job.plan.intervals]
         held = Accumulator(lengths, ends=job.config.has_ends)
-        for batch in read_chunk(job.layout, TableReader(job.target), job.plan, chunk):
+        span = span_of(job.plan, chunk)
+        metric = chunk.metrics[0] if chunk.metrics else None
+        own = Selection(metric, {}, span.start_ms, span.end_ms - 1)
+        reader = within(TableReader(job.target), job.layout, chunk.keys)
+        select = functools.partial(job.layout.select, own, reader)
+        several_rows = functools.partial(job.layout.several_rows, own, reader)
+        for batch in read_points(job.layout, select, span, several_rows):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue

@@ -33,12 +33,14 @@ def standing_rows(job: RollupJob, name: str, ranges: Sequence[Range]) -> Iterato
         yield from scan_qualifiers(job.target, scan)
 
 
-def metric_ranges(job: RollupJob, plan: IntervalPlan, metric: bytes) -> list[Range]:
-    """The keys of a metric's rows that hold intervals of a range."""
+def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[Range]:
+    """The keys of the rows of metrics that hold intervals of a range, ascending."""
     parts = list(plan.rows())
     if not parts:
         return []
-    return list(row_keys.ranges(job.layout.options, metric, parts[0].base_s * 1000, parts[-1].base_s * 1000))
+    first_ms, last_ms = parts[0].base_s * 1000, parts[-1].base_s * 1000
+    options = job.layout.options
+    return sorted(one for metric in metrics for one in row_keys.ranges(options, metric, first_ms, last_ms))
 
 
 def our_names(job: RollupJob, interval: RollupInterval, table: str) -> dict[bytes, int]:
@@ -195,14 +197,18 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[Range
     if plan.is_empty:
         return []
     if chunk.keys == WHOLE:
-        return metric_ranges(job, plan, chunk.uid)
-    # Part of one hour: of the rows that hold this hour, those with the same tags.
-    base = next(plan.rows()).base_s.to_bytes(row_keys.BASE_BYTES, "big")
+        return metric_ranges(job, plan, chunk.uids)
+    # Part of one hour of one metric: of the rows that hold this hour, those with the same tags.
+    base_s = next(plan.rows()).base_s
     hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
     found = []
-    for whole in row_keys.ranges(job.layout.options, chunk.uid, hour_ms, hour_ms):
+    for whole in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
         start, end = max(whole[0], chunk.keys[0]), min(whole[1], chunk.keys[1] or whole[1])
         if start < end:
-            head = whole[0][: -row_keys.BASE_BYTES] + base
-            found.append((head + start[len(head) :], head + end[len(head) :]))
+            at = len(whole[0])  # behind the base time
+            head, behind = (
+                whole[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")
+                for base in (base_s, base_s + 1)
+            )
+            found.append((head + start[at:], behind if end == whole[1] else head + end[at:]))
     return found

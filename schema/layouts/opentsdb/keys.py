@@ -110,7 +110,9 @@ def ranges(
     buckets = range(options.salt_buckets) if options.salt_width else range(1)
     for bucket in buckets:
         head = bucket.to_bytes(options.salt_width, "big") + metric
-        yield head + first.to_bytes(4, "big"), head + last.to_bytes(4, "big") + b"\xff" * 4096
+        behind = (last + 1).to_bytes(5, "big")  # one byte more where it is beyond the last base time
+        end = behind[1:] if not behind[0] else b"\xff" * 4096
+        yield head + first.to_bytes(4, "big"), head + end
 
 
 def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) -> bytes | None:

@@ -136,6 +136,13 @@ class OpenTsdb(Layout):
         """See `Layout.select`."""
         return select.select(self.options, self.data_table, self.uid_table, wanted, reader)
 
+    def select_metrics(
+        self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
+    ) -> Iterator[Selected | Finding]:
+        """As `select`, of one or more metrics by their UIDs; first and last time in ms, both inclusive."""
+        tables = self.data_table, self.uid_table
+        return select.select_metrics(self.options, *tables, metrics, start_ms, end_ms, reader)
+
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """The UID of every metric that has one, by name, sorted."""
         return select.metric_uids(self.uid_table, reader)

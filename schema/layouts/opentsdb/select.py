@@ -32,24 +32,24 @@ _BYTES_AT_ONCE = 2 << 20
 def scan(
     options: OpenTsdbOptions,
     table: str,
-    metric: bytes | None,
+    metrics: Sequence[bytes],
     tags: Mapping[bytes, bytes | None],
     start_ms: int,
     end_ms: int,
 ) -> Scan:
-    """The rows of a metric in a time range.
+    """The rows of some metrics in a time range.
 
     Args:
-      metric: its UID; None for every metric, which reads the whole table.
+      metrics: their UIDs; none for every metric, which reads the whole table.
       tags: UIDs of tag keys that a series must have, with the UID of the value or None for any.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
-    if metric is None:
+    if not metrics:
         # Behind the row of global annotations, whose metric is zero.
         first = (1).to_bytes(options.salt_width + options.uid_width_metric, "big")
         ranges: Sequence[tuple[bytes, bytes]] = ((first, b""),)
     else:
-        ranges = tuple(keys.ranges(options, metric, start_ms, end_ms))
+        ranges = sorted(one for metric in metrics for one in keys.ranges(options, metric, start_ms, end_ms))
     return Scan(table, ranges, keys.key_pattern(options, tags))
 
 
@@ -86,24 +86,60 @@ def select(
     Raises:
       UnknownNameError: a name has no UID.
     """
-    metric, allowed = _resolve(uids, wanted, reader)
+    metrics, allowed = _resolve(uids, wanted, reader)
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
+    rows = scan(options, data, metrics, one_value, wanted.start_ms, wanted.end_ms)
     names = _Names(uids, reader, refuse_lost=wanted.metric is None)
+    yield from _selected(options, dataclasses.replace(rows, columns=columns), wanted, allowed, names, reader)
+
+
+def select_metrics(
+    options: OpenTsdbOptions,
+    data: str,
+    uids: str,
+    metrics: Sequence[bytes],
+    start_ms: int,
+    end_ms: int,
+    reader: Reader,
+) -> Iterator[Selected | Finding]:
+    """As `select`, of metrics by their UIDs, in the order of the rows' keys.
+
+    Args:
+      metrics: at least one.
+      start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+    """
+    rows = scan(options, data, metrics, {}, start_ms, end_ms)
+    names = _Names(uids, reader, refuse_lost=False)
+    yield from _selected(options, rows, Selection(None, {}, start_ms, end_ms), {}, names, reader)
+
+
+def _selected(
+    options: OpenTsdbOptions,
+    rows: Scan,
+    wanted: Selection,
+    allowed: Mapping[bytes, set[bytes]],
+    names: _Names,
+    reader: Reader,
+) -> Iterator[Selected | Finding]:
+    """The rows of a scan that are wanted, with their series.
+
+    Args:
+      allowed: by UID of a tag key the UIDs of values that a series may have; empty for any.
+    """
     held: list[tuple[Row, bytes]] = []
     size = 0
     pairs_of: dict[bytes, list[Pair]] = {}
     first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
-    rows = scan(options, data, metric, one_value, wanted.start_ms, wanted.end_ms)
-    for row in reader.scan(dataclasses.replace(rows, columns=columns)):
+    for row in reader.scan(rows):
         key = row.key
         tsuid = key[salt_end:base_at] + key[tags_at:]
         if tsuid not in pairs_of:  # keys are taken apart once for each series
             try:
                 parts = keys.parse_key(options, key)
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, data, key, str(error))
+                yield Finding(Severity.DAMAGE, rows.table, key, str(error))
                 continue
             of_key = dict(parts.tags)
             is_wanted = all(not values or of_key[one] in values for one, values in allowed.items())
@@ -117,8 +153,8 @@ def select(
     yield from names.selected(held, pairs_of)
 
 
-def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[bytes | None, dict[bytes, set[bytes]]]:
-    """(UID of the metric, UIDs of the allowed values by UID of the tag key)."""
+def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[Sequence[bytes], dict[bytes, set[bytes]]]:
+    """(UID of the metric, none for all; UIDs of the allowed values by UID of the tag key)."""
     asked = [] if wanted.metric is None else [Name("metrics", wanted.metric)]
     asked += [Name("tagk", key) for key in wanted.tags]
     asked += [Name("tagv", value) for values in wanted.tags.values() for value in values]
@@ -130,7 +166,7 @@ def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[bytes | None
         found[Name("tagk", key)]: {found[Name("tagv", value)] for value in values}
         for key, values in wanted.tags.items()
     }
-    return (None if wanted.metric is None else found[Name("metrics", wanted.metric)]), allowed
+    return ([] if wanted.metric is None else [found[Name("metrics", wanted.metric)]]), allowed
 
 
 def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:

@@ -119,7 +119,8 @@ def test_ranges_hold_the_rows_of_the_metric_and_time_and_no_others(
 def test_ranges_at_the_ends_of_time(start_ms: int, end_ms: int, first: int, last: int) -> None:
     ((start, end),) = keys.ranges(OpenTsdbOptions(), b"abc", start_ms, end_ms)
     assert start == b"abc" + first.to_bytes(4, "big")
-    assert end.startswith(b"abc" + last.to_bytes(4, "big") + b"\xff")
+    behind = b"abc" + (last + 1).to_bytes(4, "big")
+    assert end == behind
 
 
 @pytest.mark.parametrize(("start_ms", "end_ms"), [(10**13, 10**14), (-10, -5), (7_200_000, 3_599_999)])
@@ -160,14 +161,14 @@ def test_the_pattern_matches_the_rows_that_have_the_tags(
 
 def test_a_scan_is_ranges_and_pattern() -> None:
     options = OpenTsdbOptions()
-    scan = select.scan(options, "p-tsdb", b"abc", {b"kkk": None}, 0, 1)
+    scan = select.scan(options, "p-tsdb", [b"abc"], {b"kkk": None}, 0, 1)
     assert (scan.table, len(scan.ranges)) == ("p-tsdb", 1)
     assert scan.key_pattern == keys.key_pattern(options, {b"kkk": None})
-    assert select.scan(options, "p-tsdb", b"abc", {}, 0, 1).key_pattern is None
+    assert select.scan(options, "p-tsdb", [b"abc"], {}, 0, 1).key_pattern is None
 
 
 def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
-    scan = select.scan(OpenTsdbOptions(salt_width=1), "tsdb", None, {}, 0, 1)
+    scan = select.scan(OpenTsdbOptions(salt_width=1), "tsdb", [], {}, 0, 1)
     assert scan.ranges == ((b"\0\0\0\1", b""),)
 
 
