@@ -2,7 +2,9 @@
 
     python -m benchmarks.rollup --points 3000000 30000000
     python -m benchmarks.rollup --points 3000000 --series 400 4000 20000
+    python -m benchmarks.rollup --points 30000000 --row_span 1h
     python -m benchmarks.rollup --points 3000000 30000000 90000000 --memory
+    python -m benchmarks.rollup --metrics 200 2000
 
 Loads an emulator with points of so many series, a second apart, packed; then, for each number of both:
 
@@ -18,6 +20,9 @@ Loads an emulator with points of so many series, a second apart, packed; then, f
 | `peak_mib`, `no_write_peak_mib` | of the rollup's process |
 | `no_groups`, `one_group` | as `no_write`, without pre-aggregates; with one, of a single group |
 | `naive` | points/s of a pipeline with an element for each point, which makes 1h alone, of `--naive` points |
+
+A row of 1m holds `--row_span`. `--metrics` loads so many metrics in place of that, each with two series and a
+point every five minutes of a day, and gives the first three, and `no_write`.
 """
 
 from __future__ import annotations
@@ -89,19 +94,44 @@ def run(*command: str) -> None:
     subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def load(points: int, series: int, prefix: str, folder: Path) -> None:
-    """Ingests points, packed."""
+def configure(folder: Path, row_span: str) -> None:
+    """Writes the configurations, with so much in a row of 1m."""
     for name, groups in _GROUPS.items():
         found = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
-        (folder / f"{name}.json").write_text(json.dumps(found))
-    config = folder / "two.json"
+        text = json.dumps(found).replace('"1m", "rowSpan": "1d"', f'"1m", "rowSpan": "{row_span}"')
+        (folder / f"{name}.json").write_text(text)
+
+
+def create(prefix: str, folder: Path) -> None:
+    """Creates the tables."""
     place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
-    run("tables", "create", *place, f"--rollup_config={config}")
+    run("tables", "create", *place, f"--rollup_config={folder / 'two.json'}")
+
+
+def load(points: int, series: int, prefix: str, folder: Path) -> None:
+    """Ingests points, packed."""
+    create(prefix, folder)
     for path in write(Load(points, series), folder / f"{prefix}.json", files=max(1, points // 5_000_000)):
-        command = ["ingest", *place, "--format=opentsdb-json", f"--input={path}"]
-        command += ["--auto_create_metrics", "--bigtable_writer=direct", f"--dead_letters={folder / 'dead'}"]
-        run(*command)
-        path.unlink()
+        ingest(path, "opentsdb-json", prefix)
+
+
+def load_metrics(metrics: int, prefix: str, folder: Path) -> None:
+    """Ingests a day of so many metrics, packed."""
+    create(prefix, folder)
+    path = folder / f"{prefix}.txt"
+    with path.open("w") as stream:
+        for metric, host in itertools.product(range(metrics), "ab"):
+            for at in range(START, START + 86_400, 300):
+                stream.write(f"put app.m{metric:06} {at} {at % 977} cpu=0 dc=x host={host}\n")
+    ingest(path, "opentsdb-text", prefix)
+
+
+def ingest(path: Path, kind: str, prefix: str) -> None:
+    """Stores the points of a file, and deletes it."""
+    command = ["ingest", "--layout=opentsdb", f"--table_prefix={prefix}", f"--format={kind}"]
+    command += [f"--input={path}", f"--dead_letters={path.parent / 'dead'}"]
+    run(*command, "--auto_create_metrics", "--bigtable_writer=direct")
+    path.unlink()
 
 
 def scan(prefix: str) -> tuple[float, int]:
@@ -221,6 +251,26 @@ def naive(points: int, prefix: str) -> float:
     return held / (time.perf_counter() - started)
 
 
+def of_metrics(metrics: int, folder: Path) -> dict[str, float]:
+    """The figures of a table of so many metrics."""
+    prefix = f"m{metrics}-"
+    load_metrics(metrics, prefix, folder)
+    seconds, rows = min(scan(prefix) for _ in range(3))
+    by_client = client_scan(prefix)
+    bare = rolled_up(86_000, prefix, folder / "two.json", "--no_write")
+    found = rolled_up(86_000, prefix, folder / "two.json")
+    return {
+        "metrics": metrics,
+        "points": found["points"],
+        "rows": rows,
+        "scan_seconds": round(seconds, 2),
+        "client_scan_seconds": round(by_client, 2),
+        "rollup_seconds": round(found["seconds"], 2),
+        "no_write_seconds": round(bare["seconds"], 2),
+        "cells": found["cells"],
+    }
+
+
 class _Aggregates(beam.CombineFn):
     """Sum, count, min and max, as a user would write it."""
 
@@ -250,7 +300,9 @@ def main() -> int:
     parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
     parser.add_argument("--series", type=int, nargs="+", default=[400])
     parser.add_argument("--naive", type=int, default=200_000)
-    parser.add_argument("--memory", action="store_true", help="only `no_write_peak_mib`")
+    parser.add_argument("--row_span", choices=["1h", "1d"], default="1d")
+    parser.add_argument("--metrics", type=int, nargs="+", default=[])
+    parser.add_argument("--memory", action="store_true", help="only the peaks")
     if sys.argv[1:2] == ["stored"]:
         stored(sys.argv[2:])
         return 0
@@ -261,14 +313,20 @@ def main() -> int:
     options = parser.parse_args()
     report = []
     with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        for points, series in itertools.product(options.points, options.series):
-            prefix, folder = f"b{points}-{series}-", Path(name)
+        folder = Path(name)
+        configure(folder, options.row_span)
+        for metrics in options.metrics:
+            report.append(of_metrics(metrics, folder))
+            print(json.dumps(report[-1]), file=sys.stderr, flush=True)
+        shapes = [] if options.metrics else itertools.product(options.points, options.series)
+        for points, series in shapes:
+            prefix = f"b{points}-{series}-"
             load(points, series, prefix, folder)
             if options.memory:
                 bare = rolled_up(points // series, prefix, folder / "two.json", "--no_write")
-                report.append(
-                    {"points": points, "series": series, "no_write_peak_mib": round(bare["peak_mib"])}
-                )
+                found = rolled_up(points // series, prefix, folder / "two.json")
+                peaks = {"peak_mib": round(found["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
+                report.append({"points": points, "series": series} | peaks)
                 print(json.dumps(report[-1]), file=sys.stderr, flush=True)
                 continue
             seconds, rows = min(scan(prefix) for _ in range(3))
@@ -279,14 +337,14 @@ def main() -> int:
             )
             found = rolled_up(long, prefix, folder / "two.json")
             again = rolled_up(long, prefix, folder / "two.json")
-            place = ["--layout=opentsdb", f"--table_prefix=stored-{prefix}"]
-            run("tables", "create", *place, f"--rollup_config={folder / 'two.json'}")
+            create(f"stored-{prefix}", folder)
             store = rolled_up(long, prefix, folder / "two.json", what="stored")
             simple = naive(options.naive, prefix)
             report.append(
                 {
                     "points": points,
                     "series": series,
+                    "row_span": options.row_span,
                     "rows": rows,
                     "scan_seconds": round(seconds, 2),
                     "client_scan_seconds": round(by_client, 2),
