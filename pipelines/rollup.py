@@ -55,21 +55,9 @@ from transforms.bigtable.reader import TableReader
 from transforms.bigtable.splits import sampled_bytes
 from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
-from transforms.bigtable.wire import EncodedRow
 from transforms.dead_letters import WriteDeadLetters
-from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import (
-    PIECES,
-    SHARED,
-    AccumulateFn,
-    ChunksFn,
-    Piece,
-    accumulating,
-    chunking,
-    typed,
-)
-from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.rows import EncodeRowFn, StandingFn
+from transforms.rollup.job import RollupJob, rollup_tables
+from transforms.rollup.steps import add_steps
 from transforms.rollup.touched import Mark, clear_marks, read_marks
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
@@ -239,30 +227,12 @@ def job_of(options: argparse.Namespace, period: tuple[int, int]) -> RollupJob:
 def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *, write: bool = True) -> None:
     """Adds the graph of a rollup to a pipeline; without `write` it ends before the tables."""
     coders.register()
-    piece = tuple[RollupRowKey, Piece]
     once = root | "Once" >> beam.Create([None], reshuffle=False)
-    chunks = once | "Chunks" >> chunking(ChunksFn(job))
-    accumulated = (
-        chunks.main | "SpreadChunks" >> beam.Reshuffle() | "Accumulate" >> accumulating(AccumulateFn(job))
-    )
-    standing = (
-        typed(chunks, SHARED)
-        | "SpreadShared" >> beam.Reshuffle()
-        | "Standing" >> beam.ParDo(StandingFn(job)).with_output_types(piece)
-    )
-    encoded = (
-        (typed(accumulated, PIECES), standing)
-        | "Both" >> beam.Flatten()
-        | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
-    )
+    added = add_steps(once, lambda make: make(job))
     tables = [spec.name for spec in rollup_tables(job.config, job.layout)]
-    refused = [accumulated[REJECTED], encoded[REJECTED]]
+    refused = [*added.refused]
     if write:
-        for name, rows in (
-            ("WriteAtOnce", accumulated.main),
-            ("Write", encoded.main),
-        ):  # in one they wait for it
+        for name, rows in added.rows.items():
             refused.append(rows | name >> WriteRows(job.target, tables, "direct", Packing.POINTS))
     (
         refused

@@ -27,21 +27,9 @@ from pipelines.parameters import UsageError
 from schema.points import Rejected
 from transforms import coders
 from transforms.bigtable.tables import check_tables
-from transforms.bigtable.wire import EncodedRow
 from transforms.dead_letters import WriteDeadLetters
-from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import (
-    PIECES,
-    SHARED,
-    AccumulateFn,
-    ChunksFn,
-    Piece,
-    accumulating,
-    chunking,
-    typed,
-)
-from transforms.rollup.job import RollupJob, RollupRowKey, rollup_tables
-from transforms.rollup.rows import EncodeRowFn, StandingFn
+from transforms.rollup.job import RollupJob, rollup_tables
+from transforms.rollup.steps import add_steps
 from transforms.write import DirectFn
 
 JOB = JOBS["rollup_classic"]
@@ -152,33 +140,16 @@ def writer_of(job: RollupJob) -> DirectFn:
 def build(root: beam.Pipeline, launch: Launch) -> None:
     """Adds the graph to a pipeline: the steps of `pipelines.rollup.build`, and `Period`."""
     coders.register()
-    piece = tuple[RollupRowKey, Piece]
     once = root | "Once" >> beam.Create([None], reshuffle=False)
     found = once | "Period" >> beam.ParDo(PeriodFn(launch)).with_output_types(Period)
     period = beam.pvalue.AsSingleton(found)
-    chunks = once | "Chunks" >> chunking(OfPeriodFn(launch, ChunksFn), period)
-    accumulated = (
-        chunks.main
-        | "SpreadChunks" >> beam.Reshuffle()
-        | "Accumulate" >> accumulating(OfPeriodFn(launch, AccumulateFn), period)
-    )
-    standing = (
-        typed(chunks, SHARED)
-        | "SpreadShared" >> beam.Reshuffle()
-        | "Standing" >> beam.ParDo(OfPeriodFn(launch, StandingFn), period).with_output_types(piece)
-    )
-    encoded = (
-        (typed(accumulated, PIECES), standing)
-        | "Both" >> beam.Flatten()
-        | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(OfPeriodFn(launch, EncodeRowFn), EncodedRow, period)
-    )
+    added = add_steps(once, lambda make: OfPeriodFn(launch, make), period)
     written = [
         rows | name >> beam.ParDo(OfPeriodFn(launch, writer_of), period).with_output_types(Rejected)
-        for name, rows in (("WriteAtOnce", accumulated.main), ("Write", encoded.main))
+        for name, rows in added.rows.items()
     ]
     (
-        (accumulated[REJECTED], encoded[REJECTED], *written)
+        (*added.refused, *written)
         | "AllRefused" >> beam.Flatten()
         | "DeadLetters" >> WriteDeadLetters(launch.given["dead_letters"], None, bounded=False)
     )
