@@ -333,7 +333,7 @@ def _redo_touched(options: argparse.Namespace, flags: Sequence[str], layout: Lay
         by_day.setdefault(mark.day, []).append(mark)
     for day, marks in sorted(by_day.items()):
         metrics = frozenset(mark.metric for mark in marks)
-        print(f"{day}: {len(metrics):,} metrics, {len(marks):,} hours of them touched", file=sys.stderr)
+        print(f"{day}: touched metrics {len(metrics):,}, hours of them {len(marks):,}", file=sys.stderr)
         work = work_of(options, day_range(day), metrics)
         if options.dry_run:
             print("\n".join(work.described()))

@@ -13,6 +13,7 @@ from schema.layouts import Layout, TableSpec
 from schema.rollup.config import RollupConfig
 from schema.rollup.plan import plan
 from transforms import coders
+from transforms.bigtable.splits import layout_splits, sampled_bytes
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rejected import REJECTED
 from transforms.rollup.series import SeriesRollupJob, accumulate_series, store_interval
@@ -97,8 +98,15 @@ def build_series(
 
 def described_series(job: SeriesRollupJob) -> list[str]:
     """What a job would read and write, in lines."""
-    which = "all series" if job.metrics is None else f"{len(job.metrics):,} metrics"
-    lines = [f"would read {which} of {job.data_table}"]
+    if job.metrics is None:
+        splits = layout_splits(job.target, job.layout)
+        size, _ = sampled_bytes(job.target, job.data_table, splits)
+        lines = [
+            f"would read all series of {job.data_table}, in ranges of keys: {len(splits):,}; "
+            f"the table has by sample about {size / 1e6:,.1f} MB"
+        ]
+    else:
+        lines = [f"would read of {job.data_table} the metrics {', '.join(sorted(job.metrics))}"]
     for one in job.plan.intervals:
         table = data_tables(job.layouts[one.interval.interval])[0]
         count = (one.end_s - one.start_s) // one.interval.seconds
