@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
 from transforms.bigtable.splits import WHOLE, Range, cuts_within, ranges_between, sampled
 from transforms.bigtable.target import Target
+from transforms.sizes import DAY_S, metric_sizes, share_of_day
 
 CHUNK_BYTES = 64 << 20
 """Of stored rows, by the service's samples, that one chunk has, roughly."""
@@ -16,7 +18,9 @@ CHUNK_BYTES = 64 << 20
 _MOST_METRICS = 50
 """In one chunk: what a chunk costs, however few points it has, is a dozen requests."""
 
-_DAY_S = 86_400
+_SMALL = 8
+"""A metric is small if the bytes of a day are worth at most this part of a chunk."""
+
 _Sample = tuple[int, bytes, int]
 """(hour of a sampled key, the key, stored bytes since the sample before it)."""
 
@@ -57,21 +61,25 @@ def hour_chunks(
     options = layout.options
     base_at = options.salt_width + options.uid_width_metric
     samples: dict[bytes, list[_Sample]] = {}
-    for key, size in sampled(target, layout.data_table):
+    for key, size in (found := sampled(target, layout.data_table)):
         if len(key) > base_at:
-            uid = key[options.salt_width : base_at]
-            samples.setdefault(uid, []).append((base_s_of(options, key) // SPAN_S * SPAN_S, key, size))
+            hour = base_s_of(options, key) // SPAN_S * SPAN_S
+            samples.setdefault(key[options.salt_width : base_at], []).append((hour, key, size))
+    in_order = sorted(metrics.items(), key=lambda one: one[1])
+    sizes = metric_sizes(options, found, [uid for _, uid in in_order])
+    share = share_of_day([hour for some in samples.values() for hour, _, _ in some], end_s - start_s)
     small: dict[Hashable, _Small] = {}
-    for metric, uid in sorted(metrics.items(), key=lambda found: found[1]):
-        inside = [one for one in samples.get(uid, ()) if start_s < one[0] + SPAN_S and one[0] < end_s]
-        size = sum(size for _, _, size in inside)
-        if size * _MOST_METRICS <= CHUNK_BYTES:
-            together = small.setdefault(alike(metric), _Small([], []))
-            together.names.append(metric)
-            together.uids.append(uid)
-            if len(together.names) == _MOST_METRICS:
-                yield from _of_days(small.pop(alike(metric)), start_s, end_s)
+    for (metric, uid), stored in zip(in_order, sizes, strict=True):
+        kind, of_day = alike(metric), stored * share
+        if of_day * _SMALL <= CHUNK_BYTES:
+            together = small.setdefault(kind, _Small())
+            if together.size + of_day > CHUNK_BYTES or len(together.metrics) == _MOST_METRICS:
+                yield from _of_days(together, start_s, end_s)
+                together = small[kind] = _Small()
+            together.metrics.append((metric, uid))
+            together.size += of_day
             continue
+        inside = [one for one in samples.get(uid, ()) if start_s < one[0] + SPAN_S and one[0] < end_s]
         for first, last, cuts in _windows(inside, start_s, end_s):
             in_hour = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
             for keys in ranges_between(in_hour) if in_hour else [WHOLE]:
@@ -80,16 +88,18 @@ def hour_chunks(
         yield from _of_days(together, start_s, end_s)
 
 
-class _Small(NamedTuple):
-    """Metrics that are read together."""
+@dataclasses.dataclass(slots=True)
+class _Small:
+    """Metrics that are read together, by name and UID, and about how many bytes of them."""
 
-    names: list[str]
-    uids: list[bytes]
+    metrics: list[tuple[str, bytes]] = dataclasses.field(default_factory=list)
+    size: float = 0.0
 
 
 def _of_days(metrics: _Small, start_s: int, end_s: int) -> Iterator[Chunk]:
+    names, uids = zip(*metrics.metrics, strict=True)
     for first, last, _ in _days(start_s, end_s):
-        yield Chunk(tuple(metrics.names), tuple(metrics.uids), first, last, WHOLE)
+        yield Chunk(names, uids, first, last, WHOLE)
 
 
 def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
@@ -122,7 +132,7 @@ def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[t
 def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
     """A range of time in days."""
     while start_s < end_s:
-        last = min(start_s - start_s % _DAY_S + _DAY_S, end_s)
+        last = min(start_s - start_s % DAY_S + DAY_S, end_s)
         yield start_s, last, []
         start_s = last
 

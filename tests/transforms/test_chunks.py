@@ -75,9 +75,9 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
     layout = OpenTsdb()
     rows = row_keys(layout, 24, 10)
     small = cut(layout, [(key, 100) for key in rows], 10**6, START, START + DAY)
-    assert [(one.metrics, one.start_s, one.end_s, one.keys) for one in small] == [
-        ((metric,), START, START + DAY, WHOLE) for metric in METRICS
-    ]
+    assert small == [Chunk(tuple(METRICS), tuple(METRICS.values()), START, START + DAY, WHOLE)]
+    larger = cut(layout, [(key, 100) for key in rows], 10**5, START, START + DAY)
+    assert larger == [Chunk((name,), (uid,), START, START + DAY, WHOLE) for name, uid in METRICS.items()]
     large = cut(layout, [(key, 100) for key in rows], 300, START, START + DAY)
     of_an_hour = [one for one in large if (one.metrics, one.start_s) == (("a",), START + 5 * HOUR)]
     assert len(of_an_hour) == 4  # ten rows of a hundred bytes, three of them to a chunk
@@ -85,7 +85,7 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
 
 def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
     many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 121)}
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**9)])
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**8)])
 
     def cuts(days: int, **alike: Any) -> list[tuple[int, int]]:
         found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **alike)
@@ -94,6 +94,32 @@ def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
     assert cuts(1) == [(START, 50), (START, 50), (START, 20)]
     assert cuts(2)[:3] == [(START, 50), (START + DAY, 50), (START, 50)]
     assert sorted(size for _, size in cuts(1, alike=lambda name: name < "m031")) == [30, 40, 50]
+
+
+@pytest.mark.parametrize("salt", [b"", b"\0"])
+def test_metrics_between_two_samples_that_are_far_apart_are_not_small(monkeypatch, salt):
+    """A hundred metrics, and two samples: one behind the first ten, with a gigabyte, one at the end."""
+    many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 101)}
+    layout = OpenTsdb(OpenTsdbOptions(salt_width=len(salt), salt_buckets=1))
+    key = salt + many["m010"] + START.to_bytes(4, "big") + bytes(6)
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 10**9), (b"", 10**6)])
+    found = [chunk.metrics for chunk in hour_chunks(TARGET, layout, many, START, START + DAY)]
+    alone = {names[0] for names in found if len(names) == 1}
+    assert alone == set(list(many)[:10])
+    assert sorted(len(names) for names in found if len(names) > 1) == [40, 50]
+    assert {name for names in found for name in names} == set(many)
+
+
+def test_of_a_long_table_a_day_counts(monkeypatch):
+    """Two metrics of 400 MB, in a table that has a hundred days: a day of theirs is four megabytes."""
+    keys_of = [
+        uid + at.to_bytes(4, "big") + bytes(6) for uid in METRICS.values() for at in (START, START + 99 * DAY)
+    ]
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 200_000_000) for key in keys_of])
+    (found,) = hour_chunks(TARGET, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY)
+    assert found.metrics == tuple(METRICS)
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 2_000_000_000) for key in keys_of])
+    assert len(list(hour_chunks(TARGET, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY))) == 2
 
 
 def cut(
