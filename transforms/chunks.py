@@ -19,7 +19,8 @@ _MOST_METRICS = 50
 """In one chunk: what a chunk costs, however few points it has, is a dozen requests."""
 
 _SMALL = 8
-"""A metric is small if the bytes of a day are worth at most this part of a chunk."""
+"""Small metrics, also all of a chunk together, are worth at most this part of `CHUNK_BYTES`: while one chunk is
+read, what came of the one before is written, so that larger ones are better read one by one."""
 
 _Sample = tuple[int, bytes, int]
 """(hour of a sampled key, the key, stored bytes since the sample before it)."""
@@ -71,9 +72,9 @@ def hour_chunks(
     small: dict[Hashable, _Small] = {}
     for (metric, uid), stored in zip(in_order, sizes, strict=True):
         kind, of_day = alike(metric), stored * share
-        if of_day * _SMALL <= CHUNK_BYTES:
+        if of_day <= (most := CHUNK_BYTES / _SMALL):
             together = small.setdefault(kind, _Small())
-            if together.size + of_day > CHUNK_BYTES or len(together.metrics) == _MOST_METRICS:
+            if together.size + of_day > most or len(together.metrics) == _MOST_METRICS:
                 yield from _of_days(together, start_s, end_s)
                 together = small[kind] = _Small()
             together.metrics.append((metric, uid))

@@ -85,7 +85,7 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
 
 def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
     many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 121)}
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**8)])
+    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**7)])
 
     def cuts(days: int, **alike: Any) -> list[tuple[int, int]]:
         found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **alike)

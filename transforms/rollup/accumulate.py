@@ -177,7 +177,7 @@ class AccumulateFn(beam.DoFn):
 
 
 class _ChunkWork:
-    """What becomes of the accumulators of one chunk."""
+    """What becomes of the accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`)."""
 
     def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
         self._job, self._names, self._metric = job, Names(job, keys), chunk.metrics[0]
