@@ -19,7 +19,7 @@ _MOST_METRICS = 50
 """In one chunk: what a chunk costs, however few points it has, is a dozen requests."""
 
 _SMALL = 8
-"""Small metrics, also all of a chunk together, are worth at most this part of `CHUNK_BYTES`: while one chunk is
+"""Small metrics, also all of a chunk together, have at most this part of `CHUNK_BYTES`: while one chunk is
 read, what came of the one before is written, so that larger ones are better read one by one."""
 
 _Sample = tuple[int, bytes, int]
