@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-
-import numpy as np
 
 from schema.layouts import DecodedRows, Finding, Layout, Reader, Selection
 from transforms.bigtable.reader import read_ahead
@@ -32,9 +29,4 @@ def read_decoded(
         if isinstance(found, Finding):
             yield found
             continue
-        decoded = layout.decode_rows(found)
-        times_ms = decoded.batch.times_ms
-        inside = (times_ms >= wanted.start_ms) & (times_ms <= wanted.end_ms)
-        if not inside.all():
-            decoded = dataclasses.replace(decoded, batch=decoded.batch.take(np.flatnonzero(inside)))
-        yield decoded
+        yield layout.decode_rows(found).within(wanted.start_ms, wanted.end_ms + 1)

@@ -235,6 +235,14 @@ class DecodedRows:
     skipped: int
     outside: Sequence[int] = ()
 
+    def within(self, start_ms: int, end_ms: int) -> DecodedRows:
+        """The same with the points in [start_ms, end_ms) only."""
+        times_ms = self.batch.times_ms
+        inside = (times_ms >= start_ms) & (times_ms < end_ms)
+        if inside.all():
+            return self
+        return dataclasses.replace(self, batch=self.batch.take(np.flatnonzero(inside)))
+
 
 class Severity(str, enum.Enum):
     """How bad a finding is."""

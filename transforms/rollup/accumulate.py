@@ -37,7 +37,7 @@ from transforms.rejected import REJECTED, refuse
 from transforms.rollup.in_place import TableInPlace
 from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
 from transforms.rollup.names import Names
-from transforms.rollup.reading import read_points, span_of
+from transforms.rollup.reading import read_numbers, span_of
 from transforms.series_keys import SeriesKeys
 
 Piece = tuple[str, bytes]
@@ -173,7 +173,7 @@ class AccumulateFn(beam.DoFn):
             own = within(reader, job.layout, chunk.keys)
             return job.layout.select_metrics(chunk.uids, span.start_ms, span.end_ms - 1, own)
 
-        return read_points(job.layout, select, span)
+        return read_numbers(job.layout, select, span)
 
 
 class _ChunkWork:

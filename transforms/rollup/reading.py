@@ -47,7 +47,7 @@ def span_of(plan: Plan, chunk: Chunk) -> Span:
     return Span(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
 
 
-def read_points(
+def read_numbers(
     layout: Layout,
     select: Callable[[], Iterable[Selected | Finding]],
     span: Span,
@@ -108,11 +108,7 @@ def _decoded(layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: in
     if decoded.outside:  # intervals of theirs may lie in other rows too, and would be written twice
         outside = frozenset(decoded.outside)
         decoded = layout.decode_rows([one for at, one in enumerate(rows) if at not in outside])
-    batch = decoded.batch
-    inside = (batch.times_ms >= start_ms) & (batch.times_ms < end_ms)
-    if not inside.all():
-        decoded = dataclasses.replace(decoded, batch=batch.take(np.flatnonzero(inside)))
-    return _Read(len(rows), decoded, [rows[at].row for at in sorted(outside)])
+    return _Read(len(rows), decoded.within(start_ms, end_ms), [rows[at].row for at in sorted(outside)])
 
 
 def _each_instant_once(batch: PointBatch) -> PointBatch:

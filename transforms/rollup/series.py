@@ -36,7 +36,7 @@ from transforms.index import IndexFn
 from transforms.memory import give_back_memory
 from transforms.pack import EncodeFn, RowKey, mutations, over_standing
 from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from transforms.rollup.reading import read_points, span_of
+from transforms.rollup.reading import read_numbers, span_of
 from transforms.write import WriteRows, data_tables
 
 SeriesText = bytes
@@ -126,7 +126,7 @@ class AccumulateSeriesFn(beam.DoFn):
         reader = within(TableReader(job.target), job.layout, chunk.keys)
         select = functools.partial(job.layout.select, own, reader)
         several_rows = functools.partial(job.layout.several_rows, own, reader)
-        for batch in read_points(job.layout, select, span, several_rows):
+        for batch in read_numbers(job.layout, select, span, several_rows):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
