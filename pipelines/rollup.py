@@ -58,7 +58,7 @@ from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rollup.job import RollupJob, rollup_tables
 from transforms.rollup.steps import add_steps
-from transforms.rollup.touched import Mark, clear_marks, read_marks
+from transforms.rollup.touched import clear_marks, read_marks, touched_ranges
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 from transforms.write import WriteRows
@@ -103,7 +103,7 @@ PARAMETERS = (
     Parameter("delay_hours", "a day is complete so many hours after its end", "Rollup", not_negative, 0.0),
     Parameter(
         "touched",
-        "the days and metrics that received points after they were complete (see --mark_touched of ingest)",
+        "the hours and metrics whose points came after their day was complete (--mark_touched of ingest)",
         "Rollup",
         boolean,
         False,
@@ -324,25 +324,30 @@ def _declared(options: argparse.Namespace, flags: Sequence[str], now_ms: int) ->
 
 
 def _redo_touched(options: argparse.Namespace, flags: Sequence[str], layout: Layout, work_of: _WorkOf) -> int:
-    """Rolls up the marked metrics of each marked day, one day after the other, and clears their marks."""
+    """Rolls up the marked metrics of one range of time after the other, and clears their marks."""
     if is_dataflow(flags):
-        raise UsageError("--touched clears its marks when a day is done: run it on a local runner")
-    target = target_of(options)
-    by_day: dict[datetime.date, list[Mark]] = {}
-    for mark in read_marks(target, layout):
-        by_day.setdefault(mark.day, []).append(mark)
-    for day, marks in sorted(by_day.items()):
-        metrics = frozenset(mark.metric for mark in marks)
-        print(f"{day}: touched metrics {len(metrics):,}, hours of them {len(marks):,}", file=sys.stderr)
-        work = work_of(options, day_range(day), metrics)
+        raise UsageError("--touched clears its marks when a range is done: run it on a local runner")
+    target, config = target_of(options), read_config(options.rollup_config)
+    found = touched_ranges(read_marks(target, layout), [one.seconds for one in config.intervals])
+    for one in found:
+        print(
+            f"{_iso(one.start_s)} to {_iso(one.end_s)}: touched metrics {len(one.metrics):,}, "
+            f"hours of them {len(one.marks):,}",
+            file=sys.stderr,
+        )
+        work = work_of(options, (one.start_s * 1000, one.end_s * 1000), one.metrics)
         if options.dry_run:
             print("\n".join(work.described()))
             continue
         _run(options, flags, work.build)
-        clear_marks(target, layout, marks)
-    if not by_day:
+        clear_marks(target, layout, one.marks)
+    if not found:
         print("no hour was touched", file=sys.stderr)
     return 0
+
+
+def _iso(at_s: int) -> str:
+    return datetime.datetime.fromtimestamp(at_s, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _run(options: argparse.Namespace, flags: Sequence[str], build_job: _Build) -> int:
@@ -370,10 +375,7 @@ def described(job: RollupJob) -> list[str]:
     ]
     for one in job.plan.intervals:
         rows = sum(1 for _ in one.rows())
-        first, end = (
-            datetime.datetime.fromtimestamp(at, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
-            for at in (one.start_s, one.end_s)
-        )
+        first, end = _iso(one.start_s), _iso(one.end_s)
         tables = [] if one.interval.is_default else [one.interval.table]
         tables += [one.interval.pre_aggregation_table] if job.config.pre_aggregates else []
         into = ", ".join(job.table(name) for name in tables)

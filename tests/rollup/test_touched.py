@@ -1,4 +1,4 @@
-"""Late points mark their hours, and `rollup --touched` does exactly these days and metrics again."""
+"""Late points mark their hours, and `rollup --touched` does exactly their intervals and metrics again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.rollup.test_rollup_job import (
     CONFIG,
@@ -26,7 +28,7 @@ from tests.rollup.test_rollup_job import (
 )
 from tests.support.commands import ingest, timebeam
 from tests.support.stored import Store
-from transforms.rollup.touched import Mark, clear_marks, read_marks
+from transforms.rollup.touched import Mark, clear_marks, read_marks, touched_ranges
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path)
     corrected = {key: value for key, value in list(corrected.items())[:5] if key[1] >= DAY * 1000} | late
     send_late(store, tmp_path, corrected, 2)
     points |= corrected
-    assert {(mark.day.isoformat(), len(mark.metric)) for mark in marks(store)} == {("2026-02-28", 3)}
+    assert {(mark.start_s // 86_400 * 86_400, len(mark.metric)) for mark in marks(store)} == {(DAY, 3)}
     assert len(marks(store)) == len({at // 1000 // HOUR for _, at in corrected})
     ran = rollup(store, config, "--touched")
     assert ran.code == 0, ran.err
@@ -143,3 +145,61 @@ def test_each_day_has_dead_letters_of_its_own(store: Store, config: Path, tmp_pa
     files = sorted(tmp_path.glob("rollup-letters*"))
     letters = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert {base64.b64decode(json.loads(one["payload"])["key"]).hex() for one in letters} == damaged
+
+
+def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "hours.json"
+    intervals = [one for one in CONFIG["intervals"] if one["interval"] != "1d"]
+    config.write_text(json.dumps({**CONFIG, "intervals": intervals}))
+    store = Store.create(bigtable, prefix)
+    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    points = points_of(random.Random(15), DAY, 12)
+    send(store, tmp_path, points, 1)
+    assert rollup(store, config, f"--start={DAY}", f"--end={DAY + 24 * HOUR}").code == 0
+    chosen = {3, 4, 9}
+    late = {
+        key: 1
+        for key in sorted(points)
+        if (key[1] // 1000 - DAY) // HOUR in chosen and key[0].metric == "sys.m0" and not key[1] % 1000
+    }
+    send_late(store, tmp_path, late, 2)
+    points |= late
+    ran = rollup(store, config, "--touched")
+    assert ran.code == 0, ran.err
+    hours = [
+        int(line.split("hours of them ")[1]) for line in ran.err.splitlines() if "touched metrics" in line
+    ]
+    assert hours == [2, 1]
+    read = sum(json.loads(line)["points_read"] for line in ran.out.splitlines())
+    assert read == sum(
+        key[0].metric == "sys.m0" and (key[1] // 1000 - DAY) // HOUR in chosen for key in points
+    )
+    assert marks(store) == []
+    wanted = [name for name in SECONDS if "1d" not in name]
+    same(stored(store, wanted), {key: value for key, value in expected(points).items() if "1d" not in key[0]})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.integers(0, 60)), min_size=1, unique=True),
+    st.lists(
+        st.sampled_from([60, 2700, HOUR, 2 * HOUR, 7 * HOUR, 24 * HOUR]), min_size=1, max_size=3, unique=True
+    ),
+)
+def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, lengths):
+    given_marks = [Mark(metric, DAY + hour * HOUR, 1) for metric, hour in found]
+    ranges = touched_ranges(given_marks, lengths)
+    assert {mark for one in ranges for mark in one.marks} == set(given_marks)
+    assert sum(len(one.marks) for one in ranges) == len(given_marks)
+    for one in ranges:
+        assert one.metrics == {mark.metric for mark in one.marks}
+        needed = set()
+        for mark in one.marks:
+            for length in lengths:
+                first = mark.start_s // length * length
+                for start in range(first, mark.start_s + HOUR, length):
+                    assert one.start_s <= start
+                    assert start + length <= one.end_s
+                    needed |= set(range(start // 60, (start + length) // 60))
+        assert set(range(one.start_s // 60, one.end_s // 60)) == needed  # and nothing else

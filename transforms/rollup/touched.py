@@ -6,16 +6,16 @@
 
 The table is named after the data table. The metric is its UID in OpenTSDB's layout, its name in others.
 
-A mark is written after its points, and deleted only in the version that was read before its day was
+A mark is written after its points, and deleted only in the version that was read before its hour was
 rolled up again: of points that come meanwhile the newer mark stays.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from schema.layouts import Cell, Deletion, Layout, Row, TableSpec
 from transforms.bigtable.mutate import mutate_rows
@@ -25,7 +25,7 @@ from transforms.bigtable.wire import AnyRow
 from transforms.write import data_tables
 
 _FAMILY, _QUALIFIER = "t", b""
-_DAY_S = 86_400
+_HOUR_S, _DAY_S = 3600, 86_400
 
 
 def touched_table(layout: Layout) -> TableSpec:
@@ -46,10 +46,18 @@ class Mark:
     start_s: int
     marked_ms: int
 
+
+class Touched(NamedTuple):
+    """What is rolled up again at once: [start_s, end_s), for the metrics of these marks."""
+
+    start_s: int
+    end_s: int
+    marks: Sequence[Mark]
+
     @property
-    def day(self) -> datetime.date:
-        """The UTC day of the hour."""
-        return datetime.datetime.fromtimestamp(self.start_s, datetime.timezone.utc).date()
+    def metrics(self) -> frozenset[bytes]:
+        """Their UIDs, or names."""
+        return frozenset(mark.metric for mark in self.marks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +95,28 @@ def read_marks(target: Target, layout: Layout) -> list[Mark]:
         Mark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), row.cells[0].timestamp_ms)
         for row in scan_table(target, touched_table(layout).name)
     ]
+
+
+def touched_ranges(marks: Iterable[Mark], lengths: Sequence[int]) -> list[Touched]:
+    """The ranges of time with all intervals that have points of marked hours, ascending.
+
+    So they are hours, or days if there are intervals of a day. Those of one UTC day with nothing between
+    them are one range, of all their metrics.
+
+    Args:
+      lengths: of the intervals, in seconds.
+    """
+    found: list[tuple[int, int, list[Mark]]] = []
+    for mark in sorted(marks, key=lambda one: one.start_s):
+        last_s = mark.start_s + _HOUR_S - 1
+        start_s = min(mark.start_s // length * length for length in lengths)
+        end_s = max(last_s // length * length + length for length in lengths)
+        if found and start_s <= found[-1][1] and start_s // _DAY_S == found[-1][0] // _DAY_S:
+            first_s, before_s, others = found[-1]
+            found[-1] = first_s, max(before_s, end_s), [*others, mark]
+        else:
+            found.append((start_s, end_s, [mark]))
+    return [Touched(*one) for one in found]
 
 
 def clear_marks(target: Target, layout: Layout, marks: Sequence[Mark]) -> None:
