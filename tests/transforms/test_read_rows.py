@@ -323,7 +323,11 @@ def _endless(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         yield one_cell(b"%09d" % number)
 
 
-def test_a_read_that_is_left_is_cancelled() -> None:
+@pytest.mark.parametrize("on_one_thread", [True, False])
+def test_a_read_that_is_left_is_cancelled(monkeypatch: pytest.MonkeyPatch, on_one_thread: bool) -> None:
+    """Also by a gRPC that does not know the experimental option."""
+    if not on_one_thread:
+        monkeypatch.setattr(read_rows, "_ON_ONE_THREAD", ("timebeam.unknown", 1))
     with serving(_endless) as server:
         reading = scan_table(TARGET, "table")
         assert isinstance(next(reading), Row)

@@ -194,8 +194,10 @@ def _leave(call: Any) -> None:
 
     What gRPC still has to say of it must be taken, or its memory stays taken for as long as the channel's,
     and there is no public way to do that once the call is cancelled. A call out of which a signal handler's
-    exception came (Ctrl-C) is free already, and must not be asked any more.
+    exception came (Ctrl-C) is free already, and must not be asked any more. A gRPC that reads on a thread of
+    its own, though it was asked not to, needs nothing.
     """
-    if call.cancel():
+    take_event = getattr(call, "_consume_next_event", None)
+    if call.cancel() and take_event is not None:
         while call._state.due:
-            call._consume_next_event()
+            take_event()
