@@ -158,8 +158,9 @@ class ChunkStanding:
             number = self._numbers.setdefault(key, len(self._keys))
             if number == len(self._keys):
                 self._keys.append(key)
-            short = [name for name in names if len(name) == wide]
-            if len(short) < len(names) and wide == ROLLUP_BYTES:
+            as_usual = set(map(len, names)) == {wide}
+            short = names if as_usual else [name for name in names if len(name) == wide]
+            if not as_usual and wide == ROLLUP_BYTES:
                 base_s = row_keys.base_s_of(self._options, key)
                 for name in names:
                     if len(name) > ROLLUP_BYTES and is_of(name, base_s, plan, self._ours):
