@@ -251,6 +251,64 @@ def naive(points: int, prefix: str) -> float:
     return held / (time.perf_counter() - started)
 
 
+def figures(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, float]]:
+    """The figures of each table that is asked for."""
+    configure(folder, options.row_span)
+    for metrics in options.metrics:
+        yield of_metrics(metrics, folder)
+    shapes = [] if options.metrics else itertools.product(options.points, options.series)
+    for points, series in shapes:
+        prefix = f"b{points}-{series}-"
+        load(points, series, prefix, folder)
+        shape = {"points": points, "series": series, "row_span": options.row_span}
+        if options.memory:
+            yield shape | peaks(points // series, prefix, folder)
+        else:
+            yield shape | of_series(points, points // series, prefix, folder, options.naive)
+
+
+def peaks(seconds: int, prefix: str, folder: Path) -> dict[str, float]:
+    """The memory of a rollup of points of so many seconds, without the write and with it."""
+    bare = rolled_up(seconds, prefix, folder / "two.json", "--no_write")
+    found = rolled_up(seconds, prefix, folder / "two.json")
+    return {"peak_mib": round(found["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
+
+
+def of_series(points: int, long: int, prefix: str, folder: Path, naive_points: int) -> dict[str, float]:
+    """The figures of a table with so many points, of so many seconds."""
+    seconds, rows = min(scan(prefix) for _ in range(3))
+    by_client = min(client_scan(prefix) for _ in range(2))
+    two = folder / "two.json"
+    bare, none, one = (rolled_up(long, prefix, folder / f"{name}.json", "--no_write") for name in _GROUPS)
+    found, again = rolled_up(long, prefix, two), rolled_up(long, prefix, two)
+    create(f"stored-{prefix}", folder)
+    store = rolled_up(long, prefix, two, what="stored")
+    simple = naive(naive_points, prefix)
+    return {
+        "rows": rows,
+        "scan_seconds": round(seconds, 2),
+        "client_scan_seconds": round(by_client, 2),
+        "rollup_seconds": round(found["seconds"], 2),
+        "again_seconds": round(again["seconds"], 2),
+        "no_write_seconds": round(bare["seconds"], 2),
+        "store_seconds": round(store["seconds"], 2),
+        "store_cells": store["cells"],
+        "no_groups_seconds": round(none["seconds"], 2),
+        "one_group_seconds": round(one["seconds"], 2),
+        "points_per_second": round(points / found["seconds"]),
+        "cells": found["cells"],
+        "peak_mib": round(found["peak_mib"]),
+        "no_write_peak_mib": round(bare["peak_mib"]),
+        "times_scan": round(found["seconds"] / seconds, 2),
+        "times_scan_no_write": round(bare["seconds"] / seconds, 2),
+        "times_client_scan": round(found["seconds"] / by_client, 2),
+        "times_client_scan_no_write": round(bare["seconds"] / by_client, 2),
+        "naive_points_per_second": round(simple),
+        "ratio_to_naive": round(points / found["seconds"] / simple, 1),
+        "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),
+    }
+
+
 def of_metrics(metrics: int, folder: Path) -> dict[str, float]:
     """The figures of a table of so many metrics."""
     prefix = f"m{metrics}-"
@@ -313,62 +371,9 @@ def main() -> int:
     options = parser.parse_args()
     report = []
     with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        folder = Path(name)
-        configure(folder, options.row_span)
-        for metrics in options.metrics:
-            report.append(of_metrics(metrics, folder))
-            print(json.dumps(report[-1]), file=sys.stderr, flush=True)
-        shapes = [] if options.metrics else itertools.product(options.points, options.series)
-        for points, series in shapes:
-            prefix = f"b{points}-{series}-"
-            load(points, series, prefix, folder)
-            if options.memory:
-                bare = rolled_up(points // series, prefix, folder / "two.json", "--no_write")
-                found = rolled_up(points // series, prefix, folder / "two.json")
-                peaks = {"peak_mib": round(found["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
-                report.append({"points": points, "series": series} | peaks)
-                print(json.dumps(report[-1]), file=sys.stderr, flush=True)
-                continue
-            seconds, rows = min(scan(prefix) for _ in range(3))
-            by_client = min(client_scan(prefix) for _ in range(2))
-            long = points // series
-            bare, none, one = (
-                rolled_up(long, prefix, folder / f"{groups}.json", "--no_write") for groups in _GROUPS
-            )
-            found = rolled_up(long, prefix, folder / "two.json")
-            again = rolled_up(long, prefix, folder / "two.json")
-            create(f"stored-{prefix}", folder)
-            store = rolled_up(long, prefix, folder / "two.json", what="stored")
-            simple = naive(options.naive, prefix)
-            report.append(
-                {
-                    "points": points,
-                    "series": series,
-                    "row_span": options.row_span,
-                    "rows": rows,
-                    "scan_seconds": round(seconds, 2),
-                    "client_scan_seconds": round(by_client, 2),
-                    "rollup_seconds": round(found["seconds"], 2),
-                    "again_seconds": round(again["seconds"], 2),
-                    "no_write_seconds": round(bare["seconds"], 2),
-                    "store_seconds": round(store["seconds"], 2),
-                    "store_cells": store["cells"],
-                    "no_groups_seconds": round(none["seconds"], 2),
-                    "one_group_seconds": round(one["seconds"], 2),
-                    "points_per_second": round(points / found["seconds"]),
-                    "cells": found["cells"],
-                    "peak_mib": round(found["peak_mib"]),
-                    "no_write_peak_mib": round(bare["peak_mib"]),
-                    "times_scan": round(found["seconds"] / seconds, 2),
-                    "times_scan_no_write": round(bare["seconds"] / seconds, 2),
-                    "times_client_scan": round(found["seconds"] / by_client, 2),
-                    "times_client_scan_no_write": round(bare["seconds"] / by_client, 2),
-                    "naive_points_per_second": round(simple),
-                    "ratio_to_naive": round(points / found["seconds"] / simple, 1),
-                    "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),
-                }
-            )
-            print(json.dumps(report[-1]), file=sys.stderr, flush=True)
+        for found in figures(options, Path(name)):
+            report.append(found)
+            print(json.dumps(found), file=sys.stderr, flush=True)
     print(json.dumps(report, indent=2))
     return 0
 
