@@ -14,7 +14,6 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -46,7 +45,7 @@ from pipelines.run import beam_options, is_dataflow
 from schema.layouts import Layout, Packing, TableSpec
 from schema.layouts.opentsdb.keys import ranges as key_ranges
 from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.query.times import parse_time
+from schema.query.times import parse_time, utc_text
 from schema.rollup.config import RollupConfig, RollupConfigError
 from schema.rollup.config_json import parse_config
 from schema.rollup.plan import day_range, last_complete_day, plan
@@ -57,8 +56,9 @@ from transforms.bigtable.tables import check_tables
 from transforms.bigtable.target import Target
 from transforms.dead_letters import WriteDeadLetters
 from transforms.rollup.job import RollupJob, rollup_tables
+from transforms.rollup.series import SeriesRollupJob
 from transforms.rollup.steps import add_steps
-from transforms.rollup.touched import clear_marks, read_marks, touched_ranges
+from transforms.rollup.touched import Touched, clear_marks, read_marks, touched_ranges
 from transforms.series_keys import UidOptions
 from transforms.uids import UidPolicy
 from transforms.write import WriteRows
@@ -74,6 +74,9 @@ ROLLUP_CONFIG = Parameter(
 
 _Build = Callable[[beam.Pipeline, str, int], None]
 """Adds the graph of a job, with its dead letters and the time of the run in ms."""
+
+_Job = RollupJob | SeriesRollupJob
+"""A rollup of a layout with rollup tables, or of one without."""
 
 PARAMETERS = (
     ROLLUP_CONFIG,
@@ -242,7 +245,7 @@ def build(root: beam.Pipeline, job: RollupJob, dead_letters: str, run_ms: int, *
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rolls up one range of time, or the touched days one after the other; the exit code."""
+    """Rolls up one range of time, or the touched ones one after the other; the exit code."""
     parser = parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
@@ -254,53 +257,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup_config FILE")
     period = period_of(options, run_ms)
-    layout, target = layout_of(options), target_of(options)
-    work_of = _opentsdb if isinstance(layout, OpenTsdb) else _as_series
-    work = work_of(options, period, None)
-    specs = [*layout.tables(), *tables_of_rollups(options)]
+    job: _Job
+    if isinstance(layout_of(options), OpenTsdb):
+        job = job_of(options, period)
+        tables = rollup_tables(job.config, job.layout)
+    else:
+        job = series_job(options, read_config(options.rollup_config), period)
+        tables = series_tables(options, job.config)
+    specs = [*job.layout.tables(), *tables]
     if options.preflight:
-        return preflight(_needs(options, target, layout, specs), flags)
-    check_tables(target, specs, _create_command(options))
+        return preflight(_needs(options, job.target, job.layout, specs), flags)
+    check_tables(job.target, specs, _create_command(options))
     if options.touched:
-        return _redo_touched(options, flags, layout, work_of)
+        return _redo_touched(options, job, flags)
+    return _do(options, job, flags)
+
+
+def _do(options: argparse.Namespace, job: _Job, flags: Sequence[str]) -> int:
+    """Does a job, or says what it would do; the exit code."""
     if options.dry_run:
-        print("\n".join(work.described()))
+        print("\n".join(described(job) if isinstance(job, RollupJob) else described_series(job)))
         return 0
-    return _run(options, flags, work.build)
-
-
-class _Work(NamedTuple):
-    """A job: adds its graph, or says in lines what it would do."""
-
-    build: _Build
-    described: Callable[[], list[str]]
-
-
-_WorkOf = Callable[[argparse.Namespace, tuple[int, int], frozenset[bytes] | None], _Work]
-"""The job of a range of time, [start, end) in ms, and of some metrics, or of all."""
-
-
-def _opentsdb(
-    options: argparse.Namespace, period: tuple[int, int], metrics: frozenset[bytes] | None
-) -> _Work:
-    """A job of the layout with rollup tables; metrics by their UIDs."""
-    job = dataclasses.replace(job_of(options, period), metrics=metrics)
-    return _Work(
-        lambda pipeline, letters, run_ms: build(pipeline, job, letters, run_ms), lambda: described(job)
-    )
-
-
-def _as_series(
-    options: argparse.Namespace, period: tuple[int, int], metrics: frozenset[bytes] | None
-) -> _Work:
-    """A job of a layout without them; metrics by their names."""
-    job = series_job(options, read_config(options.rollup_config), period)
-    if metrics is not None:
-        job = dataclasses.replace(job, metrics=frozenset(metric.decode() for metric in metrics))
-    return _Work(
-        lambda pipeline, letters, run_ms: build_series(pipeline, job, letters, run_ms),
-        lambda: described_series(job),
-    )
+    if isinstance(job, RollupJob):
+        return _run(options, flags, lambda root, letters, run_ms: build(root, job, letters, run_ms))
+    return _run(options, flags, lambda root, letters, run_ms: build_series(root, job, letters, run_ms))
 
 
 def _needs(options: argparse.Namespace, target: Target, layout: Layout, specs: Sequence[TableSpec]) -> Needs:
@@ -323,31 +303,33 @@ def _declared(options: argparse.Namespace, flags: Sequence[str], now_ms: int) ->
     return _run(options, flags, work.build)
 
 
-def _redo_touched(options: argparse.Namespace, flags: Sequence[str], layout: Layout, work_of: _WorkOf) -> int:
+def _redo_touched(options: argparse.Namespace, job: _Job, flags: Sequence[str]) -> int:
     """Rolls up the marked metrics of one range of time after the other, and clears their marks."""
     if is_dataflow(flags):
         raise UsageError("--touched clears its marks when a range is done: run it on a local runner")
-    target, config = target_of(options), read_config(options.rollup_config)
-    found = touched_ranges(read_marks(target, layout), [one.seconds for one in config.intervals])
+    lengths = [one.seconds for one in job.config.intervals]
+    found = touched_ranges(read_marks(job.target, job.layout), lengths)
     for one in found:
         print(
-            f"{_iso(one.start_s)} to {_iso(one.end_s)}: touched metrics {len(one.metrics):,}, "
+            f"{utc_text(one.start_s)} to {utc_text(one.end_s)}: touched metrics {len(one.metrics):,}, "
             f"hours of them {len(one.marks):,}",
             file=sys.stderr,
         )
-        work = work_of(options, (one.start_s * 1000, one.end_s * 1000), one.metrics)
-        if options.dry_run:
-            print("\n".join(work.described()))
-            continue
-        _run(options, flags, work.build)
-        clear_marks(target, layout, one.marks)
+        _do(options, _only(job, one), flags)
+        if not options.dry_run:
+            clear_marks(job.target, job.layout, one.marks)
     if not found:
         print("no hour was touched", file=sys.stderr)
     return 0
 
 
-def _iso(at_s: int) -> str:
-    return datetime.datetime.fromtimestamp(at_s, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+def _only(job: _Job, touched: Touched) -> _Job:
+    """The part of a job that was touched."""
+    planned = plan(job.config, touched.start_s * 1000, touched.end_s * 1000)
+    if isinstance(job, RollupJob):
+        return dataclasses.replace(job, plan=planned, metrics=touched.metrics)
+    names = frozenset(metric.decode() for metric in touched.metrics)
+    return dataclasses.replace(job, plan=planned, metrics=names)
 
 
 def _run(options: argparse.Namespace, flags: Sequence[str], build_job: _Build) -> int:
@@ -375,7 +357,7 @@ def described(job: RollupJob) -> list[str]:
     ]
     for one in job.plan.intervals:
         rows = sum(1 for _ in one.rows())
-        first, end = _iso(one.start_s), _iso(one.end_s)
+        first, end = utc_text(one.start_s), utc_text(one.end_s)
         tables = [] if one.interval.is_default else [one.interval.table]
         tables += [one.interval.pre_aggregation_table] if job.config.pre_aggregates else []
         into = ", ".join(job.table(name) for name in tables)

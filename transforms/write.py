@@ -219,6 +219,4 @@ class _AppendFn(beam.DoFn):
 
 
 def _refused(row: AnyRow, error: BaseException) -> Rejected:
-    if isinstance(row, EncodedRow):
-        row = row_of(row)
-    return refused_row(row, Reason.WRITE_REFUSED, f"Bigtable refused the row: {error}", Stage.WRITE)
+    return refused_row(row_of(row), Reason.WRITE_REFUSED, f"Bigtable refused the row: {error}", Stage.WRITE)

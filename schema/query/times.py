@@ -87,6 +87,11 @@ def parse_time(text: str, now_ms: int) -> int:
     return time_ms
 
 
+def utc_text(at_s: int) -> str:
+    """A time in seconds since 1970 as people read it: `2026-11-20T08:00:00Z`."""
+    return datetime.datetime.fromtimestamp(at_s, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
 def _parse(text: str, now_ms: int) -> int | None:
     """The time in ms, or None if the text has none of the known forms."""
     if text.lower() == "now":

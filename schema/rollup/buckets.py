@@ -198,13 +198,15 @@ def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Bu
         interval_s,
         series,
         np.zeros(0, np.int32),
-        *(none, none, none),
-        exact_sum.NONE,
-        none,
-        none,
-        nothing,
-        nothing,
-        Ends(edges, edges) if ends else None,
+        starts_ms=none,
+        counts=none,
+        float_counts=none,
+        sums=exact_sum.NONE,
+        int_mins=none,
+        int_maxs=none,
+        float_mins=nothing,
+        float_maxs=nothing,
+        ends=Ends(edges, edges) if ends else None,
     )
 
 

@@ -138,8 +138,10 @@ def mutations_of(row: Row) -> bytes:
     return encoded
 
 
-def row_of(row: EncodedRow) -> Row:
-    """The cells and deletions of an encoded row: for refusals and tests."""
+def row_of(row: AnyRow) -> Row:
+    """A row as its cells and deletions, decoded if it is encoded: for the few that are looked at again."""
+    if isinstance(row, Row):
+        return row
     cells, deleted = [], []
     for mutation in _ENTRY.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):

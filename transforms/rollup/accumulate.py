@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schema.layouts import Finding, Selected, SeriesKey
+from schema.layouts import SeriesKey
 from schema.layouts.opentsdb.keys import SPAN_S, row_key
 from schema.points import PointBatch, Rejected
 from schema.rollup.accumulator import Accumulated, Accumulator
@@ -95,9 +95,7 @@ class ChunksFn(beam.DoFn):
         """See the class."""
         job = self._job
         found = job.metric_uids(TableReader(job.target))
-        wanted = {
-            metric: uid for metric, uid in found.items() if job.is_single(metric) or job.is_grouped(metric)
-        }
+        wanted = {metric: uid for metric, uid in found.items() if any(job.kind(metric))}
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
         found_chunks = hour_chunks(job.target, job.layout, wanted, start_s, end_s, job.kind)
         for _, of_metrics in itertools.groupby(found_chunks, key=lambda chunk: chunk.uids):
@@ -150,7 +148,6 @@ class AccumulateFn(beam.DoFn):
 
     def process(self, chunk: Chunk) -> Iterator[Any]:
         """See the class."""
-        assert self._reader is not None
         work = _ChunkWork(self._job, self._keys, chunk)
         held = work.accumulator()
         for batch in self._read(chunk):
@@ -165,15 +162,12 @@ class AccumulateFn(beam.DoFn):
         yield from work.end()
 
     def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
-        job, reader = self._job, self._reader
-        assert reader is not None
-        span = span_of(job.plan, chunk)
-
-        def select() -> Iterator[Selected | Finding]:
-            own = within(reader, job.layout, chunk.keys)
-            return job.layout.select_metrics(chunk.uids, span.start_ms, span.end_ms - 1, own)
-
-        return read_numbers(job.layout, select, span)
+        assert self._reader is not None
+        layout, span = self._job.layout, span_of(self._job.plan, chunk)
+        own = within(self._reader, layout, chunk.keys)
+        last_ms = span.end_ms - 1
+        select = functools.partial(layout.select_metrics, chunk.uids, span.start_ms, last_ms, own)
+        return read_numbers(layout, select, span)
 
 
 class _ChunkWork:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 
 import numpy as np
 from google.api_core.exceptions import NotFound
@@ -17,6 +16,7 @@ from schema.points import Floats, Int64s, Kind, Series
 from schema.query.answer import FoundSeries, reach
 from schema.query.joined import Partials, Span, gaps, is_covered, joined, of_points, together
 from schema.query.rollups import Plan, Question, Source, choose
+from schema.query.times import utc_text
 from schema.rollup.config import RollupConfig
 from schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
 from schema.rollup.qualifiers import columns_of
@@ -258,7 +258,5 @@ def _explained(layout: OpenTsdb, plan: Plan, source: Source, missing: Sequence[S
 
 
 def _line(span: Span, table: str, why: str = "points") -> str:
-    start, end = (
-        datetime.fromtimestamp(at // 1000, timezone.utc).isoformat().replace("+00:00", "Z") for at in span
-    )
+    start, end = (utc_text(at // 1000) for at in span)
     return f"{start} to {end}: {table} ({why})"

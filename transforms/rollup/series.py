@@ -139,8 +139,10 @@ class AccumulateSeriesFn(beam.DoFn):
 
     def _taken(self, held: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
         found = held.take()
-        by_length = found.by_length() if found else {}
-        for one in self._job.plan.intervals if found else ():
+        if found is None:
+            return
+        by_length = found.by_length()
+        for one in self._job.plan.intervals:
             buckets = by_length[one.interval.seconds].within(one.start_s * 1000, one.end_s * 1000)
             for number, packed in packed_series(buckets):
                 element = text_of(buckets.series[number]), packed

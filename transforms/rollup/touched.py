@@ -21,7 +21,7 @@ from schema.layouts import Cell, Deletion, Layout, Row, TableSpec
 from transforms.bigtable.mutate import mutate_rows
 from transforms.bigtable.reader import scan_table
 from transforms.bigtable.target import Target
-from transforms.bigtable.wire import AnyRow
+from transforms.bigtable.wire import AnyRow, row_of
 from transforms.write import data_tables
 
 _FAMILY, _QUALIFIER = "t", b""
@@ -79,8 +79,8 @@ class Marker:
         """
         now_ms = int(time.time() * 1000)
         today_s = now_ms // 1000 // _DAY_S * _DAY_S
-        written = [row for row in rows if isinstance(row, Row)]
-        found = sorted((metric, hour) for metric, hour in self.layout.hours(written) if hour < today_s)
+        hours = self.layout.hours([row_of(row) for row in rows])
+        found = sorted((metric, hour) for metric, hour in hours if hour < today_s)
         table = self.table.name
         cell = Cell(_FAMILY, _QUALIFIER, now_ms, b"")
         marks = [Row(table, metric + hour.to_bytes(4, "big"), [cell]) for metric, hour in found]

@@ -90,7 +90,8 @@ def select(
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
     rows = scan(options, data, metrics, one_value, wanted.start_ms, wanted.end_ms)
     names = _Names(uids, reader, refuse_lost=wanted.metric is None)
-    yield from _selected(options, dataclasses.replace(rows, columns=columns), wanted, allowed, names, reader)
+    span = wanted.start_ms, wanted.end_ms
+    yield from _selected(options, dataclasses.replace(rows, columns=columns), span, allowed, names, reader)
 
 
 def select_metrics(
@@ -110,13 +111,13 @@ def select_metrics(
     """
     rows = scan(options, data, metrics, {}, start_ms, end_ms)
     names = _Names(uids, reader, refuse_lost=False)
-    yield from _selected(options, rows, Selection(None, {}, start_ms, end_ms), {}, names, reader)
+    yield from _selected(options, rows, (start_ms, end_ms), {}, names, reader)
 
 
 def _selected(
     options: OpenTsdbOptions,
     rows: Scan,
-    wanted: Selection,
+    span: tuple[int, int],
     allowed: Mapping[bytes, set[bytes]],
     names: _Names,
     reader: Reader,
@@ -124,12 +125,13 @@ def _selected(
     """The rows of a scan that are wanted, with their series.
 
     Args:
+      span: first and last time wanted, in ms, both inclusive.
       allowed: by UID of a tag key the UIDs of values that a series may have; empty for any.
     """
     held: list[tuple[Row, bytes]] = []
     size = 0
     pairs_of: dict[bytes, list[Pair]] = {}
-    first_s, last_s = wanted.start_ms // 1000 - keys.SPAN_S, wanted.end_ms // 1000
+    first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
     for row in reader.scan(rows):
