@@ -3,9 +3,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 WORKERS ?= 2
+SEEDS ?= 1-200
 READY := $(VENV)/ready
 
-.PHONY: demo demo-streaming test lint types unit lock bench clean
+.PHONY: demo demo-streaming test test-long lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -18,17 +19,23 @@ test: lint types unit
 lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/python -m tests.house.empty_names
 
 types: $(READY)
 	$(VENV)/bin/mypy
 
 unit: $(READY)
-	$(VENV)/bin/python -m pipelines.local.emulator --build_only
+	$(VENV)/bin/python -m timebeam emulator --build_only
 	$(VENV)/bin/pytest -q -n $(WORKERS)
 
+# Random histories of whole commands against a model: SEEDS=1-1000, or SEEDS=123, which is made small if it fails.
+test-long: $(READY)
+	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)
+
 $(READY): requirements-test.lock setup.py
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
-	  || { echo "timebeam needs Python 3.10 to 3.13 (3.11 is tested): make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "timebeam needs Python 3.11 to 3.13 (3.11 is tested): make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up $(VENV), once; this takes a minute or two ..."
 	@$(PYTHON) -m venv $(VENV)
 	@if $(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
@@ -46,6 +53,12 @@ lock:
 	{ sed -n 1p requirements-test.lock; $(VENV).lock/bin/pip freeze --exclude-editable; } > $(VENV).lock/new
 	mv $(VENV).lock/new requirements-test.lock
 	rm -rf $(VENV).lock
+
+# The site, in build/site; a warning is an error.
+docs: $(READY)
+	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[docs]'
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/site
+	@echo build/site/index.html
 
 bench: $(READY)
 	$(VENV)/bin/python -m benchmarks.kernel

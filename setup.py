@@ -1,22 +1,30 @@
 """The distribution `timebeam`; Dataflow workers install it from here too."""
 
+import os
+import re
 from pathlib import Path
 
-from setuptools import find_namespace_packages, setup
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
 
 REQUIRES = [
     "apache-beam[gcp]>=2.77,<2.79",  # the pipelines
     "google-cloud-bigtable>=2.44,<3",  # the tables; below 2.42 write errors could vanish
     "google-cloud-pubsub>=2.30,<3",  # streaming input
     "fastavro>=1.9,<2",  # Avro messages
-    "matplotlib>=3.8,<4",  # plots of queries
     "msgspec>=0.18,<1",  # JSON of records, heroic-json and kairosdb-json
     "numpy>=1.26,<3",  # points in columns
     "pyarrow>=16,<26",  # numbers parsed and texts grouped, many at a time
-    "tomli>=2,<3; python_version < '3.11'",  # declared tables
+    "google-re2>=1.1.20250722,<2",  # regular expressions in linear time
     "zstandard>=0.22,<1",  # .zst files
 ]
+PLOTS = [
+    "matplotlib>=3.8,<4",  # charts as PNG
+    "plotly>=6,<8",  # charts as HTML
+]
 TEST = [
+    *PLOTS,
     "hypothesis>=6.100,<7",
     "mypy>=1.13,<3",
     "pytest>=8,<10",
@@ -24,20 +32,54 @@ TEST = [
     "python-hcl2>=7,<9",  # Terraform files
     "pyyaml>=6,<7",  # Kubernetes files
     "ruff>=0.8,<1",
+    "schema>=0.7.8,<1",  # a package with the name of a folder of ours: both must work in one environment
 ]
+DOCS = [
+    "furo>=2025.7",  # the theme of the site
+    "myst-parser>=4,<6",  # Markdown for Sphinx
+    "sphinx>=8,<10",  # the site
+]
+
+
+def long_description() -> str:
+    """The README; its relative links lead into the repository that PROJECT_URL names, if it is set."""
+    text = ROOT.joinpath("README.md").read_text(encoding="utf-8")
+    url = os.environ.get("PROJECT_URL", "").rstrip("/")
+    return re.sub(r"\]\((?!\w+:|#)", f"]({url}/blob/main/", text) if url else text
+
+
+VERSION = re.findall(
+    r'^__version__ = "(.+)"$', ROOT.joinpath("timebeam/__init__.py").read_text(), re.MULTILINE
+)[0]
 
 setup(
     name="timebeam",
-    version="0.1.0",
+    version=VERSION,
     description="Apache Beam pipelines that store metric time series in Google Cloud Bigtable",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
+    keywords="bigtable beam dataflow opentsdb heroic kairosdb time-series metrics pubsub",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: System Administrators",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Database",
+        "Topic :: System :: Monitoring",
+        "Typing :: Typed",
+    ],
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    python_requires=">=3.10,<3.14",
-    packages=find_namespace_packages(include=["pipelines*", "transforms*", "schema*"]),
-    package_data={"schema.messages": ["*.avsc"]},
+    python_requires=">=3.11,<3.14",
+    packages=find_packages(include=["timebeam", "timebeam.*"]),
+    package_data={"timebeam": ["py.typed"], "timebeam.schema.messages.avro": ["*.avsc"]},
     install_requires=REQUIRES,
-    extras_require={"test": TEST},
-    entry_points={"console_scripts": ["timebeam = pipelines.cli:main"]},
+    extras_require={"docs": DOCS, "plots": PLOTS, "test": TEST},
+    entry_points={"console_scripts": ["timebeam = timebeam.pipelines.cli:main"]},
 )

@@ -12,7 +12,7 @@
 
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
 tables must hold the same cells as those of `plain` (see `table_content`). Prints one JSON document;
-docs/engines.md explains it. Linux only.
+docs/explanation/engines.md explains it. Linux only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from benchmarks.ingest import BenchmarkError, drop, log, run_child
 from benchmarks.kernel import best_and_median, machine
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
-from pipelines.local.emulator import Emulator, EmulatorError
-from pipelines.rollup import read_config
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from transforms.bigtable.target import Target
-from transforms.rollup.job import rollup_tables
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.rollup.config import read_config
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.rollup.job import rollup_tables
 
 TARGET = Target("local", "local")
 PLAIN = "plain"
@@ -204,7 +204,7 @@ class Bench:
         layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"run{self._runs}-"))
         where = [f"--layout={layout.name}", f"--table_prefix={layout.options.table_prefix}"]
         config = f"--rollup_config={self._config}"
-        run_child(["-m", "pipelines.cli", "tables", "create", *where, config])
+        run_child(["-m", "timebeam", "tables", "create", *where, config])
         start, end = self._period
         commands = {
             "ingest": [
@@ -220,9 +220,7 @@ class Bench:
             for name, options in commands.items():
                 more = ["--summary=json", f"--dead_letters={self._folder / 'dead'}"]
                 with CpuClock() as clock:
-                    output, whole, _ = run_child(
-                        ["-m", "pipelines.cli", name, *where, *options, *more, *flags]
-                    )
+                    output, whole, _ = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
                 summary = json.loads(output.splitlines()[-1])
                 points = None if engine in _WITHOUT_METRICS else summary["points_read"]
                 turns[name] = Turn(round(summary["seconds"], 2), round(whole, 2), clock.read(), points)

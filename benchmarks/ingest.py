@@ -29,12 +29,12 @@ from google.cloud.bigtable.data import ReadRowsQuery, Table
 
 from benchmarks.generate import Load, write
 from benchmarks.kernel import best_and_median, machine, speed
-from pipelines.local.emulator import Emulator, EmulatorError
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Series
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.target import Target, open_table
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.readers.table_reader import scan_table
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Target("local", "local")
@@ -161,8 +161,8 @@ def ingest(case: Case, folder: Path) -> Turn:
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{case.name}-"))
     where = ["--layout", layout.name, "--table_prefix", layout.options.table_prefix]
     where += ["--project", TARGET.project, "--instance", TARGET.instance]
-    run_child(["-m", "pipelines.cli", "tables", "create", *where])
-    command = ["-m", "pipelines.cli", "ingest", *where, "--format", case.form, "--input", str(path)]
+    run_child(["-m", "timebeam", "tables", "create", *where])
+    command = ["-m", "timebeam", "ingest", *where, "--format", case.form, "--input", str(path)]
     command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
     done, table = threading.Event(), open_table(TARGET, layout.data_table)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.generate import FORMATS, Load, write
-from schema.layouts import Name, Packing, Piece, Row, SeriesKey
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.messages import Message, message_format
-from schema.points import PointBatch, Series
-from transforms.files import blocks, match, parts
+from timebeam.schema.layouts import Name, Packing, Piece, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import PointBatch, Series
+from timebeam.transforms.input.files import blocks, match, parts
 
 REPEATS = 5
 _PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")

@@ -30,17 +30,18 @@ from typing import Any
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 
 from benchmarks.ingest import TARGET, BenchmarkError, drop, input_file, log, run_child
-from pipelines.local.emulator import Emulator, EmulatorError
-from pipelines.options import layout_named
-from pipelines.parameters import LAYOUT
-from schema.layouts import Layout, Packing, Row
-from schema.points import PointBatch
-from transforms.bigtable.limits import MUTATIONS
-from transforms.bigtable.reader import TableReader, scan_table
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import open_table
-from transforms.read_points import read_points
-from transforms.write import BUFFER_BYTES, write_batch
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.options import layout_named
+from timebeam.pipelines.parameters import LAYOUT
+from timebeam.schema.layouts import Layout, Packing, Row
+from timebeam.schema.points import PointBatch
+from timebeam.transforms.bigtable.io import BUFFER_BYTES
+from timebeam.transforms.bigtable.rows import MUTATIONS
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import open_table
+from timebeam.transforms.copy.read_points import read_points
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.write import write_batch
 
 _FORM = "opentsdb-json"
 _EVER_MS = 1 << 41
@@ -102,8 +103,8 @@ def ingest(case: Case, path: Path, folder: Path, points: int) -> tuple[float, li
       BenchmarkError: it failed, or the tables do not hold exactly the points of the input.
     """
     layout = case.make()
-    run_child(["-m", "pipelines.cli", "tables", "create", *case.flags])
-    command = ["-m", "pipelines.cli", "ingest", *case.flags, "--format", _FORM, "--input", str(path)]
+    run_child(["-m", "timebeam", "tables", "create", *case.flags])
+    command = ["-m", "timebeam", "ingest", *case.flags, "--format", _FORM, "--input", str(path)]
     command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
     command += ["--packing", case.packing.value, "--bigtable_writer", "direct"]
     summary = json.loads(run_child(command)[0])

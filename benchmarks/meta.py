@@ -34,11 +34,11 @@ from typing import NamedTuple
 
 from benchmarks.generate import Load, write
 from benchmarks.ingest import TARGET, BenchmarkError, count_points, drop, log, run_child
-from pipelines.local.emulator import Emulator, EmulatorError
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.meta.ts_meta import meta_table
-from transforms.bigtable.row_keys import scan_keys
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.reader import scan_keys
 
 _FORM = "opentsdb-json"
 CASES = {"off": "off", "track": "track", "full": "full", "again": "full"}
@@ -62,8 +62,8 @@ def ingest(case: str, path: Path, folder: Path, load: Load) -> Turn:
     meta = meta_table(layout.options.table_prefix).name
     where = ["--layout", layout.name, "--table_prefix", layout.options.table_prefix]
     where += ["--project", TARGET.project, "--instance", TARGET.instance]
-    run_child(["-m", "pipelines.cli", "tables", "create", "--meta", *where])
-    command = ["-m", "pipelines.cli", "ingest", *where, "--format", _FORM, "--input", str(path)]
+    run_child(["-m", "timebeam", "tables", "create", "--meta", *where])
+    command = ["-m", "timebeam", "ingest", *where, "--format", _FORM, "--input", str(path)]
     command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     summary = json.loads(run_child([*command, "--meta", CASES[case]])[0])

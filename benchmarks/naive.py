@@ -109,7 +109,7 @@ def create_table(table: str) -> None:
 
 def run(path: Path, parse: Callable[[str], Point], table: str, uids: Uids) -> None:
     """Builds the pipeline and runs it to its end."""
-    arrival = datetime.datetime.fromtimestamp(int(path.stat().st_mtime), datetime.timezone.utc)
+    arrival = datetime.datetime.fromtimestamp(int(path.stat().st_mtime), datetime.UTC)
     with beam.Pipeline() as pipeline:
         (
             pipeline

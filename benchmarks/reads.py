@@ -29,13 +29,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.rollup import START, TARGET, client_scan, load, scan
-from pipelines import check
-from pipelines.local.emulator import Emulator
-from schema.layouts import Selection
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from transforms.bigtable.reader import TableReader
-from transforms.lookup import find_series
+from timebeam.pipelines.commands import check
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.schema.layouts import Selection
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.query.points import find_series
+from timebeam.transforms.readers.table_reader import TableReader
 
 
 def query(prefix: str, seconds: int) -> int:

@@ -49,21 +49,27 @@ from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from benchmarks.generate import write
-from pipelines import rollup
-from pipelines.generator import Load
-from pipelines.local.emulator import Emulator
-from pipelines.run import run_with_progress
-from pipelines.summary import Summary
-from schema.layouts import Row, Selected, Selection
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from transforms.bigtable.reader import TableReader, scan_table
-from transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
-from transforms.bigtable.wire import EncodedRow, request_bytes
-from transforms.chunks import Chunk
-from transforms.rollup.accumulate import AccumulateFn, ChunksFn
-from transforms.rollup.job import RollupJob
-from transforms.write import BUFFER_BYTES
+from timebeam.pipelines.commands import rollup
+from timebeam.pipelines.job import write_dead_letters
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.pipelines.local.generator import Load
+from timebeam.pipelines.parameters import parser_of
+from timebeam.pipelines.period import period_of
+from timebeam.pipelines.rollup.opentsdb import add_rollup, opentsdb_rollup
+from timebeam.pipelines.run import run_with_progress
+from timebeam.pipelines.summary import PointsSummary
+from timebeam.schema.layouts import Row, Selected, Selection
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.bigtable.io import BUFFER_BYTES
+from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
+from timebeam.transforms.bigtable.wire import request_bytes
+from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
+from timebeam.transforms.rollup.job import RollupJob
 
 TARGET = Target("local", "local")
 START = 1_356_998_400
@@ -90,7 +96,7 @@ _GROUPS = {
 
 def run(*command: str) -> None:
     """Runs a command of `timebeam`."""
-    program = [sys.executable, "-m", "pipelines.cli", *command]
+    program = [sys.executable, "-m", "timebeam", *command]
     subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -204,8 +210,8 @@ def stored(arguments: list[str]) -> None:
 
 
 def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
-    options = rollup.parser_of("rollup", "", "", rollup.PARAMETERS).parse_args(arguments)
-    return options, rollup.job_of(options, rollup.period_of(options, int(time.time() * 1000)))
+    options = parser_of("rollup", "", "", rollup.PARAMETERS).parse_args(arguments)
+    return options, opentsdb_rollup(options, period_of(options, int(time.time() * 1000))).work
 
 
 def measured(arguments: list[str], write_cells: bool) -> None:
@@ -213,9 +219,10 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     options, job = _job(arguments)
     started = time.perf_counter()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-    rollup.build(pipeline, job, options.dead_letters, 0, write=write_cells)
+    coders.register()
+    write_dead_letters(add_rollup(pipeline, job, write=write_cells), options.dead_letters, 0)
     result = run_with_progress(pipeline)
-    found = Summary.of(result, time.perf_counter() - started, False, options.dead_letters)
+    found = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures = {"seconds": found.seconds, "points": found.points_read, "cells": found.cells, "peak_mib": peak}
     print(json.dumps(figures))

@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.generate import publisher
-from pipelines.local.emulator import Emulator
-from pipelines.local.pubsub_emulator import pubsub_emulator
-from pipelines.local.subscription import open_client
-from schema.layouts import LAYOUTS, Selected, Selection
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.target import Target
+from timebeam.pipelines.commands.generate import publisher
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
+from timebeam.pipelines.local.subscription import open_client
+from timebeam.schema.layouts import LAYOUTS, Selected, Selection
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader
 
 TOPIC = "projects/local-soak/topics/points"
 SUBSCRIPTION = "projects/local-soak/subscriptions/points"
@@ -63,7 +63,7 @@ def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
     """The whole soak; the exit code."""
     publisher().create_topic(name=TOPIC)
     open_client().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
-    program = [sys.executable, "-m", "pipelines.cli"]
+    program = [sys.executable, "-m", "timebeam"]
     subprocess.run([*program, "tables", "create", "--layout=opentsdb"], check=True, stdout=subprocess.DEVNULL)
     log = folder / "stderr"
     with log.open("wb") as stderr:

@@ -33,23 +33,25 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks import naive
-from pipelines.generate import publish, publisher
-from pipelines.generator import Generator, Load
-from pipelines.graph import Flow, Job, Steps, build_from_messages
-from pipelines.local import pubsub_emulator
-from pipelines.local.emulator import Emulator
-from pipelines.local.micro_batches import Repeated
-from pipelines.local.subscription import open_client
-from schema.layouts import Packing, Selected, Selection
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.messages import Message
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import Target
-from transforms.messages import pubsub_message
-from transforms.series_keys import UidOptions
-from transforms.uids import UidPolicy
+from timebeam.pipelines.commands.generate import publish, publisher
+from timebeam.pipelines.ingest.points import PointsGraph, Steps
+from timebeam.pipelines.job import Flow, write_dead_letters
+from timebeam.pipelines.local import pubsub_emulator
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.pipelines.local.generator import Generator, Load
+from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
+from timebeam.pipelines.local.subscription import open_client
+from timebeam.schema.layouts import Packing, Selected, Selection
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.messages import Message
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.input.messages import pubsub_message
+from timebeam.transforms.readers.table_reader import TableReader
 
 TARGET = Target("local", "local")
 PROJECT = "projects/local-bench"
@@ -95,10 +97,15 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
     layout = layout_of(uuid.uuid4().hex[:8])
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     with tempfile.TemporaryDirectory() as folder:
-        job = Job("opentsdb-json", {}, layout, packing, TARGET, "direct", uids, f"{folder}/dead")
-        steps = Steps(job)
+        points = PointsGraph("opentsdb-json", {}, layout, packing, TARGET, "direct", uids)
+        steps = Steps(points)
         held = steps.hold()
-        graph = Repeated(lambda root, read: build_from_messages(root, job, read, Flow(True), steps))
+        coders.register()
+
+        def build(root: beam.Pipeline, read: TakeBatch) -> None:
+            write_dead_letters(points.from_messages(root, read, Flow(), steps), f"{folder}/dead", None)
+
+        graph = Repeated(build)
         messages = messages_of(lines, each)
         started = time.perf_counter()
         for at in range(0, len(messages), _RUN_MESSAGES):
@@ -117,7 +124,7 @@ def naive_in_memory(lines: Sequence[str], each: int) -> float:
         file.write("\n".join(lines))
         file.flush()
         uids = naive.assign_uids(Path(file.name), naive.from_json)
-    arrival = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    arrival = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     payloads = [message.text for message in messages_of(lines, each)]
     started = time.perf_counter()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
@@ -153,7 +160,7 @@ def from_pubsub(points: int, each: int) -> float:
         command = [
             sys.executable,
             "-m",
-            "pipelines.cli",
+            "timebeam",
             "ingest",
             "--layout=opentsdb",
             "--format=opentsdb-json",
@@ -202,7 +209,7 @@ def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
         file.write("\n".join(lines_of(points)))
         file.flush()
         uids = naive.assign_uids(Path(file.name), naive.from_json)
-    arrival = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    arrival = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     with beam.Pipeline(
         options=PipelineOptions(["--streaming", "--runner=BundleBasedDirectRunner"])
     ) as pipeline:

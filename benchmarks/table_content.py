@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schema.layouts.opentsdb import uid_table
-from schema.layouts.opentsdb.keys import parse_key
-from schema.layouts.opentsdb.layout import OpenTsdb
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.target import Target
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.keys import parse_key
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import scan_table
 
 
 class NamedCell(NamedTuple):

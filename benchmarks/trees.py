@@ -32,18 +32,18 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow
 
 from benchmarks.ingest import ROOT, TARGET, BenchmarkError, log, run_child
-from pipelines.local.emulator import Emulator
-from schema.layouts import Cell, Row
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.meta.ts_meta import TsMeta, meta_table
-from schema.trees.definitions import Tree
-from schema.trees.evaluate import TreeSeries, Uid, place
-from schema.trees.parsing import parse_trees
-from transforms.bigtable.mutate import mutate_rows
-from transforms.bigtable.row_keys import scan_keys
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import open_table
-from transforms.trees.table import tree_table
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.meta.ts_meta import TsMeta, meta_table
+from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
+from timebeam.schema.trees.parsing import parse_trees
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import open_table
+from timebeam.transforms.trees.table import tree_table
 
 _TREE = ROOT / "examples" / "trees" / "hosts.json"
 _ROWS = 10_000
@@ -114,7 +114,7 @@ def rules_alone(tree: Tree, many: Sequence[TreeSeries]) -> float:
 def sync(folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of one sync in a process of its own."""
     place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
-    command = ["-m", "pipelines.cli", "trees", "sync", *place, "--summary=json"]
+    command = ["-m", "timebeam", "trees", "sync", *place, "--summary=json"]
     output, _, _ = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
     found: dict[str, Any] = json.loads(output)
     if found["refused"]:
@@ -141,7 +141,7 @@ def run(n: int, folder: Path) -> dict[str, Any]:
     (tree,) = parse_trees(_TREE.read_text("utf-8"))
     log(f"{n:,} series")
     fill(OpenTsdb(), many)
-    run_child(["-m", "pipelines.cli", "trees", "create", str(_TREE), "--project=local", "--instance=local"])
+    run_child(["-m", "timebeam", "trees", "create", str(_TREE), "--project=local", "--instance=local"])
     found: dict[str, Any] = {"series": n, "rules": {"us_a_series": round(rules_alone(tree, many), 1)}}
     summaries = {"first": sync(folder), "second": sync(folder)}
     dropped = drop_a_tenth()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo"
@@ -29,7 +29,7 @@ def timebeam(*arguments: str) -> None:
     """
     shown = " ".join(f"'{word}'" if set(word) & set("*| ") else word for word in arguments)
     print(f"\n$ timebeam {shown}", flush=True)
-    subprocess.run([sys.executable, "-m", "pipelines.cli", *arguments], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "timebeam", *arguments], cwd=ROOT, check=True)
 
 
 def show_dead_letters() -> None:

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from google.pubsub_v1 import PublisherClient
 
-from pipelines.generate import publisher
-from pipelines.local.emulator import Emulator, EmulatorError
-from pipelines.local.pubsub_emulator import pubsub_emulator
-from pipelines.local.subscription import open_client
-from schema.layouts import LAYOUTS, Selected, Selection
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.target import Target
+from timebeam.pipelines.commands.generate import publisher
+from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
+from timebeam.pipelines.local.subscription import open_client
+from timebeam.schema.layouts import LAYOUTS, Selected, Selection
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo" / "streaming"
@@ -39,7 +39,7 @@ _BAR = 40
 def command(*arguments: str) -> list[str]:
     """A timebeam command, which is also shown."""
     print("\n$ timebeam " + " ".join(arguments), flush=True)
-    return [sys.executable, "-m", "pipelines.cli", *arguments]
+    return [sys.executable, "-m", "timebeam", *arguments]
 
 
 def stored() -> dict[tuple[str, str, int], str]:

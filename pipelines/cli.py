@@ -5,41 +5,60 @@ Exit codes: 0 done, 1 failed or damage found, 2 wrong usage, 130 stopped by Ctrl
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import TextIO, cast
 
+from timebeam.pipelines.parsing import did_you_mean, one_line
+from timebeam.pipelines.printable import PrintableStream
+
+# A command is the module of its name in `commands/`, except these.
+_ELSEWHERE = {"emulator": "timebeam.pipelines.local.emulator"}
 COMMANDS = {
-    "emulator": ("pipelines.local.emulator", "a local Bigtable in the foreground"),
-    "tables": ("pipelines.tables", "create the tables of a layout, set how long cells are kept"),
-    "ingest": ("pipelines.ingest", "points from files or Pub/Sub into Bigtable"),
-    "replay": ("pipelines.replay", "dead letters through the pipeline again"),
-    "generate": ("pipelines.generate", "points of a seed, into a file or Pub/Sub"),
-    "query": ("pipelines.query", "points back, aggregated as OpenTSDB does"),
-    "series": ("pipelines.series", "which series there are, by patterns"),
-    "suggest": ("pipelines.suggest", "names of metrics, tag keys and tag values"),
-    "meta": ("pipelines.meta", "OpenTSDB's meta data of series, from the data"),
-    "trees": ("pipelines.trees", "OpenTSDB's trees: rules, branches, leaves"),
-    "copy": ("pipelines.copy", "points of one layout into another"),
-    "reindex": ("pipelines.reindex", "index tables made anew, from the keys of the data"),
-    "rollup": ("pipelines.rollup", "rollups and pre-aggregates of a day"),
-    "compact": ("pipelines.compact", "rows of closed hours into one cell each"),
-    "check": ("pipelines.check", "does every row decode, are the UIDs sound"),
-    "plan": ("pipelines.plan", "what a load of points needs: rows, bytes, nodes"),
-    "layout": ("pipelines.layout", "explain declared tables, draw their key heat"),
+    "emulator": "a local Bigtable in the foreground",
+    "tables": "create the tables of a layout, set how long cells are kept",
+    "ingest": "points from files or Pub/Sub into Bigtable",
+    "replay": "dead letters through the pipeline again",
+    "generate": "points of a seed, into a file or Pub/Sub",
+    "query": "points back, aggregated as OpenTSDB does",
+    "series": "which series there are, by patterns",
+    "suggest": "names of metrics, tag keys and tag values",
+    "meta": "OpenTSDB's meta data of series, from the data",
+    "trees": "OpenTSDB's trees: rules, branches, leaves",
+    "copy": "points of one layout into another",
+    "reindex": "index tables made anew, from the keys of the data",
+    "rollup": "rollups and pre-aggregates of a day",
+    "compact": "rows of closed hours into one cell each",
+    "check": "does every row decode, are the UIDs sound",
+    "plan": "what a load of points needs: rows, bytes, nodes",
+    "layout": "explain declared tables, draw their key heat",
 }
 
+_IN_BUCKET = re.compile(r"(^|=)gs://")
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
+
+
+def module_of(command: str) -> str:
+    """The name of the module of a command."""
+    return _ELSEWHERE.get(command, f"timebeam.pipelines.commands.{command}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _main(arguments)
+        with (
+            contextlib.redirect_stdout(cast(TextIO, PrintableStream(sys.stdout))),
+            contextlib.redirect_stderr(cast(TextIO, PrintableStream(sys.stderr))),
+        ):
+            return _main(arguments)
     except BrokenPipeError:  # the reader of our output has gone: `timebeam query … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -50,9 +69,13 @@ def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(), flush=True)
         return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version", "version"):
+        print(f"timebeam {importlib.metadata.version('timebeam')}", flush=True)
+        return 0
     command = arguments.pop(0)
     if command not in COMMANDS:
-        print(f"timebeam: no command {command!r}\n\n{_help()}", file=sys.stderr)
+        unknown = f"no command {command!r}{did_you_mean(command, COMMANDS)}"
+        print(f"timebeam: {one_line(unknown)}\n(see `timebeam --help`)", file=sys.stderr)
         return 2
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
@@ -70,37 +93,61 @@ def _main(arguments: list[str]) -> int:
 
 def _run(command: str, arguments: list[str]) -> int:
     """Runs the command's `main`; errors that a user can mend become one line."""
-    module = importlib.import_module(COMMANDS[command][0])
+    module = importlib.import_module(module_of(command))
     expected, usage = _errors()
     try:
+        _check_credentials(arguments)
         code = module.main(arguments)
         sys.stdout.flush()
     except usage as error:
-        print(f"timebeam {command}: {error}\n(see `timebeam {command} --help`)", file=sys.stderr)
+        text = "\n".join(one_line(str(line)) for line in error.args)
+        print(f"timebeam {command}: {text}\n(see `timebeam {command} --help`)", file=sys.stderr)
         return 2
     except BrokenPipeError:
         raise
     except expected as error:
-        print(f"timebeam {command}: {error}", file=sys.stderr)
+        text = str(error) if isinstance(error, RuntimeError) else one_line(str(error))
+        print(f"timebeam {command}: {text}", file=sys.stderr)
         return 1
     assert isinstance(code, int)
     return code
+
+
+def _check_credentials(arguments: Sequence[str]) -> None:
+    """Looks for Google's credentials if a file in a bucket is named: Beam asks for them for half a minute.
+
+    Raises:
+      UsageError: there are none.
+    """
+    if "--no_auth" in arguments or not any(_IN_BUCKET.search(text) for text in arguments):
+        return
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    from timebeam.pipelines.parameters import UsageError
+
+    try:
+        google.auth.default()
+    except DefaultCredentialsError as error:
+        raise UsageError(
+            "no Google Cloud credentials for what is at gs://: run `gcloud auth application-default login`"
+        ) from error
 
 
 def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
     """(errors that are failures, the error of wrong usage)."""
     from google.api_core.exceptions import GoogleAPICallError
 
-    from pipelines.local.emulator import EmulatorError
-    from pipelines.local.subscription import SubscriptionError
-    from pipelines.parameters import UsageError
-    from transforms.bigtable.target import BigtableError
+    from timebeam.pipelines.local.emulator import EmulatorError
+    from timebeam.pipelines.local.subscription import SubscriptionError
+    from timebeam.pipelines.parameters import UsageError
+    from timebeam.transforms.bigtable.target import BigtableError
 
     return (BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError), UsageError
 
 
 def _help() -> str:
-    lines = [f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
     return (
         "usage: timebeam COMMAND [options]\n\n"
         "Metric time series into Bigtable, in the layouts of real systems, and back.\n\n"

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import parse_topic
 
-from pipelines.parameters import DECLARED, FORMAT, LAYOUT, RECORDS, TABLES, UsageError, boolean
-from schema.declared.loader import DeclarationError, load
-from schema.declared.model import Declaration
-from schema.declared.rows import tables as declared_tables
-from schema.layouts import LAYOUTS, Layout, Packing, TableSpec
-from schema.messages import Framing, message_format
-from transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from transforms.dead_letters import TOPIC
+from timebeam.pipelines.parameters import DECLARED, FORMAT, LAYOUT, RECORDS, TABLES, UsageError, boolean
+from timebeam.schema.declared.codec.rows import tables as declared_tables
+from timebeam.schema.declared.language.loader import DeclarationError, load
+from timebeam.schema.declared.model import Declaration
+from timebeam.schema.layouts import (
+    LAYOUTS,
+    Capability,
+    Layout,
+    MissingCapabilityError,
+    Packing,
+    TableSpec,
+    capability,
+)
+from timebeam.schema.messages import FORMATS, Framing, message_format
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.dead_letters.store import TOPIC
+
+C = TypeVar("C", bound=Capability)
+
+_ADDRESS = re.compile(r"\S*:[0-9]{1,5}")
 
 
 def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
@@ -53,8 +66,23 @@ def text_of(path: str, what: str) -> str:
     try:
         with FileSystems.open(path) as file:
             return str(file.read(), "utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the {what} {path} is not UTF-8: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand
         raise UsageError(f"cannot read the {what} {path}: {error}") from error
+
+
+def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """The formats that messages may name in their attributes.
+
+    Raises:
+      UsageError: there is none of such a name.
+    """
+    chosen = [name for text in options.formats for name in text.split(",")]
+    for name in chosen:
+        if name not in FORMATS:
+            raise UsageError(f"--formats: no format {name!r}: choose of {', '.join(FORMATS)}")
+    return tuple(chosen)
 
 
 def layout_of(options: argparse.Namespace) -> Layout:
@@ -83,6 +111,29 @@ def layout_named(name: str, options: Mapping[str, Any]) -> Layout:
         raise UsageError(str(error)) from error
 
 
+def layout_with(options: argparse.Namespace, kind: type[C]) -> C:
+    """The layout that the options describe, as one with a capability.
+
+    Raises:
+      UsageError: see `layout_of`; or it has not the capability.
+    """
+    if options.layout == DECLARED:
+        raise UsageError(str(MissingCapabilityError(DECLARED, kind)))
+    return required(layout_of(options), kind)
+
+
+def required(layout: Layout, kind: type[C]) -> C:
+    """A layout as one with a capability that the options ask for.
+
+    Raises:
+      UsageError: it has not the capability.
+    """
+    try:
+        return capability(layout, kind)
+    except MissingCapabilityError as error:
+        raise UsageError(str(error)) from error
+
+
 def declaration_of(options: argparse.Namespace) -> Declaration:
     """The declaration that the options name, its tables with their prefix; its warnings go to standard error.
 
@@ -92,12 +143,9 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
     if not options.tables:
         raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
     try:
-        with FileSystems.open(options.tables) as file:
-            declaration = load(str(file.read(), "utf-8"), options.tables)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{options.tables} is not UTF-8: {error}") from error
+        declaration = load(text_of(options.tables, "declaration of tables"), options.tables)
     except DeclarationError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(*str(error).splitlines()) from error
     for warning in declaration.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return declaration.with_prefix(options.table_prefix)
@@ -118,17 +166,16 @@ def check_writer(options: argparse.Namespace, packing: Packing) -> None:
     """Raises UsageError if the writer cannot do what is asked of it."""
     if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
         raise UsageError(
-            "Beam's writer knows no app profile: add --bigtable_writer direct, or leave --app_profile out"
+            "Beam's writer knows no app profile: leave out --bigtable_writer beam, or --app_profile"
         )
 
 
-def letters_of(options: argparse.Namespace, run_ms: int) -> str:
+def dead_letters_of(place: str, run_ms: int) -> str:
     """Where the dead letters of a run go: a topic, or how names of files begin, the run's time in them.
 
     Raises:
       UsageError: the name of a topic cannot be one.
     """
-    place = str(options.dead_letters)
     if TOPIC.fullmatch(place):
         try:
             parse_topic(place)
@@ -143,9 +190,14 @@ def target_of(options: argparse.Namespace) -> Target:
     """The Bigtable instance that the options name.
 
     Raises:
-      UsageError: none is named, and no emulator is configured.
+      UsageError: none is named, and no emulator is configured; or the emulator's address is none.
     """
-    local = "local" if os.environ.get(EMULATOR_VARIABLE) else None
+    emulator = os.environ.get(EMULATOR_VARIABLE)
+    if emulator and not _ADDRESS.fullmatch(emulator):
+        raise UsageError(
+            f"{EMULATOR_VARIABLE}={emulator} is no HOST:PORT: set it as `timebeam emulator` prints"
+        )
+    local = "local" if emulator else None
     project, instance = options.project or local, options.instance or local
     if not project or not instance:
         raise UsageError(

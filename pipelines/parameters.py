@@ -1,29 +1,30 @@
 """One typed declaration of each parameter of each job: the source of its command-line options, of the
-README's tables and of the templates' metadata (`pipelines.templates`)."""
+README's tables and of the templates' metadata (`timebeam.pipelines.deploy.templates`)."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from schema.layouts import LAYOUTS
-from schema.layouts.kairosdb.options import RowSpec
-from schema.layouts.opentsdb.options import CellTime, Decimals
-from schema.messages.avro import Encoding
-from schema.messages.avro_schema import OWN_SCHEMAS
-from schema.messages.influx import METRIC
-from schema.messages.influx_line import Booleans, Precision
-from schema.messages.kairosdb_rules import Ttl
-from transforms.records import RecordEncoding
+from timebeam.pipelines.parsing import Parser
+from timebeam.schema.common.option import Kind, Option
+from timebeam.schema.layouts import LAYOUTS, Layout
+from timebeam.schema.messages import FORMATS, MessageFormat
+from timebeam.transforms.declared.records import RecordEncoding
 
 
 class UsageError(ValueError):
-    """The command line cannot be carried out; exit code 2."""
+    """The command line cannot be carried out; exit code 2. An argument is a line."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class TemplateType(enum.Enum):
@@ -43,7 +44,7 @@ LETTERS = rf"{BUCKET_PATH}|projects/[^/]+/topics/[^/]+"
 
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TIME = rf"now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|{DAY}(T[0-9:.]+(Z|[-+][0-9:]+)?)?"
-"""Times as `schema.query.times.parse_time` reads them."""
+"""Times as `timebeam.schema.common.times.parse_time` reads them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,12 +56,14 @@ class Parameter:
       help: what it does, its unit and, where it needs one, an example.
       kind: makes the value from its text.
       default: None means none: see `required`.
-      many: takes several values.
+      most: the greatest number that it can be; None if its kind says.
+      many: takes several values, after one option or after several.
       label: its name in a form; made from `name` if empty.
       template: what a template says that it is; made from `kind` and `choices` if None.
       regex: what its text must match as a whole; made from `kind` and `choices` if empty.
       example: a text that it can have; made from the default and `choices` if empty.
       local: why it is an option of the command alone and not a parameter of templates.
+      shown_for: another parameter, and the values of it for which a form shows this one; None for all.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Parameter:
     group: str
     kind: Callable[[str], Any] = str
     default: Any = None
+    most: float | None = None
     choices: tuple[str, ...] = ()
     required: bool = False
     many: bool = False
@@ -76,6 +80,32 @@ class Parameter:
     regex: str = ""
     example: str = ""
     local: str = ""
+    shown_for: tuple[str, tuple[str, ...]] | None = None
+
+    def value_of(self, text: str) -> Any:
+        """The value that a text means.
+
+        Raises:
+          argparse.ArgumentTypeError: it means none.
+        """
+        value = self.kind(text)
+        if self.most is not None and value > self.most:
+            raise argparse.ArgumentTypeError(f"{_cut(text)} is more than {self.most:,}")
+        return value
+
+
+CENTURY_DAYS = 36_500
+"""The greatest number of days that an option takes: further back there are no points."""
+
+_NUMBER = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_LARGEST = 2**63 - 1
+_SHOWN = 80
+"""Characters of a wrong value that a message repeats."""
+
+
+def _cut(text: str) -> str:
+    """The beginning of a value, quoted."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 def boolean(text: str) -> bool:
@@ -83,25 +113,52 @@ def boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False}[text.lower()]
     except KeyError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is neither true nor false") from None
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0, in plain digits."""
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is no whole number of at least 0 and below 2**63")
+    return int(text)
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    """A whole number of at least 1, in plain digits."""
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= _LARGEST:
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is no whole number of at least 1 and below 2**63")
     return int(text)
 
 
 def not_negative(text: str) -> float:
-    """A number of at least 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    """A number of at least 0, in plain digits, perhaps with a point and an exponent."""
+    number = float(text) if _NUMBER.fullmatch(text) else -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is no number of at least 0")
     return number
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """How much of something is allowed: a number, or a share in percent of a whole."""
+
+    text: str
+    number: float
+    is_share: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """`100`, or `0.5%`, for argparse."""
+        if not text.endswith("%"):
+            return cls(text, whole(text), False)
+        percent = not_negative(text[:-1])
+        if percent > 100:
+            raise argparse.ArgumentTypeError(f"{_cut(text)} is more than 100%")
+        return cls(text, percent, True)
+
+    def is_exceeded(self, count: int, total: int) -> bool:
+        """Whether `count`, of `total`, is more than that."""
+        return count * 100 > self.number * total if self.is_share else count > self.number
 
 
 def names(members: type[enum.Enum]) -> tuple[str, ...]:
@@ -109,9 +166,13 @@ def names(members: type[enum.Enum]) -> tuple[str, ...]:
     return tuple(str(member.value) for member in members)
 
 
-def schema_text(text: str) -> str:
-    """The name of one of our own Avro schemas as it is, else the content of the file of that name."""
-    if text in OWN_SCHEMAS:
+def file_content(text: str, names: Collection[str] = ()) -> str:
+    """The content of a file; or `text` itself, if it is one of `names`.
+
+    Raises:
+      argparse.ArgumentTypeError: there is no such file.
+    """
+    if text in names:
         return text
     try:
         with FileSystems.open(text) as file:
@@ -120,67 +181,64 @@ def schema_text(text: str) -> str:
         raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {error}") from None
 
 
+def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) -> Parameter:
+    """The parameter of an option.
+
+    Args:
+      owner, owners: `layout` or `format`, and the names of those that declare the option.
+    """
+    kinds: dict[Kind, Callable[[str], Any]] = {Kind.TEXT: str, Kind.FLAG: boolean, Kind.WHOLE: whole}
+    is_file = option.kind is Kind.FILE
+    return Parameter(
+        option.name,
+        option.help,
+        group,
+        functools.partial(file_content, names=option.choices) if is_file else kinds[option.kind],
+        option.default,
+        choices=() if is_file else option.choices,
+        regex="|".join((*option.choices, BUCKET_PATH)) if is_file else option.regex,
+        example=option.example,
+        shown_for=option.shown_for or (owner, owners),
+    )
+
+
+def _declared(
+    group: str, owner: str, classes: Mapping[str, type[Layout] | type[MessageFormat]]
+) -> list[Parameter]:
+    """The parameters of the options that layouts, or formats, declare; each once."""
+    options = {option.name: option for cls in classes.values() for option in cls.declared_options}
+    return [
+        _parameter(
+            option,
+            group,
+            owner,
+            tuple(name for name, cls in classes.items() if option in cls.declared_options),
+        )
+        for option in options.values()
+    ]
+
+
 FORMAT = (
-    Parameter(
-        "influx_metric",
-        "influx: the metric of a field; must hold {field}",
-        "Format",
-        default=METRIC,
-        regex=r".*\{field\}.*",
-    ),
-    Parameter(
-        "influx_precision",
-        "influx: unit of the timestamps; what is finer than ms is cut to ms",
-        "Format",
-        default=Precision.NANOSECONDS.value,
-        choices=names(Precision),
-    ),
-    Parameter(
-        "influx_booleans",
-        "influx: refuse boolean fields, or take true and false as the numbers 1 and 0",
-        "Format",
-        default=Booleans.REFUSE.value,
-        choices=names(Booleans),
-    ),
-    Parameter(
-        "avro_encoding",
-        "avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, "
-        "which is for messages and not for files",
-        "Format",
-        default=Encoding.CONTAINER.value,
-        choices=names(Encoding),
-    ),
-    Parameter(
-        "avro_schema",
-        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
-        "Format",
-        schema_text,
-        regex=rf"{'|'.join(OWN_SCHEMAS)}|{BUCKET_PATH}",
-        example="point_batch",
-    ),
-    Parameter(
-        "avro_fields",
-        "avro: which field holds what, for schemas of your own: "
-        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
-        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
-        "Format",
-        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
-        example="metric=name,timestamp=at,value=reading,tags=labels",
-    ),
-    Parameter(
-        "kairosdb_ttl",
-        "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
-        "Format",
-        default=Ttl.REFUSE.value,
-        choices=names(Ttl),
-    ),
+    *_declared("Format", "format", FORMATS),
     Parameter(
         "records_encoding",
         "records: JSON lines, CSV with a header, or Avro object containers",
         "Format",
         default=RecordEncoding.JSON.value,
         choices=names(RecordEncoding),
+        shown_for=("format", ("records",)),
     ),
+)
+
+FORMATS_OF_MESSAGES = Parameter(
+    "formats",
+    "messages: the formats beside --format that the attribute `format` of a message may name, also as a,b; "
+    "a message that names another one becomes a dead letter",
+    "Format",
+    default=[],
+    many=True,
+    regex=r"[-a-z]+(,[-a-z]+)*",
+    example="influx,opentsdb-text",
 )
 
 DECLARED = "table"
@@ -196,6 +254,7 @@ TABLES = Parameter(
     template=TemplateType.READ_FILE,
     regex=BUCKET_PATH,
     example="gs://my-bucket/tables.toml",
+    shown_for=("layout", ("table",)),
 )
 
 LAYOUT = (
@@ -214,66 +273,7 @@ LAYOUT = (
         regex=r"[-_.a-zA-Z0-9]*",
         example="prod-",
     ),
-    Parameter("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", "Layout", int, 0),
-    Parameter("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", "Layout", int, 20),
-    Parameter("uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", "Layout", int, 3),
-    Parameter("uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", "Layout", int, 3),
-    Parameter("uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", "Layout", int, 3),
-    Parameter("max_tags", "tags that a series may have (tsd.storage.max_tags)", "Layout", int, 8),
-    Parameter(
-        "decimals",
-        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
-        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
-        "Layout",
-        default="exact",
-        choices=names(Decimals),
-    ),
-    Parameter(
-        "cell_time",
-        "opentsdb: timestamps of cells: arrival of the points, of which the newest wins an instant, or "
-        "event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
-        "Layout",
-        default=CellTime.ARRIVAL.value,
-        choices=names(CellTime),
-    ),
-    Parameter(
-        "use_max_value",
-        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
-        "(tsd.storage.use_max_value)",
-        "Layout",
-        boolean,
-        True,
-    ),
-    Parameter(
-        "resource_names",
-        "heroic-readable: put the names of resources into row keys, beside their values",
-        "Layout",
-        boolean,
-        False,
-    ),
-    Parameter(
-        "row_spec",
-        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
-        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
-        "Layout",
-        default=RowSpec.LEGACY.value,
-        choices=names(RowSpec),
-    ),
-    Parameter(
-        "retention",
-        "kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d",
-        "Layout",
-        default="",
-        regex=r"([0-9]+(,[0-9]+)*)?",
-        example="7,90",
-    ),
-    Parameter(
-        "retention_class",
-        "kairosdb: the class that points are written to, in days; 0: kept for ever",
-        "Layout",
-        int,
-        0,
-    ),
+    *_declared("Layout", "layout", LAYOUTS),
 )
 
 BIGTABLE = (
@@ -311,6 +311,16 @@ SUMMARY = Parameter(
 )
 
 
+MAX_REFUSED = Parameter(
+    "max_refused",
+    "exit code 1 if more is refused: a number, 100, or a share of what was read, 0.5%",
+    "Run",
+    Limit.parse,
+    example="0.5%",
+    local="a job on Dataflow goes on when the program has ended",
+)
+
+
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
     """Declares parameters as options, in their groups."""
     groups: dict[str, argparse._ArgumentGroup] = {}
@@ -325,7 +335,7 @@ def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Paramet
         if parameter.kind is boolean:
             options |= {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
         else:
-            options |= {"type": parameter.kind, "metavar": parameter.name.upper()}
+            options |= {"type": parameter.value_of, "metavar": parameter.name.upper()}
             if parameter.choices:
                 options |= {"choices": parameter.choices, "metavar": "|".join(parameter.choices)}
             if parameter.many:
@@ -333,24 +343,13 @@ def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Paramet
         groups[parameter.group].add_argument(f"--{parameter.name}", **options)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and not how the command is used: that is long."""
-
-    def error(self, message: str) -> NoReturn:
-        """See `argparse.ArgumentParser.error`."""
-        self.exit(2, f"{self.prog}: {message}\n(see `{self.prog} --help`)\n")
-
-
-def parser_of(
-    command: str, description: str, examples: str, parameters: Iterable[Parameter]
-) -> argparse.ArgumentParser:
+def parser_of(command: str, description: str, examples: str, parameters: Iterable[Parameter]) -> Parser:
     """The parser of one command, with examples at the end of its help."""
-    parser = _Parser(
+    parser = Parser(
         prog=f"timebeam {command}",
         description=description,
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_parameters(parser, parameters)
     return parser

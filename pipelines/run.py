@@ -1,33 +1,38 @@
-"""Running a pipeline from a command line: Beam's options checked, progress shown."""
+"""Runs the jobs of all commands, each in the same order.
+
+preflight ─► input ─► tables ─► dry run ─► dead letters ─► graph ─► run, progress ─► summary ─► exit code
+"""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 import sys
 import threading
 import time
-from collections.abc import Sequence
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.runner import PipelineResult, create_runner
+import grpc
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineResult
 from google.cloud.bigtable.batcher import MutationsBatchError
 
-from pipelines.parameters import UsageError
-from transforms import metrics
-from transforms.bigtable.errors import service_error
-from transforms.bigtable.target import BigtableError
+from timebeam.pipelines.job import AnyJob, Flow, Job, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.local.stream import run_micro_batches
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.preflight.checks import preflight
+from timebeam.pipelines.runners import is_dataflow, is_local
+from timebeam.pipelines.summary import Summary
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.retry import service_error
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.target import BigtableError
+from timebeam.transforms.dead_letters.store import TOPIC, check_writable
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.input.messages import ReadMessages
 
-LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
-"""What runs a pipeline if no runner is asked for: the engine of the DirectRunner for bounded input,
-named so that the DirectRunner does not first try to download another one."""
-
-LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "SwitchingDirectRunner")
-"""Runners that work in this process."""
-
-SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
+_SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
 """How the names of places begin that all machines share."""
 
 _SERVICE_ERROR = re.compile(r"^google\.api_core\.exceptions\.\w+: (.+)$", re.MULTILINE)
@@ -38,67 +43,105 @@ _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
 
 _PROGRESS_SECONDS = 5
 
-_UNFIT = {"DaskRunner": "it mixes up the outputs of a step, good points with refused ones (docs/engines.md)"}
-"""Runners of Beam that would do the wrong thing, by name."""
 
-
-def beam_options(parser: argparse.ArgumentParser, rest: Sequence[str], project: str | None) -> list[str]:
-    """Checks that the options left over are Beam's own; returns them, with a runner and our project.
-
-    An option that nobody knows ends the program with exit code 2: Beam itself would ignore it.
-    """
-    _import_runner(parser, rest)
-    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    classes = list(PipelineOptions.__subclasses__())
-    for options_class in classes:
-        if options_class.__module__.split(".")[0] != "apache_beam":
-            continue  # our own, of a classic template
-        options_class._add_argparse_args(known)  # type: ignore[arg-type]
-        classes += options_class.__subclasses__()
-    runner, unknown = known.parse_known_args(list(rest))
-    if unknown:
-        parser.error(f"unknown option {unknown[0]}")
-    flags = [*rest, f"--project={project}"] if project else list(rest)
-    return flags if runner.runner else [*flags, f"--runner={LOCAL_RUNNER}"]
-
-
-def _import_runner(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
-    """Imports the runner that is asked for, by which its own options become known.
-
-    Ends the program with exit code 2 if there is none of that name, or if it cannot run our pipelines.
-    """
-    asked = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    asked.add_argument("--runner")
-    name = asked.parse_known_args(list(rest))[0].runner
-    if not name:
-        return
-    try:
-        runner = type(create_runner(name))
-    except (ValueError, ImportError, AttributeError) as error:
-        parser.error(f"--runner {name}: {error}")
-    if runner.__name__ in _UNFIT:
-        parser.error(f"--runner {name}: {_UNFIT[runner.__name__]}")
-
-
-def is_dataflow(flags: Sequence[str]) -> bool:
-    """Whether the pipeline is Dataflow's, which goes on when this program has ended."""
-    return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
-
-
-def submit(pipeline: beam.Pipeline, dead_letters: str | None = None) -> int:
-    """Hands a pipeline to Dataflow, or writes it as a template, and says so; the exit code.
-
-    Args:
-      dead_letters: a topic, or how names of files begin; None if it makes none.
+def run_job(job: AnyJob, run: Run) -> int:
+    """Runs a job, or hands it to Dataflow; returns the exit code.
 
     Raises:
-      UsageError: dead letters would go to the disks of the workers, and be lost with them.
+      UsageError: the job cannot be run as the options say.
+      BigtableError: a table is missing, or Bigtable failed.
+      OSError: there is no input.
     """
-    if dead_letters is not None and not SHARED.match(dead_letters):
+    if run.preflight:
+        return preflight(job, run)
+    _check_dataflow(job, run)
+    if isinstance(job, StreamJob):
+        check_tables(job.target, job.tables(), run.create_command)
+        _check_dead_letters(run)
+        return _run_stream(job, run)
+    assert isinstance(job, Job)
+    job.check()
+    check_tables(job.target, job.tables(), run.create_command)
+    if run.dry_run and not job.dry_run_runs:
+        print("\n".join(job.describe()))
+        return 0
+    _check_dead_letters(run)
+    job.prepare(run)
+    pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
+    build(pipeline, job, run)
+    if is_dataflow(run.flags):
+        return _submit(pipeline)
+    result = run_with_progress(pipeline)
+    return max(show(job.summarize(result, run), run), job.finish(run))
+
+
+def build(root: beam.Pipeline, job: Job, run: Run) -> None:
+    """Adds the whole graph of a job to a pipeline."""
+    coders.register()
+    write_dead_letters(job.build(root), run.dead_letters, run.run_ms)
+
+
+def show(summary: Summary, run: Run) -> int:
+    """Prints a summary; returns the exit code."""
+    print(summary.to_json() if run.as_json else summary.to_text())
+    if summary.why_nothing:
+        print(f"nothing found: {summary.why_nothing}", file=sys.stderr)
+    return summary.code(run.max_refused)
+
+
+def _run_stream(job: StreamJob, run: Run) -> int:
+    """Runs a stream until it is stopped, or hands it to its runner; returns the exit code."""
+    if is_local(run.flags):
+        summary = run_micro_batches(job, run)
+        return show(summary, run)
+    if job.idle_seconds is not None:
+        raise UsageError("--stop_when_idle is for local runners")
+    flags = [*run.flags, "--streaming"]
+    if is_dataflow(flags) and not any("streaming_mode_" in flag for flag in flags):
+        mode = "exactly_once" if job.exactly_once else "at_least_once"
+        flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
+    pipeline = beam.Pipeline(options=PipelineOptions(flags))
+    coders.register()
+    read = ReadMessages(job.source.subscription, job.source.topic)
+    refused = job.build_stream(pipeline, read, Flow(flush_seconds=job.flush_seconds))
+    write_dead_letters(refused, run.dead_letters, None)
+    if is_dataflow(flags):
+        return _submit(pipeline)
+    start(pipeline).wait_until_finish()
+    return 0
+
+
+def _check_dataflow(job: AnyJob, run: Run) -> None:
+    """Raises UsageError if Dataflow runs the job and cannot do what the options ask for."""
+    if not is_dataflow(run.flags):
+        return
+    if job.local_only:
+        raise UsageError(job.local_only)
+    if run.max_refused is not None:
         raise UsageError(
-            f"--dead_letters {dead_letters} would be on the workers' own disks, and lost with them: "
+            "--max_refused is for runs on this machine: on Dataflow set an alert on the refused_ counters "
+            "(docs/reference/metrics.md)"
+        )
+    if run.dead_letters is not None and not _SHARED.match(run.dead_letters):
+        raise UsageError(
+            f"--dead_letters {run.dead_letters} would be on the workers' own disks, and lost with them: "
             "give gs://BUCKET/PREFIX or projects/P/topics/T"
         )
+
+
+def _check_dead_letters(run: Run) -> None:
+    """Raises UsageError if no dead letters can be written on this machine."""
+    place = run.dead_letters_option
+    if place is None or "://" in place or TOPIC.fullmatch(place):
+        return
+    try:
+        check_writable(place)
+    except OSError as error:
+        raise UsageError(f"--dead_letters {place}: no file can be made there: {error.strerror}") from error
+
+
+def _submit(pipeline: beam.Pipeline) -> int:
+    """Hands a pipeline to Dataflow, or writes it as a template, and says so; returns the exit code."""
     result = pipeline.run()
     template = pipeline.options.view_as(GoogleCloudOptions).template_location
     if template:
@@ -112,6 +155,7 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end, with a line of progress every few seconds on standard error.
 
     Raises:
+      UsageError: the runner cannot be started.
       BigtableError: Beam's own writer could not store all rows, or Bigtable failed in another process; it
         names the reason.
       ChildProcessError: a worker process died.
@@ -126,7 +170,7 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     reporter = threading.Thread(target=_report, args=(done,), daemon=True)
     reporter.start()
     try:
-        result = pipeline.run()
+        result = start(pipeline)
         result.wait_until_finish()
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
@@ -141,11 +185,27 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     return result
 
 
+def start(pipeline: beam.Pipeline) -> PipelineResult:
+    """Starts a pipeline; a local runner also runs it to its end.
+
+    Raises:
+      UsageError: the runner is a server that cannot be started or reached.
+    """
+    try:
+        return pipeline.run()
+    except (RuntimeError, OSError, grpc.RpcError, grpc.FutureTimeoutError) as error:
+        if not isinstance(pipeline.runner, PortableRunner):
+            raise
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise UsageError(f"--runner {type(pipeline.runner).__name__} cannot take the job: {why}") from error
+
+
 def _writer_error(error: MutationsBatchError) -> BigtableError:
     """The failure of Beam's writer in one line; its own message has no reason in it."""
     return BigtableError(
         f"Beam's writer could not store all rows: {service_error(error.exc[0])}. Run it again to complete "
-        "the work; --bigtable_writer direct retries more errors and makes dead letters of refused rows"
+        "the work; the default, --bigtable_writer direct, retries more errors and makes dead letters of "
+        "refused rows"
     )
 
 

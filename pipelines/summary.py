@@ -1,26 +1,83 @@
-"""The figures at the end of an ingest, from the pipeline's own counters."""
+"""The figures at the end of a job."""
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
-import glob
 import json
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from apache_beam.runners.runner import PipelineResult
 
-from transforms import metrics
-from transforms.metrics import NAMESPACE
+from timebeam.pipelines.parameters import Limit
+from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.store import count_letters, letter_files
+from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS
 
 _SHOWN = 3  # files of dead letters named in the text
+_LOST = "this runner lost figures, so that others may be too low; tables and dead letters are complete"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Summary:
-    """What an ingest did; sizes in bytes, time in seconds from the start of the command's work.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary(abc.ABC):
+    """What a job did; time in seconds from the start of the command's work.
 
-    points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused.
+    Attributes:
+      dead_letters: the files of dead letters.
+      why_nothing: why nothing was read; empty if something was, or if the tables say nothing about it.
+      failed: whether the exit code is 1, whatever `--max_refused` allows.
+    """
+
+    seconds: float
+    dry_run: bool
+    dead_letters: list[str] = dataclasses.field(default_factory=list)
+    why_nothing: str = ""
+    failed: bool = False
+
+    @abc.abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """What `--summary json` prints."""
+
+    @abc.abstractmethod
+    def lines(self) -> list[tuple[str, str]]:
+        """(name, figure) of each line of the text."""
+
+    def share_refused(self) -> tuple[int, int]:
+        """(how much was refused, how much was read); the first may be more, as whole files are."""
+        return 0, 0
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(self.figures())
+
+    def to_text(self) -> str:
+        """A table for people."""
+        text = "\n".join(f"{name:26} {figure}" for name, figure in self.lines())
+        return ("nothing was written (dry run)\n" if self.dry_run else "") + text
+
+    def code(self, max_refused: Limit | None) -> int:
+        """The exit code: 1, with a line on standard error, if more is refused than is allowed."""
+        refused, total = self.share_refused()
+        total = max(refused, total)
+        if max_refused is None or not max_refused.is_exceeded(refused, total):
+            return 1 if self.failed else 0
+        print(
+            f"refused {refused:,} of {total:,}, more than --max_refused {max_refused.text}: "
+            "see the dead letters",
+            file=sys.stderr,
+        )
+        return 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointsSummary(Summary):
+    """What a job did that stores points; sizes in bytes.
+
+    points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused; what is
+    missing in that sum, since the runner lost figures, is `unaccounted` (negative if points_read lacks it).
     Only rollups have rows_read, and rollup: their own counters (`buckets_1h`, `cells_skipped`).
     """
 
@@ -32,9 +89,6 @@ class Summary:
     rows: int
     cells: int
     bytes_written: int
-    seconds: float
-    dry_run: bool
-    dead_letters: list[str]
     delay_ms: dict[str, int] = dataclasses.field(default_factory=dict)
     annotations_read: int = 0
     annotations_written: int = 0
@@ -42,29 +96,40 @@ class Summary:
     meta_cells: int = 0
     rows_read: int = 0
     rollup: dict[str, int] = dataclasses.field(default_factory=dict)
+    unaccounted: int = 0
 
     @classmethod
-    def of(cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str) -> Summary:
+    def of(
+        cls,
+        result: PipelineResult,
+        seconds: float,
+        dry_run: bool,
+        dead_letters: str,
+        *,
+        adds_up: bool = True,
+    ) -> PointsSummary:
         """Reads the counters of a finished pipeline.
 
         Args:
           dead_letters: prefix of the files of dead letters.
+          adds_up: whether every point that is read is stored, a duplicate, or refused; not those of a rollup.
         """
         counters: collections.Counter[str] = collections.Counter()
         for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
             counters.update(metrics.counted(result, namespace))
-        kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("refused_")}
-        reasons = metrics.refused_by_reason()
-        # Only a run in this process knows the reasons.
-        refused = reasons if sum(reasons.values()) == sum(kinds.values()) else kinds
-        found = cls._of(counters, refused, seconds, dry_run, dead_letters, {})
+        refused = _refused(counters, dead_letters)
+        summary = cls._of(counters, refused, seconds, dry_run, dead_letters, {})
         rollup = dict(sorted(metrics.counted(result, metrics.ROLLUP_NAMESPACE).items()))
-        if not rollup:
-            return found
-        return dataclasses.replace(found, rollup=rollup, rows_read=counters["messages_read"])
+        if rollup:
+            return dataclasses.replace(summary, rollup=rollup, rows_read=counters["messages_read"])
+        # An annotation that is refused when it is stored is not in points_read.
+        checked = adds_up and not summary.annotations_read
+        return dataclasses.replace(summary, unaccounted=summary._missing() if checked else 0)
 
     @classmethod
-    def of_totals(cls, seconds: float, dry_run: bool, dead_letters: str, delay_ms: dict[str, int]) -> Summary:
+    def of_totals(
+        cls, seconds: float, dry_run: bool, dead_letters: str, delay_ms: dict[str, int]
+    ) -> PointsSummary:
         """What this process has counted.
 
         Args:
@@ -82,40 +147,49 @@ class Summary:
         dry_run: bool,
         dead_letters: str,
         delay_ms: dict[str, int],
-    ) -> Summary:
+    ) -> PointsSummary:
         return cls(
-            counters.get("points_read", 0),
-            counters.get("points_duplicate", 0),
-            counters.get("points_packed", 0),
-            refused,
-            counters.get("uids_assigned", 0),
-            counters.get("rows_written", 0),
-            counters.get("cells_written", 0),
-            counters.get("bytes_written", 0),
-            seconds,
-            dry_run,
-            sorted(glob.glob(glob.escape(dead_letters) + "-*.jsonl")),
-            delay_ms,
-            counters.get("annotations_read", 0),
-            counters.get("annotations_written", 0),
-            counters.get("annotations_deleted", 0),
-            counters.get(metrics.META_CELLS, 0),
+            points_read=counters.get("points_read", 0),
+            points_duplicate=counters.get("points_duplicate", 0),
+            points_stored=counters.get("points_packed", 0),
+            refused=refused,
+            uids_assigned=counters.get("uids_assigned", 0),
+            rows=counters.get("rows_written", 0),
+            cells=counters.get("cells_written", 0),
+            bytes_written=counters.get("bytes_written", 0),
+            seconds=seconds,
+            dry_run=dry_run,
+            dead_letters=letter_files(dead_letters),
+            delay_ms=delay_ms,
+            annotations_read=counters.get("annotations_read", 0),
+            annotations_written=counters.get("annotations_written", 0),
+            annotations_deleted=counters.get("annotations_deleted", 0),
+            meta_cells=counters.get(metrics.META_CELLS, 0),
         )
+
+    def _missing(self) -> int:
+        """Points that were read, and are in no other figure."""
+        of_rows = {reason.value for reason, kind in KIND_OF.items() if kind == OF_ROWS} | {OF_ROWS}
+        refused = sum(n for name, n in self.refused.items() if name not in of_rows)
+        return self.points_read - self.points_stored - self.points_duplicate - refused
+
+    def share_refused(self) -> tuple[int, int]:
+        """See `Summary.share_refused`."""
+        return sum(self.refused.values()), max(self.points_read, self.rows_read)
 
     @property
     def bytes_per_point(self) -> float:
         """Bytes that Bigtable stores, before compression, for each stored point."""
         return self.bytes_written / self.points_stored if self.points_stored else 0.0
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(
-            dataclasses.asdict(self)
-            | {
-                "bytes_per_point": round(self.bytes_per_point, 3),
-                "points_per_second": round(self.points_stored / self.seconds),
-            }
-        )
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        figures = dataclasses.asdict(self)
+        del figures["why_nothing"], figures["failed"]
+        return figures | {
+            "bytes_per_point": round(self.bytes_per_point, 3),
+            "points_per_second": round(self.points_stored / self.seconds),
+        }
 
     def _annotations(self) -> list[tuple[str, str]]:
         """The lines of a table for people on annotations; none if there were none."""
@@ -127,8 +201,8 @@ class Summary:
             ("annotations deleted", f"{self.annotations_deleted:,}"),
         ]
 
-    def to_text(self) -> str:
-        """A table for people."""
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
         lines = [
             *([("rows read", f"{self.rows_read:,}")] if self.rollup else []),
             ("points read", f"{self.points_read:,}"),
@@ -136,6 +210,7 @@ class Summary:
             ("duplicates", f"{self.points_duplicate:,}"),
             ("refused", f"{sum(self.refused.values()):,}"),
             *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
+            *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
             *self._annotations(),
             *([("cells of meta data", f"{self.meta_cells:,}")] if self.meta_cells else []),
@@ -150,5 +225,18 @@ class Summary:
         more = len(self.dead_letters) - _SHOWN
         if more > 0:
             lines.append(("", f"and {more} more files beside it"))
-        text = "\n".join(f"{name:26} {value}" for name, value in lines)
-        return ("nothing was written (dry run)\n" if self.dry_run else "") + text
+        return lines
+
+
+def _refused(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:
+    """Refusals by reason; by kind where only the workers know the reasons.
+
+    The letters themselves are counted where they are on this machine: Prism loses what a bundle counted when
+    another one of its stage ends before it knows the names of the counters (metricsStore.contributeMetrics).
+    """
+    letters = count_letters(dead_letters)
+    kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("refused_")}
+    if sum(letters.values()) >= sum(kinds.values()):
+        return letters
+    reasons = metrics.refused_by_reason()
+    return reasons if sum(reasons.values()) == sum(kinds.values()) else kinds

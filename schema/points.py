@@ -57,10 +57,10 @@ class Series(NamedTuple):
         return self.metric + "{" + ",".join(pairs) + "}"
 
 
-class Reason(str, enum.Enum):
+class Reason(enum.StrEnum):
     """Why input was refused. The values are stable: dead letters and dashboards use them.
 
-    docs/dead-letters.md explains each; a test proves that the page and this enum agree.
+    docs/reference/dead-letters.md explains each; a test proves that the page and this enum agree.
     """
 
     BAD_ENCODING = "bad-encoding"
@@ -90,7 +90,7 @@ class Reason(str, enum.Enum):
     INTERNAL_ERROR = "internal-error"
 
 
-class Stage(str, enum.Enum):
+class Stage(enum.StrEnum):
     """The part of a pipeline that refused something."""
 
     READ = "read"
@@ -152,11 +152,13 @@ class Joined:
       starts: int64[m], where each message begins in the text, ascending.
       arrivals_ms: int64[m], the arrival of each.
       envelopes: of each message; None for one that has none.
+      offsets: int64[m], where the text of each begins in its message; not 0 if that was cut.
     """
 
     starts: Int64s
     arrivals_ms: Int64s
     envelopes: Sequence[Envelope | None]
+    offsets: Int64s
 
     def arrivals_at(self, starts: Int64s) -> Int64s:
         """int64[n]: the arrival of the message that each of n places of the text is in."""
@@ -164,12 +166,12 @@ class Joined:
 
     def addressed(self, rejected: Rejected) -> Rejected:
         """A refusal whose offset is one of the text, with its offset in its own message instead."""
-        at = int(np.searchsorted(self.starts, rejected.offset, "right")) - 1
+        index = int(np.searchsorted(self.starts, rejected.offset, "right")) - 1
         return dataclasses.replace(
             rejected,
-            offset=rejected.offset - int(self.starts[at]),
-            arrival_ms=int(self.arrivals_ms[at]),
-            envelope=self.envelopes[at],
+            offset=rejected.offset - int(self.starts[index]) + int(self.offsets[index]),
+            arrival_ms=int(self.arrivals_ms[index]),
+            envelope=self.envelopes[index],
         )
 
 
@@ -384,10 +386,10 @@ def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBa
     ends: list[Int64s] = []
     payloads: list[bytes] = []
     texts: list[bytes] = []
-    at = 0
+    position = 0
     source = ""
     for batch, start in zip(batches, places, strict=True):
-        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in batch.series], np.int32)
+        renumber = np.array([numbers.setdefault(each, len(numbers)) for each in batch.series], np.int32)
         indices.append(renumber[batch.index] if len(batch) else batch.index)
         bits.append(
             np.where(batch.kinds >= Kind.TEXT, batch.bits + len(payloads), batch.bits)
@@ -397,8 +399,8 @@ def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBa
         payloads += batch.payloads
         if batch.origins is not None:
             source = batch.origins.source
-            texts += (b"\n" * (start - at), batch.origins.text)
-            at = start + len(batch.origins.text)
+            texts += (b"\n" * (start - position), batch.origins.text)
+            position = start + len(batch.origins.text)
             starts.append(batch.origins.starts + start)
             ends.append(batch.origins.ends + start)
     origins = None

@@ -1,8 +1,8 @@
-"""The program of every flex template; the launcher wants it as a file (see `pipelines.launch`)."""
+"""The program of every flex template, a file for the launcher; see `timebeam.pipelines.deploy.launch`."""
 
 import sys
 
-from pipelines.launch import main
+from timebeam.pipelines.deploy.launch import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -63,7 +63,7 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
         start.add_argument(
             "--streaming_mode",
             choices=["at_least_once", "exactly_once"],
-            help=f"default: {metadata['defaultStreamingMode'].lower()}",
+            help="default: exactly_once with --packing compacted, else at_least_once",
         )
         start.add_argument("--update", action="store_true", help="replace the running job of this name")
     start.add_argument("--print_only", action="store_true", help="print the call, and do not make it")
@@ -92,23 +92,26 @@ def joined(values: dict[str, str]) -> str:
     return f"^{delimiter}^{delimiter.join(pairs)}"
 
 
+def streaming_mode(options: dict[str, Any]) -> str:
+    """The mode asked for, else that of the packing: only compacted rows grow if a bundle runs twice."""
+    default = "exactly_once" if options["packing"] == "compacted" else "at_least_once"
+    return str(options["streaming_mode"] or default)
+
+
 def call(job: str, metadata: dict[str, Any], options: argparse.Namespace, rest: list[str]) -> str:
     """The call of gcloud that starts the job."""
     given = vars(options)
     values = {one["name"]: given[one["name"]] for one in metadata["parameters"]}
     values = {name: value for name, value in values.items() if value is not None}
     template = options.bucket.template(job)
-    if shell.is_classic(job):
-        words = ["gcloud", "dataflow", "jobs", "run", options.job_name, f"--gcs-location={template}"]
-    else:
-        words = ["gcloud", "dataflow", "flex-template", "run", options.job_name]
-        words += [f"--template-file-gcs-location={template}", f"--temp-location={options.bucket.temp}"]
+    words = ["gcloud", "dataflow", "flex-template", "run", options.job_name]
+    words += [f"--template-file-gcs-location={template}", f"--temp-location={options.bucket.temp}"]
     words += [f"--staging-location={options.bucket.staging}", f"--region={options.region}"]
     words += [f"--project={options.project}"] if options.project else []
     words += [f"--parameters={joined(values)}"]
     words += ["--enable-streaming-engine"] if metadata["streaming"] else []
-    if given.get("streaming_mode"):
-        words.append(f"--additional-experiments=streaming_mode_{options.streaming_mode}")
+    if metadata["streaming"]:
+        words.append(f"--additional-experiments=streaming_mode_{streaming_mode(given)}")
     words += ["--update"] if given.get("update") else []
     return shell.line(*words, *rest)
 

@@ -16,8 +16,8 @@ class Bucket(NamedTuple):
     path: str
 
     def template(self, job: str) -> str:
-        """What a launch names: the image specification of a flex template, or a classic template."""
-        return f"{self.path}/templates/{job}" + ("" if is_classic(job) else ".json")
+        """The image specification that a launch names."""
+        return f"{self.path}/templates/{job}.json"
 
     @property
     def staging(self) -> str:
@@ -44,11 +44,6 @@ def bucket(text: str) -> Bucket:
 def jobs() -> list[str]:
     """The jobs that have a template."""
     return sorted(path.parent.name for path in FOLDER.glob("*/metadata.json"))
-
-
-def is_classic(job: str) -> bool:
-    """Whether a job's template is a classic one, which has no image."""
-    return not (FOLDER / job / "image_spec.json").exists()
 
 
 def line(*words: str | Path) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
-from pipelines.local.emulator import HOST_VARIABLE, Emulator
+from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 _TESTS = itertools.count(1)
@@ -29,6 +29,14 @@ class Bigtable(NamedTuple):
 
     project: str
     instance: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a stream notes for the time after its death stays out of the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
-from pipelines import ingest, query
-from pipelines.cli import COMMANDS
-from pipelines.parameters import Parameter
-from schema.layouts import LAYOUTS
-from schema.messages import FORMATS
-from schema.points import Reason
-from transforms import metrics
+import pytest
+
+from timebeam.pipelines.cli import COMMANDS
+from timebeam.pipelines.commands import query
+from timebeam.pipelines.deploy import options_page
+from timebeam.pipelines.parameters import parser_of
+from timebeam.schema.layouts import LAYOUTS
+from timebeam.schema.messages import FORMATS
+from timebeam.schema.points import Reason
+from timebeam.transforms import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "templates").rglob("*.md")]
 
 
-def option_row(parameter: Parameter) -> str:
-    """The line of the README's table for one option."""
-    default = "" if parameter.default in (None, [], "") else f"`{parameter.default}`"
-    if isinstance(parameter.default, bool):
-        default = default.lower()
-    if parameter.required:
-        default = "required"
-    choices = (
-        " (" + ", ".join(f"`{choice}`" for choice in parameter.choices) + ")" if parameter.choices else ""
-    )
-    text = parameter.help.replace("|", "\\|")
-    return f"| `--{parameter.name}`{choices} | {default} | {text} |"
-
-
-def test_every_option_of_ingest_and_query_stands_in_the_readme():
-    rows = [option_row(parameter) for parameter in (*ingest.PARAMETERS, *query.PARAMETERS)]
-    missing = [row for row in rows if row not in README]
-    assert not missing, "\n" + "\n".join(missing)
+def test_the_page_of_options_is_up_to_date():
+    assert options_page.main(["check"]) == 0
 
 
 def test_every_command_format_and_layout_stands_in_the_readme():
@@ -43,7 +32,7 @@ def test_every_command_format_and_layout_stands_in_the_readme():
 
 
 def test_the_table_of_reasons_is_that_of_the_code():
-    text = (ROOT / "docs" / "dead-letters.md").read_text()
+    text = (ROOT / "docs" / "reference" / "dead-letters.md").read_text()
     documented = re.findall(r"^\| `([a-z-]+)` \|", text.split("| reason | when |")[1], re.MULTILINE)
     assert documented == [reason.value for reason in Reason]
 
@@ -55,25 +44,117 @@ def test_the_table_of_metrics_is_that_of_the_code():
         observed |= set(re.findall(r'metrics\.observe\("([a-z_]+)"', path.read_text()))
     assert counted | set(metrics.KIND_OF.values()) == set(metrics.COUNTERS)
     assert observed == set(metrics.DISTRIBUTIONS)
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = re.findall(r"^\| `([a-z_]+)", text, re.MULTILINE)
     assert documented == [*metrics.COUNTERS, *metrics.DISTRIBUTIONS]
     assert len(documented) <= 20
 
 
 def test_the_kind_of_every_reason_is_documented():
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for reason, kind in metrics.KIND_OF.items():
         (row,) = re.findall(rf"^\| `{kind}` .*", text, re.MULTILINE)
         assert f"`{reason.value}`" in row, (reason, kind)
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^-\w ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_documents_lead_somewhere():
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-            assert "://" in target or (path.parent / target).exists(), f"{path.name}: {target}"
+    dead = []
+    for path in DOCUMENTS:
+        prose = re.sub(
+            r"^```.*?^```|`[^`\n]*`", "``", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+        )
+        for target in re.findall(r"\]\(([^)]+)\)", prose):
+            if "://" in target:
+                continue
+            name, _, anchor = target.partition("#")
+            page = path.parent / name if name else path
+            if not page.exists() or (anchor and anchor not in anchors(page)):
+                dead.append(f"{path.relative_to(ROOT)}: {target}")
+    assert not dead, "\n".join(dead)
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = str(path.relative_to(ROOT / "docs"))
+        assert name == "index.md" or f"({name})" in index, name
+
+
+def test_no_folder_of_documents_is_crowded():
+    for folder in (ROOT / "docs").iterdir():
+        assert folder.is_file() or len(list(folder.iterdir())) <= 16, folder
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 120
+
+
+def test_links_of_the_readme_become_absolute_for_a_package_index(monkeypatch: pytest.MonkeyPatch):
+    code = (ROOT / "setup.py").read_text("utf-8").partition("\nsetup(")[0]
+    for url in ("", "https://example.org/timebeam"):
+        monkeypatch.setenv("PROJECT_URL", url)
+        names = {"__file__": str(ROOT / "setup.py")}
+        exec(compile(code, "setup.py", "exec"), names)
+        text = names["long_description"]()
+        assert ("](docs/index.md)" in text) == (not url)
+        assert f"]({url}/blob/main/docs/index.md)" in text or not url
+
+
+def test_paths_of_documents_that_the_code_cites_exist():
+    dead, count = [], 0
+    for folder in ("schema", "transforms", "pipelines", "tests", "examples", "benchmarks", "templates"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix not in (".py", ".toml", ".md", ".json", ".tf", ".yaml") or path == Path(__file__):
+                continue
+            for cited in re.findall(r"\bdocs/[-a-z/]+\.md\b", path.read_text("utf-8", "replace")):
+                count += 1
+                if not (ROOT / cited).exists():
+                    dead.append(f"{path.relative_to(ROOT)}: {cited}")
+    assert not dead, "\n".join(dead)
+    assert count > 100
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The arguments of each `timebeam` command in a document, in blocks and in sentences."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.split("   #")[0] for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines += re.findall(
+        r"`(timebeam [^`]*)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
+    return [shlex.split(line)[1:] for line in lines if line.removeprefix("$ ").startswith("timebeam ")]
+
+
+def test_command_lines_that_read_have_their_metric_before_options_of_several_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An option that takes several values takes a METRIC behind them too."""
+    parser = parser_of("query", "", "", query.PARAMETERS)
+    parser.add_argument("metric")
+    seen = 0
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for arguments in command_lines(path.read_text()):
+            if "query" not in arguments[:2] or "--start" not in arguments:
+                continue
+            options = parser.parse_args(arguments[arguments.index("query") + 1 :])
+            assert options.metric.count("."), (path.name, arguments)
+            seen += 1
+    assert seen > 5
+
+
+def test_files_that_the_documents_of_tables_name_are_there():
+    text = (ROOT / "docs" / "reference" / "tables.md").read_text()
+    named = re.findall(r"--(?:tables|input) (\S+)", text) + re.findall(r"layout (?:check|heat) (\S+)", text)
+    assert len(named) > 8
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_no_machine_path_and_no_registry_in_what_is_committed():
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "requirements-test.lock"):
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "requirements-test.lock"):
         assert not re.search(r"/(root|home|work|tmp)/|--index-url|file:", path.read_text()), path.name

@@ -1,16 +1,66 @@
-"""What batch jobs read, cut so that several workers share it and none holds too much."""
+"""Cuts the input of batch jobs into chunks that workers share, each of a bounded size."""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
-from schema.layouts.opentsdb.layout import OpenTsdb
-from transforms.bigtable.splits import WHOLE, Range, cuts_within, ranges_between, sampled
-from transforms.bigtable.target import Target
-from transforms.sizes import DAY_S, metric_sizes, share_of_day
+from timebeam.schema.layouts import UidTables
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import WHOLE, cuts_within, ranges_between, sampled
+from timebeam.transforms.bigtable.target import Target
+
+DAY_S = 86_400
+
+
+def metric_sizes(
+    options: OpenTsdbOptions, samples: Sequence[tuple[bytes, int]], uids: Sequence[bytes]
+) -> list[float]:
+    """About how many bytes each metric has, of all times.
+
+    What lies between two samples is shared out evenly to the metrics that may be there: samples can be
+    far apart, so that a metric without one is not a small one.
+
+    Args:
+      samples: (key, stored bytes since the sample before), in the order of the keys; an empty key is the end.
+      uids: of the metrics, ascending.
+    """
+    salted, base_at = options.salt_width, options.salt_width + options.uid_width_metric
+    changes = [0.0] * (len(uids) + 1)
+    previous = bytes(base_at)
+    for key, size in samples:
+        prefix = key[:base_at] if key else b"\xff" * base_at
+        first, end = 0, len(uids)
+        if previous[:salted] == prefix[:salted]:
+            first, end = (
+                bisect.bisect_left(uids, previous[salted:]),
+                bisect.bisect_right(uids, prefix[salted:]),
+            )
+        if first < end:
+            changes[first] += size / (end - first)
+            changes[end] -= size / (end - first)
+        previous = prefix
+    return list(itertools.accumulate(changes[:-1]))
+
+
+def share_of_day(hours: Sequence[int], range_s: int) -> float:
+    """About how much of a table is a day of it, or a range of time that is shorter.
+
+    Args:
+      hours: those of sampled keys; a tenth at each end is left out, since points of 1970 are found in many a
+        table.
+    """
+    left_out = len(hours) // 10
+    inside = sorted(hours)[left_out : len(hours) - left_out]
+    if len(inside) < 2:
+        return 1.0
+    return min(1.0, min(range_s, DAY_S) / (inside[-1] - inside[0] + SPAN_S))
+
 
 CHUNK_BYTES = 64 << 20
 """Of stored rows, by the service's samples, that one chunk has, roughly."""
@@ -20,7 +70,7 @@ _MOST_METRICS = 50
 
 _SMALL = 8
 """Small metrics, also all of a chunk together, have at most this part of `CHUNK_BYTES`: while one chunk is
-read, what came of the one before is written, so that larger ones are better read one by one."""
+read, the output of the previous one is written, so larger metrics are better read one by one."""
 
 _Sample = tuple[int, bytes, int]
 """(hour of a sampled key, the key, stored bytes since the sample before it)."""
@@ -38,12 +88,12 @@ class Chunk(NamedTuple):
     uids: tuple[bytes, ...]
     start_s: int
     end_s: int
-    keys: Range
+    keys: KeyRange
 
 
 def hour_chunks(
     target: Target,
-    layout: OpenTsdb,
+    layout: UidTables,
     metrics: Mapping[str, bytes],
     start_s: int,
     end_s: int,
@@ -62,13 +112,15 @@ def hour_chunks(
     options = layout.options
     base_at = options.salt_width + options.uid_width_metric
     samples: dict[bytes, list[_Sample]] = {}
-    for key, size in (found := sampled(target, layout.data_table)):
+    for key, size in (sampled_keys := sampled(target, layout.data_table)):
         if len(key) > base_at:
             hour = base_s_of(options, key) // SPAN_S * SPAN_S
             samples.setdefault(key[options.salt_width : base_at], []).append((hour, key, size))
-    in_order = sorted(metrics.items(), key=lambda one: one[1])
-    sizes = metric_sizes(options, found, [uid for _, uid in in_order])
-    share = share_of_day([hour for some in samples.values() for hour, _, _ in some], end_s - start_s)
+    in_order = sorted(metrics.items(), key=lambda item: item[1])
+    sizes = metric_sizes(options, sampled_keys, [uid for _, uid in in_order])
+    share = share_of_day(
+        [hour for metric_samples in samples.values() for hour, _, _ in metric_samples], end_s - start_s
+    )
     small: dict[Hashable, _Small] = {}
     for (metric, uid), stored in zip(in_order, sizes, strict=True):
         kind, of_day = alike(metric), stored * share
@@ -80,7 +132,7 @@ def hour_chunks(
             together.metrics.append((metric, uid))
             together.size += of_day
             continue
-        inside = [one for one in samples.get(uid, ()) if start_s < one[0] + SPAN_S and one[0] < end_s]
+        inside = [item for item in samples.get(uid, ()) if start_s < item[0] + SPAN_S and item[0] < end_s]
         for first, last, cuts in _windows(inside, start_s, end_s):
             in_hour = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
             for keys in ranges_between(in_hour) if in_hour else [WHOLE]:
@@ -111,23 +163,23 @@ def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[t
     Args:
       samples: of hours that meet this range.
     """
-    at, size = start_s, 0
+    window_start_s, size = start_s, 0
     by_hour: dict[int, list[tuple[bytes, int]]] = {}
-    for hour, key, found in samples:
-        by_hour.setdefault(hour, []).append((key, found))
+    for hour, key, stored in samples:
+        by_hour.setdefault(hour, []).append((key, stored))
     for hour, keys in sorted(by_hour.items()):
         first, last = max(hour, start_s), min(hour + SPAN_S, end_s)
-        here = sum(found for _, found in keys)
-        if here > CHUNK_BYTES:
-            yield from _days(at, first)
+        hour_bytes = sum(stored for _, stored in keys)
+        if hour_bytes > CHUNK_BYTES:
+            yield from _days(window_start_s, first)
             yield first, last, _cuts(keys)
-            at, size = last, 0
+            window_start_s, size = last, 0
             continue
-        size += here
+        size += hour_bytes
         if size >= CHUNK_BYTES:
-            yield from _days(at, last)
-            at, size = last, 0
-    yield from _days(at, end_s)
+            yield from _days(window_start_s, last)
+            window_start_s, size = last, 0
+    yield from _days(window_start_s, end_s)
 
 
 def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
@@ -140,10 +192,10 @@ def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
 
 def _cuts(keys: Sequence[tuple[bytes, int]]) -> list[bytes]:
     """Those of some sampled keys between which there is a chunk each."""
-    found, size = [], 0
+    cuts, size = [], 0
     for key, stored in sorted(keys):
         size += stored
         if size >= CHUNK_BYTES:
-            found.append(key)
+            cuts.append(key)
             size = 0
-    return found
+    return cuts

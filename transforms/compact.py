@@ -12,21 +12,20 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.opentsdb import select
-from schema.layouts.opentsdb.compact import compact_row
-from schema.layouts.opentsdb.keys import SPAN_S, parse_key
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.points import Rejected
-from schema.sizing.figures import stored_bytes
-from transforms import metrics
-from transforms.bigtable.limits import over_limit
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import within
-from transforms.bigtable.target import Target
-from transforms.chunks import Chunk, hour_chunks
-from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing
-from transforms.write import WriteRows
+from timebeam.schema.common.cell_size import stored_bytes
+from timebeam.schema.layouts import Cell, Compaction, Packing, Row
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.compact import compact_row
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
+from timebeam.schema.points import Rejected
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.chunks import Chunk, hour_chunks
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rows import over_limit
+from timebeam.transforms.readers.ranges import within
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.write import StoreRows
 
 NAMESPACE = "timebeam-compact"
 """Of the counters that only this job has."""
@@ -34,8 +33,8 @@ NAMESPACE = "timebeam-compact"
 _LOGGED = 10  # refused rows of one bundle that are named
 
 
-class Tally(NamedTuple):
-    """What a compaction met: rows read, rewritten and refused; cells and bytes of all rows that were read."""
+class CompactTally(NamedTuple):
+    """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
 
     rows_read: int
     rows_rewritten: int
@@ -46,13 +45,13 @@ class Tally(NamedTuple):
     bytes_after: int
 
 
-_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in Tally._fields}
+_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in CompactTally._fields}
 
 
-def tally_of(result: PipelineResult) -> Tally:
+def compact_tally(result: PipelineResult) -> CompactTally:
     """The figures of a finished pipeline."""
-    found = metrics.counted(result, NAMESPACE)
-    return Tally(**{name: found[name] for name in Tally._fields})
+    counters = metrics.counted(result, NAMESPACE)
+    return CompactTally(**{name: counters[name] for name in CompactTally._fields})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class CompactJob:
     """
 
     target: Target
-    layout: OpenTsdb
+    layout: Compaction
     start_s: int
     end_s: int
     form: Packing
@@ -84,17 +83,17 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         """See the class."""
         job = self._job
-        made = (
+        compacted = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
             | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
             | "SpreadChunks" >> beam.Reshuffle()
             | "Compact" >> refusing(CompactFn(job), Row)
         )
-        refused = [made[REJECTED]]
+        refused = [compacted[REJECTED]]
         if not job.dry_run:
-            writer = WriteRows(job.target, [job.layout.data_table], "direct", Packing.POINTS)
-            refused.append(made.main | "Write" >> writer)
+            writer = StoreRows(job.target, [job.layout.data_table], "direct", Packing.POINTS)
+            refused.append(compacted.main | "Write" >> writer)
         return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(TellFn())
 
 
@@ -107,8 +106,8 @@ class ChunksFn(beam.DoFn):
     def process(self, _: object) -> Iterator[Chunk]:
         """See the class."""
         job = self._job
-        found = job.layout.metric_uids(TableReader(job.target))
-        yield from hour_chunks(job.target, job.layout, found, job.start_s, job.end_s)
+        metric_uids = job.layout.metric_uids(TableReader(job.target))
+        yield from hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
 
 
 class CompactFn(beam.DoFn):
@@ -126,16 +125,16 @@ class CompactFn(beam.DoFn):
         for row in within(TableReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
-            made = compact_row(row, job.form, job.settled_ms)
-            _count(row, made)
-            if made is None:
+            mutation = compact_row(row, job.form, job.settled_ms)
+            _count(row, mutation)
+            if mutation is None:
                 continue
-            too_large = over_limit(made)
+            too_large = over_limit(mutation)
             if too_large is not None:
                 yield refuse(too_large)
                 continue
             metrics.count("rows_written")
-            yield made
+            yield mutation
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
@@ -147,19 +146,19 @@ def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
     return chunk.start_s <= base_s < chunk.end_s and base_s % SPAN_S == 0
 
 
-def _count(row: Row, made: Row | None) -> None:
+def _count(row: Row, mutation: Row | None) -> None:
     """Counts a row as it was read, and as it is with a mutation."""
     cells, size = len(row.cells), _bytes(row.key, row.cells)
     _COUNTERS["rows_read"].inc()
     _COUNTERS["cells_before"].inc(cells)
     _COUNTERS["bytes_before"].inc(size)
-    if made is not None:
+    if mutation is not None:
         _COUNTERS["rows_rewritten"].inc()
-        touched = {(cell.family, cell.qualifier) for cell in made.cells}
-        touched |= {(deletion.family, deletion.qualifier) for deletion in made.deleted}
+        touched = {(cell.family, cell.qualifier) for cell in mutation.cells}
+        touched |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
         gone = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
-        cells += len(made.cells) - len(gone)
-        size += _bytes(row.key, made.cells) - _bytes(row.key, gone)
+        cells += len(mutation.cells) - len(gone)
+        size += _bytes(row.key, mutation.cells) - _bytes(row.key, gone)
     _COUNTERS["cells_after"].inc(cells)
     _COUNTERS["bytes_after"].inc(size)
 
@@ -169,20 +168,20 @@ def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
 
 
 class TellFn(beam.DoFn):
-    """Counts the mutations that were refused, and names the first ones in the log; gives them on."""
+    """Counts refused mutations, logs the first ones, and passes all on."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._logged = 0
 
     def start_bundle(self) -> None:
-        """Begins to name anew."""
-        self._told = 0
+        """Resets the number of logged refusals."""
+        self._logged = 0
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
         """See the class."""
         metrics.count_refused(rejected.reason)
         _COUNTERS["rows_refused"].inc()
-        self._told += 1
-        if self._told <= _LOGGED:
+        self._logged += 1
+        if self._logged <= _LOGGED:
             logging.getLogger(__name__).warning("a row stays as it was: %s", rejected.message)
         yield rejected

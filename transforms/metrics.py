@@ -1,4 +1,4 @@
-"""Every metric of the pipelines, by name; docs/metrics.md explains them.
+"""Every metric of the pipelines, by name; docs/reference/metrics.md explains them.
 
 There are twenty, since a runner keeps each of them for each step and worker: refusals are counted by
 kind here, and by reason in the dead letters and in what a local run prints.
@@ -11,7 +11,7 @@ import collections
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
-from schema.points import Reason
+from timebeam.schema.points import Reason
 
 NAMESPACE = "timebeam"
 
@@ -54,6 +54,9 @@ ROLLUP_NAMESPACE = "timebeam-rollup"
 
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
+OF_ROWS = "refused_bigtable"
+"""The kind of refusals that are of rows, and not of records: they are not in `points_read`."""
+
 _KINDS = {
     "refused_name": (
         Reason.BAD_METRIC,
@@ -72,7 +75,7 @@ _KINDS = {
         Reason.VALUE_NOT_STORABLE,
     ),
     "refused_uid": (Reason.UNKNOWN_NAME, Reason.UIDS_EXHAUSTED),
-    "refused_bigtable": (Reason.OVER_BIGTABLE_LIMIT, Reason.WRITE_REFUSED),
+    OF_ROWS: (Reason.OVER_BIGTABLE_LIMIT, Reason.WRITE_REFUSED),
 }
 KIND_OF = dict.fromkeys(Reason, "refused_input") | {
     reason: kind for kind, reasons in _KINDS.items() for reason in reasons
@@ -117,16 +120,22 @@ def count_refused(reason: Reason) -> None:
     totals[f"refused/{reason.value}"] += 1
 
 
+def count_refused_again(reason: Reason) -> None:
+    """Counts the record of a dead letter that is refused again as read; a row was when it was parsed."""
+    if KIND_OF[reason] != OF_ROWS:
+        count("points_read")
+
+
 def counted(result: PipelineResult, namespace: str) -> collections.Counter[str]:
     """What all workers of a finished pipeline have counted in a namespace, by name.
 
     A runner need not give both of the figures: committed ones, or those of all attempts.
     """
-    found: collections.Counter[str] = collections.Counter()
+    counters: collections.Counter[str] = collections.Counter()
     for metric in result.metrics().query(MetricsFilter().with_namespace(namespace))["counters"]:
         figure = metric.attempted if metric.committed is None else metric.committed
-        found[metric.key.metric.name] += figure or 0
-    return found
+        counters[metric.key.metric.name] += figure or 0
+    return counters
 
 
 def observe(name: str, value: int) -> None:

@@ -6,9 +6,9 @@ gcloud SDK ships as `cbtemulator`. It keeps nothing on disk, so stopping it is k
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -22,7 +22,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipelines.local.process import child
+from timebeam.pipelines.local.process import child
+from timebeam.pipelines.parameters import Parameter, boolean, parser_of, whole
 
 HOST_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 VERSION = "v1.58.0"
@@ -271,20 +272,39 @@ class Emulator:
         return os.pread(self._log.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
 
 
+PARAMETERS = (
+    Parameter("port", "port to listen on; 0 for any free one", "Emulator", whole, 8086, most=65_535),
+    Parameter("build_only", "print the path of its program, and do not run it", "Emulator", boolean, False),
+)
+
+EXAMPLES = """\
+  timebeam emulator                 on the port that gcloud uses too, 8086
+  timebeam emulator --port 0        on any free port
+  timebeam emulator --build_only    in an image or a CI cache step: only have the program"""
+
+
+def _is_free(port: int) -> bool:
+    """Whether nothing listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE  # the emulator says the rest
+    return True
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `timebeam emulator`: runs the emulator until Ctrl-C. Returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="timebeam emulator",
-        description="Runs Google's Bigtable emulator in the foreground; builds it first if there is none.",
-        epilog="examples:\n"
-        "  timebeam emulator                 on the port that gcloud uses too, 8086\n"
-        "  timebeam emulator --port 0        on any free port\n"
-        "  timebeam emulator --build_only    in an image or a CI cache step: only have the binary",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "emulator",
+        "Runs Google's Bigtable emulator in the foreground; builds it first if there is none.",
+        EXAMPLES,
+        PARAMETERS,
     )
-    parser.add_argument("--port", type=int, default=8086, help="0 for any free one (default: %(default)s)")
-    parser.add_argument("--build_only", action="store_true", help="print the binary's path and do not run it")
     options = parser.parse_args(argv)
+    if not options.build_only and not _is_free(options.port):
+        parser.error(f"--port {options.port} is in use: give another one, or 0 for any free one")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.build_only:

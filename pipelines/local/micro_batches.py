@@ -22,16 +22,17 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
 from google.cloud.bigtable.batcher import MutationsBatchError
 
-from pipelines.local.subscription import Subscription
-from schema.messages import Message
-from transforms import metrics
-from transforms.bigtable.errors import service_error
+from timebeam.pipelines.local import handed_over
+from timebeam.pipelines.local.subscription import Subscription
+from timebeam.pipelines.local.trial import CrashedError, Trial
+from timebeam.pipelines.local.under_way import UnderWay
+from timebeam.schema.messages import Message
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.retry import service_error
 
 _LOGGER = logging.getLogger(__name__)
 
 _numbers = itertools.count()
-_handed_over: dict[int, Sequence[Message]] = {}
-"""What `TakeBatch` sources give, by the number of the source: the runner works in this process."""
 
 _PASSING = (
     exceptions.ServiceUnavailable,
@@ -44,20 +45,20 @@ _PASSING = (
 _LONGEST_PAUSE = 60.0
 
 
-class TakeBatch(beam.PTransform):
+class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
     """The messages last handed over: the source of a graph that is run again and again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._number = next(_numbers)
+        self.number = next(_numbers)
 
     def expand(self, root: PBegin) -> PCollection[Message]:
         """See the class."""
-        return root | beam.Impulse() | beam.ParDo(_TakeFn(self._number)).with_output_types(Message)
+        return root | beam.Impulse() | beam.ParDo(_TakeFn(self.number)).with_output_types(Message)
 
     def hand_over(self, messages: Sequence[Message]) -> None:
         """Sets what the next run reads."""
-        _handed_over[self._number] = messages
+        handed_over.messages[self.number] = messages
 
 
 class _TakeFn(beam.DoFn):
@@ -65,7 +66,7 @@ class _TakeFn(beam.DoFn):
         self._number = number
 
     def process(self, _: bytes) -> Iterable[Message]:
-        return _handed_over[self._number]
+        return handed_over.messages[self._number]
 
 
 class Repeated:
@@ -73,6 +74,7 @@ class Repeated:
 
     def __init__(self, build: Callable[[beam.Pipeline, TakeBatch], None], flags: Sequence[str] = ()) -> None:
         self._source = TakeBatch()
+        self._flags = flags
         pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([*flags]))
         build(pipeline, self._source)
         self._options = pipeline.options
@@ -89,6 +91,10 @@ class Repeated:
             metrics.totals.clear()
             metrics.totals.update(before)
             raise
+
+    def trial(self) -> Trial:
+        """Runs it in processes of their own."""
+        return Trial(self._graph, self._flags, self._source.number)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,11 +136,13 @@ def drive(
     limits: Limits,
     observer: Observer,
     stopping: threading.Event,
+    under_way: UnderWay,
 ) -> None:
     """Stores batches, one after the other, and acknowledges each, until pulling has stopped.
 
     Args:
       graphs: the one for the first batch, and the one for all others.
+      under_way: notes each batch while it is stored.
 
     Raises:
       StoppedError: see there.
@@ -149,32 +157,45 @@ def drive(
                 return
             messages = [message for portion in portions for message in portion.messages]
             started = time.monotonic()
-            store(graph, messages, observer, stopping)
+            store(graph, messages, observer, stopping, under_way)
             observer.stored(messages, time.monotonic() - started)
             subscription.acknowledge(portions)
             observer.acknowledged(messages)
             graph = next(graphs, graph)
     finally:
         subscription.close()
+        under_way.close()
 
 
 def store(
-    graph: Repeated, messages: Sequence[Message], observer: Observer, stopping: threading.Event
+    graph: Repeated,
+    messages: Sequence[Message],
+    observer: Observer,
+    stopping: threading.Event,
+    under_way: UnderWay,
 ) -> None:
     """Runs a batch until it is stored, and finds the messages that make the program fail.
 
     An error of a service that may pass is waited out. Another error of a service, or of this machine, ends
     the work: nothing can be stored. Any other is a message's fault, or ours: the batch is halved until
-    it stands alone.
+    it stands alone. Messages that a dead process was working on are stored by a process of their own: what
+    ends that too is searched for in the same way.
 
     Raises:
       StoppedError: asked to stop while waiting.
     """
     search = _Search(graph, stopping)
-    error = search.failure(messages)
-    if error is not None:
-        for message, why in search.poison(messages, error):
-            observer.refused(message, why)
+    suspect, others = under_way.split(messages)
+    poison = []
+    if others:
+        with under_way.noting(others):
+            error = search.failure(others)
+            poison += [] if error is None else search.poison(others, error)
+    if suspect:
+        with under_way.noting(suspect), graph.trial() as trial:
+            poison += search.apart(suspect, trial)
+    for message, why in poison:
+        observer.refused(message, why)
 
 
 def cause_of(error: Exception) -> Exception:
@@ -222,10 +243,7 @@ class _Search:
     def poison(self, messages: Sequence[Message], error: Exception) -> list[tuple[Message, Exception]]:
         """The messages at fault, among some of which an error is known."""
         if len(messages) == 1:
-            self._found += 1
-            if self._found > (self._MOST if self._stored else self._MOST_BEFORE_ANY_STORED):
-                raise error
-            return [(messages[0], error)]
+            return [self._alone(messages[0], error)]
         middle = len(messages) // 2
         found = []
         for half in (messages[:middle], messages[middle:]):
@@ -233,6 +251,31 @@ class _Search:
             if failed is not None:
                 found += self.poison(half, failed)
         return found
+
+    def apart(self, messages: Sequence[Message], trial: Trial) -> list[tuple[Message, Exception]]:
+        """The messages at fault, of some that are stored by processes of their own."""
+        if self._stopping.is_set():
+            raise StoppedError
+        try:
+            counted = trial.run(messages)
+        except CrashedError as error:
+            if len(messages) == 1:
+                return [self._alone(messages[0], error)]
+            middle = len(messages) // 2
+            return self.apart(messages[:middle], trial) + self.apart(messages[middle:], trial)
+        if counted is not None:
+            metrics.totals.update(counted)
+            self._stored += len(messages)
+            return []
+        failed = self.failure(messages)  # an error and no crash: this process can tell which
+        return [] if failed is None else self.poison(messages, failed)
+
+    def _alone(self, message: Message, error: Exception) -> tuple[Message, Exception]:
+        """A message that is at fault; raises its error if too many are."""
+        self._found += 1
+        if self._found > (self._MOST if self._stored else self._MOST_BEFORE_ANY_STORED):
+            raise error
+        return message, error
 
 
 def _of_setup(error: Exception) -> bool:

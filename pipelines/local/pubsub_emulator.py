@@ -10,9 +10,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from pipelines.local.emulator import EmulatorError, sdk_roots
-from pipelines.local.process import child
-from pipelines.local.subscription import EMULATOR_VARIABLE
+from timebeam.pipelines.local.emulator import EmulatorError, sdk_roots
+from timebeam.pipelines.local.process import child
+from timebeam.pipelines.local.subscription import EMULATOR_VARIABLE
 
 START_SECONDS = 60.0
 

@@ -26,8 +26,8 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from google.pubsub_v1.types import ExpirationPolicy, PullResponse
 from google.pubsub_v1.types import Subscription as SubscriptionConfig
 
-from schema.messages import Message
-from transforms.messages import pubsub_message
+from timebeam.schema.messages import Message
+from timebeam.transforms.input.messages import pubsub_message
 
 EMULATOR_VARIABLE = "PUBSUB_EMULATOR_HOST"
 

@@ -12,11 +12,11 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schema.annotations.record import Annotation, Pairs
-from schema.points import Envelope, Reason, RefusedError, Rejected, Series, Stage
+from timebeam.schema.annotations.record import Annotation, Pairs
+from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Series, Stage
 
 
-class Method(str, enum.Enum):
+class Method(enum.StrEnum):
     """The HTTP method of a request."""
 
     POST = "POST"

@@ -1,6 +1,6 @@
 """An annotation, and its JSON: as it is stored, and as OpenTSDB's API shows it.
 
-meta/Annotation.getStorageJSON of OpenTSDB 2.4.1, section 4.1 of the format notes. A TSD compares the stored
+meta/Annotation.getStorageJSON of OpenTSDB 2.4.1, docs/spec/opentsdb.md §4.1. A TSD compares the stored
 bytes when it updates, so that the order of the keys, and how characters are escaped, are part of the format.
 """
 
@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from schema.java_text import json_text
+from timebeam.schema.common.java_text import json_text
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -103,7 +103,7 @@ def parse_stored(value: bytes) -> Annotation:
         isinstance(custom, dict) and all(isinstance(text, str) for text in custom.values())
     ):
         raise NotAnAnnotationError("custom is no object of texts")
-    found = Annotation(
+    annotation = Annotation(
         _text(members, "tsuid"),
         _time(members, "startTime"),
         _time(members, "endTime"),
@@ -111,9 +111,9 @@ def parse_stored(value: bytes) -> Annotation:
         _text(members, "notes"),
         None if custom is None else sorted_custom(list(custom.items())),
     )
-    if found.start < 1:
+    if annotation.start < 1:
         raise NotAnAnnotationError("no startTime")
-    return found
+    return annotation
 
 
 def _object(pairs: Pairs) -> str:

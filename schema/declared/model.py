@@ -1,7 +1,7 @@
-"""What a declaration of tables says, as frozen records (Bigtable patterns, section 5).
+"""What a declaration of tables says, as frozen records (docs/spec/bigtable-patterns.md §5).
 
-`schema.declared.loader` makes these from TOML; they hold what was declared, already checked. Times
-are in the unit of their part unless a name says otherwise.
+`timebeam.schema.declared.language.loader` makes these from TOML; they hold what was declared,
+already checked. Times are in the unit of their part unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 
-from schema.declared.spans import Span
+from timebeam.schema.common.spans import Span
 
 UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
 """How many of a unit are in how many milliseconds: (units, milliseconds)."""
 
 
-class CellTime(str, enum.Enum):
-    """Where the timestamps of cells come from; never the server's clock (section 6.5)."""
+class CellTime(enum.StrEnum):
+    """Where the timestamps of cells come from; never the server's clock.
+
+    Format: docs/spec/bigtable-patterns.md §6.5.
+    """
 
     EVENT = "event"
     """The event time: of two messages for one cell the younger event wins, in any order of arrival."""
@@ -29,7 +32,7 @@ class CellTime(str, enum.Enum):
     """Always 0: the last write wins."""
 
 
-class Encoding(str, enum.Enum):
+class Encoding(enum.StrEnum):
     """How the value of a column is stored."""
 
     TEXT = "text"
@@ -62,7 +65,7 @@ class Field:
       is_uint: whether it must be a whole number without sign and leading zeros.
       size: bytes in the key, None if as long as the value.
       pad: the byte that fills up to `size`.
-      left: whether the value stands left of its padding.
+      align_left: whether the value stands left of its padding.
       case: "lower", "upper" or None for as it is.
     """
 
@@ -70,7 +73,7 @@ class Field:
     is_uint: bool = False
     size: int | None = None
     pad: str = " "
-    left: bool = True
+    align_left: bool = True
     case: str | None = None
 
 
@@ -85,7 +88,7 @@ class Time:
       zone: where days and months of the bucket and the letters of `pattern` begin.
       divide: the number is divided by this before it is written.
       form: "decimal", "be32", "be64" or "pattern".
-      pattern: with the form "pattern", the placeholders of `schema.declared.patterns`.
+      pattern: with the form "pattern", the placeholders of `timebeam.schema.declared.codec.patterns`.
       size: bytes in the key.
       reverse: the number is subtracted from this, so that the newest row comes first.
     """
@@ -106,14 +109,14 @@ class Salt:
     """base + hash(of) mod buckets, in decimal digits.
 
     Attributes:
-      of: what is hashed, joined with the layout's separator.
+      sources: what is hashed, joined with the layout's separator.
       function: "crc32", "md5" or "fnv1a64".
       buckets: how many, for events before the first of `since`.
       size: digits.
       since: (event time in ms, buckets from then on), ascending.
     """
 
-    of: tuple[Field | Time, ...]
+    sources: tuple[Field | Time, ...]
     function: str
     buckets: int
     base: int
@@ -126,13 +129,13 @@ class Hash:
     """A digest in place of what is hashed.
 
     Attributes:
-      of: what is hashed, joined with the layout's separator.
+      sources: what is hashed, joined with the layout's separator.
       function: "md5" or "sha1".
       is_hex: hexadecimal digits, else the raw bytes.
       size: bytes (or digits) taken from the front of the digest.
     """
 
-    of: tuple[Field | Time, ...]
+    sources: tuple[Field | Time, ...]
     function: str
     is_hex: bool
     size: int
@@ -143,29 +146,29 @@ class Suffix:
     """The first hexadecimal digits of the CRC-32 of fields, or of the whole record, to part what ties.
 
     Attributes:
-      of: names of fields; None for the original bytes of the record.
+      sources: names of fields; None for the original bytes of the record.
       size: digits, up to 8.
     """
 
-    of: tuple[str, ...] | None
+    sources: tuple[str, ...] | None
     size: int
 
 
 Part = Const | Field | Time | Salt | Hash | Suffix
 
 
-def inputs(part: Part) -> frozenset[str]:
+def inputs(key_part: Part) -> frozenset[str]:
     """The fields that the bytes of a part are made from."""
-    if isinstance(part, (Field, Time)):
-        return frozenset((part.name,))
-    if isinstance(part, (Salt, Hash)):
-        return frozenset(one.name for one in part.of)
-    return frozenset(part.of or ()) if isinstance(part, Suffix) else frozenset()
+    if isinstance(key_part, (Field, Time)):
+        return frozenset((key_part.name,))
+    if isinstance(key_part, (Salt, Hash)):
+        return frozenset(source.name for source in key_part.sources)
+    return frozenset(key_part.sources or ()) if isinstance(key_part, Suffix) else frozenset()
 
 
-def follows(part: Part, fields: Iterable[str]) -> bool:
+def follows(key_part: Part, fields: Iterable[str]) -> bool:
     """Whether the bytes of a part follow from these fields alone."""
-    return not (isinstance(part, Suffix) and part.of is None) and inputs(part) <= set(fields)
+    return not (isinstance(key_part, Suffix) and key_part.sources is None) and inputs(key_part) <= set(fields)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,11 +186,11 @@ class MapColumns:
 
     Attributes:
       field: of one or two levels, as many as there are names in the template.
-      pieces: the literal text before, between and behind the names of the levels.
+      literals: the literal text before, between and behind the names of the levels.
     """
 
     field: str
-    pieces: tuple[str, ...]
+    literals: tuple[str, ...]
     encoding: Encoding
 
 
@@ -225,7 +228,6 @@ class Read:
     equals: tuple[str, ...]
     range: str | None
     scan: bool
-    line: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ class TableLayout:
     """One table: its key and its columns.
 
     Attributes:
-      name, line: of the section in the file.
+      name: of the section in the file.
       when: the record makes a row only if this field is present.
       event: (field, unit) of the event time; None if the layout has none.
       revision: the field with the revision number, for CellTime.REVISION.
@@ -258,7 +260,6 @@ class TableLayout:
     """
 
     name: str
-    line: int
     table: str
     separator: bytes
     key: tuple[Part, ...]
@@ -280,17 +281,17 @@ class TableLayout:
     @property
     def time(self) -> Time | None:
         """The time part of the key, if it has one."""
-        return next((part for part in self.key if isinstance(part, Time)), None)
+        return next((key_part for key_part in self.key if isinstance(key_part, Time)), None)
 
     @property
     def salt(self) -> Salt | None:
         """The salt of the key, if it has one."""
-        return next((part for part in self.key if isinstance(part, Salt)), None)
+        return next((key_part for key_part in self.key if isinstance(key_part, Salt)), None)
 
     @property
     def stored(self) -> frozenset[str]:
         """Fields whose values stand in the key or in qualifiers: what keeps two records apart."""
-        names = {name for part in self.key if not isinstance(part, Salt) for name in inputs(part)}
+        names = {name for key_part in self.key if not isinstance(key_part, Salt) for name in inputs(key_part)}
         if self.series is not None:
             timed = isinstance(self.series.qualifier, TimeQualifier)
             names.add(self.event[0] if timed and self.event else str(self.series.qualifier))
@@ -299,7 +300,7 @@ class TableLayout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DayTables:
-    """A table per day, filled from another layout's by a nightly job (section 3).
+    """A table per day, filled from another layout's by a nightly job (docs/spec/bigtable-patterns.md §3).
 
     Attributes:
       table: its name, with `{day:...}` in it, a strftime format.
@@ -308,7 +309,6 @@ class DayTables:
     """
 
     name: str
-    line: int
     table: str
     source: str
     expire_days: int | None
@@ -316,7 +316,7 @@ class DayTables:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredRollup:
-    """A table of rollups of a numeric column of another layout; see `schema.declared.rollups`.
+    """A table of rollups of a numeric column of another layout; see `timebeam.schema.declared.codec.rollups`.
 
     Attributes:
       target: the layout of the table; records are not ingested into it.
@@ -327,7 +327,6 @@ class DeclaredRollup:
     """
 
     target: TableLayout
-    line: int
     source: str
     value: str
     interval: Span
@@ -365,8 +364,12 @@ class Declaration:
         return dataclasses.replace(
             self,
             layouts=tuple(map(prefixed, self.layouts)),
-            day_tables=tuple(dataclasses.replace(one, table=prefix + one.table) for one in self.day_tables),
-            rollups=tuple(dataclasses.replace(one, target=prefixed(one.target)) for one in self.rollups),
+            day_tables=tuple(
+                dataclasses.replace(tables, table=prefix + tables.table) for tables in self.day_tables
+            ),
+            rollups=tuple(
+                dataclasses.replace(rollup, target=prefixed(rollup.target)) for rollup in self.rollups
+            ),
         )
 
     def layout(self, name: str) -> TableLayout:
@@ -378,5 +381,5 @@ class Declaration:
         for layout in self.all_layouts:
             if layout.name == name:
                 return layout
-        known = ", ".join(layout.name for layout in self.all_layouts)
-        raise ValueError(f"{self.file_name} declares no layout {name!r}: choose one of {known}")
+        names = ", ".join(layout.name for layout in self.all_layouts)
+        raise ValueError(f"{self.file_name} declares no layout {name!r}: choose one of {names}")

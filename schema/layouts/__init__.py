@@ -1,59 +1,120 @@
-"""Stored layouts by name: points in columns to rows and cells, and back."""
+"""Stored layouts by name: points in columns to rows and cells, and back; what each of them can do."""
 
 from __future__ import annotations
 
-from schema.layouts.base import (
-    Cell,
+from typing import TypeVar
+
+from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts.capabilities import (
+    Annotations,
+    Capability,
+    Compaction,
+    Histograms,
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupNames,
+    RollupSeries,
+    RollupTables,
+    SeriesIndex,
+    SeriesMeta,
+    Trees,
+    UidTables,
+)
+from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.reading import (
     ColumnRange,
     Decoded,
     DecodedRows,
-    Deletion,
-    Encoded,
     Finding,
-    Layout,
-    Name,
-    Packing,
-    Piece,
+    ReadableLayout,
     Reader,
-    RollupNames,
-    Row,
     Scan,
     Selected,
     Selection,
-    SeriesKey,
     Severity,
-    TableSpec,
-    UidSpec,
     UnknownNameError,
 )
-from schema.layouts.heroic.layout import Heroic, HeroicReadable
-from schema.layouts.kairosdb.layout import KairosDb
-from schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.tables import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, Piece, SeriesKey, WritableLayout
 
 LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, HeroicReadable, KairosDb)}
 
 __all__ = [
     "LAYOUTS",
+    "Annotations",
+    "Capability",
     "Cell",
     "ColumnRange",
+    "Compaction",
     "Decoded",
     "DecodedRows",
     "Deletion",
     "Encoded",
     "Finding",
+    "Histograms",
+    "HourMarks",
     "Layout",
+    "MissingCapabilityError",
     "Name",
     "Packing",
     "Piece",
+    "ReadableLayout",
     "Reader",
+    "RefusedRows",
+    "Restored",
     "RollupNames",
+    "RollupSeries",
+    "RollupTables",
     "Row",
     "Scan",
     "Selected",
     "Selection",
+    "SeriesIndex",
     "SeriesKey",
+    "SeriesMeta",
     "Severity",
+    "StoredLayout",
     "TableSpec",
+    "Trees",
     "UidSpec",
+    "UidTables",
     "UnknownNameError",
+    "WritableLayout",
+    "capability",
+    "find_capability",
 ]
+
+C = TypeVar("C", bound=Capability)
+
+
+class MissingCapabilityError(ValueError):
+    """A layout cannot do what is asked of it.
+
+    Args:
+      layout: its name.
+      capability: what it has not.
+    """
+
+    def __init__(self, layout: str, capability: type[Capability]) -> None:
+        able = [name for name, cls in LAYOUTS.items() if issubclass(cls, capability)]
+        hint = f"; {' and '.join(able)} {'have' if len(able) > 1 else 'has'}" if able else ""
+        super().__init__(f"layout {layout} has no {capability.noun}{hint}")
+
+
+def capability(layout: StoredLayout, kind: type[C]) -> C:
+    """The layout, as one that has the capability.
+
+    Raises:
+      MissingCapabilityError: it has not.
+    """
+    if not isinstance(layout, kind):
+        raise MissingCapabilityError(layout.name, kind)
+    return layout
+
+
+def find_capability(layout: StoredLayout, kind: type[C]) -> C | None:
+    """The layout, as one that has the capability; None if it has not."""
+    return layout if isinstance(layout, kind) else None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schema.messages.avro import Avro
-from schema.messages.base import Framing, Message, MessageFormat, Parsed, Point
-from schema.messages.heroic_json import HeroicJson
-from schema.messages.heroic_proto import HeroicProto
-from schema.messages.influx import Influx
-from schema.messages.kairosdb_json import KairosDbJson
-from schema.messages.kairosdb_text import KairosDbText
-from schema.messages.opentsdb_annotations import OpenTsdbAnnotations
-from schema.messages.opentsdb_json import OpenTsdbJson
-from schema.messages.opentsdb_text import OpenTsdbText
+from timebeam.schema.messages.avro.avro_format import Avro
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, Point
+from timebeam.schema.messages.heroic.json_format import HeroicJson
+from timebeam.schema.messages.heroic.proto_format import HeroicProto
+from timebeam.schema.messages.influx.influx_format import Influx
+from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
+from timebeam.schema.messages.kairosdb.text_format import KairosDbText
+from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
+from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
+from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 
 FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls

@@ -10,12 +10,13 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from schema.annotations.edits import AnnotationEdit
-from schema.points import Envelope, Joined, PointBatch, Rejected, Series, join
+from timebeam.schema.annotations.edits import AnnotationEdit
+from timebeam.schema.common.option import Option
+from timebeam.schema.points import Envelope, Joined, PointBatch, Rejected, Series, join
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -61,16 +62,24 @@ class Framing(enum.Enum):
     """How a file of a format can be cut into messages of whole records."""
 
     LINES = "lines"
+    JSON = "lines, or JSON documents over several lines"
     AVRO = "blocks of an Avro object container"
     NONE = "not at all: the format is one of messages"
 
 
 class MessageFormat(abc.ABC):
-    """One wire format. Instances keep bounded caches and belong to one thread."""
+    """One wire format. Instances keep bounded caches and belong to one thread.
+
+    Attributes:
+      edits_annotations: whether its records are edits of annotations, and no points.
+      declared_options: what `from_options` takes; formats may share one.
+    """
 
     name: str
     example: bytes
     framing: Framing = Framing.LINES
+    edits_annotations: ClassVar[bool] = False
+    declared_options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
@@ -94,9 +103,9 @@ class MessageFormat(abc.ABC):
         joined = joined_of(messages)
         parsed = [self.parse(message) for message in messages]
         rejected = [
-            dataclasses.replace(one, arrival_ms=message.arrival_ms, envelope=message.envelope)
+            dataclasses.replace(refusal, arrival_ms=message.arrival_ms, envelope=message.envelope)
             for message, result in zip(messages, parsed, strict=True)
-            for one in result.rejected
+            for refusal in result.rejected
         ]
         yield Parsed(join([result.batch for result in parsed], joined), rejected)
 
@@ -106,7 +115,9 @@ def joined_of(messages: Sequence[Message]) -> Joined:
     n = len(messages)
     lengths = np.fromiter((len(message.text) for message in messages), np.int64, n) + 1
     arrivals = np.fromiter((message.arrival_ms for message in messages), np.int64, n)
-    return Joined(np.cumsum(lengths) - lengths, arrivals, [message.envelope for message in messages])
+    offsets = np.fromiter((message.offset for message in messages), np.int64, n)
+    envelopes = [message.envelope for message in messages]
+    return Joined(np.cumsum(lengths) - lengths, arrivals, envelopes, offsets)
 
 
 def member(choices: type[E], option: str, value: str) -> E:
@@ -118,5 +129,5 @@ def member(choices: type[E], option: str, value: str) -> E:
     try:
         return choices(value)
     except ValueError:
-        known = ", ".join(str(choice.value) for choice in choices)
-        raise ValueError(f"{option} must be one of {known}, not {value!r}") from None
+        names = ", ".join(str(choice.value) for choice in choices)
+        raise ValueError(f"{option} must be one of {names}, not {value!r}") from None

@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from schema.points import Bools, Bytes, Int64s, Kind
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 WINDOW = 24
 """Bytes looked at from the start of a number; a longer one goes to the slow path."""
@@ -60,8 +60,8 @@ def time_lengths(view: Bytes, starts: Int64s) -> Int64s:
     lengths = np.where(_is_digit(view[starts + 9]) & ~_is_digit(view[starts + 10]), 10, 0)
     long = lengths == 0
     if long.any():
-        at = starts[long]
-        lengths[long] = np.where(_is_digit(view[at + 12]) & ~_is_digit(view[at + 13]), 13, 0)
+        start = starts[long]
+        lengths[long] = np.where(_is_digit(view[start + 12]) & ~_is_digit(view[start + 13]), 13, 0)
     lengths[(view[starts] - np.uint8(49)) >= 9] = 0
     return lengths
 
@@ -98,7 +98,7 @@ def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) 
     return good
 
 
-def pieces(text: bytes, *cuts: Int64s) -> pa.StringArray:
+def strings_between(text: bytes, *cuts: Int64s) -> pa.StringArray:
     """The text cut at each line's cuts, not copied and not decoded.
 
     Args:
@@ -120,10 +120,10 @@ def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
     return _cast(numbers, pa.int64(), np.dtype(np.int64))
 
 
-def distinct(cut: pa.StringArray, at: Int64s) -> tuple[Int64s, list[bytes]]:
-    """(int64[n], k texts): which of the distinct texts each of the pieces `at` is."""
-    found = cut.take(pa.array(at)).dictionary_encode()
-    return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
+def distinct(cut: pa.StringArray, indexes: Int64s) -> tuple[Int64s, list[bytes]]:
+    """(int64[n], k texts): which of the distinct texts each of the pieces `indexes` is."""
+    dictionary = cut.take(pa.array(indexes)).dictionary_encode()
+    return dictionary.indices.to_numpy().astype(np.int64), dictionary.dictionary.to_pylist()
 
 
 def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]] | None:
@@ -140,14 +140,14 @@ def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, li
     return (np.zeros(len(starts), np.int64), [text[starts[0] : ends[0]]]) if same else None
 
 
-def values(cut: pa.StringArray, at: Int64s, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
-    """(bits int64[n], kinds uint8[n], good bool[n]) of the pieces `at`: integers and decimals mixed."""
-    bits = np.empty(len(at), np.int64)
-    good = np.empty(len(at), np.bool_)
-    whole, part = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
-    bits[whole], good[whole] = integers(cut.take(pa.array(at[whole])))
-    floats, finite = _cast(cut.take(pa.array(at[part])), pa.float64(), np.dtype(np.float64))
-    bits[part], good[part] = floats.view(np.int64), finite
+def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
+    """(bits int64[n], kinds uint8[n], good bool[n]) of the pieces `indexes`: integers and decimals mixed."""
+    bits = np.empty(len(indexes), np.int64)
+    good = np.empty(len(indexes), np.bool_)
+    integer_rows, decimals = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
+    bits[integer_rows], good[integer_rows] = integers(cut.take(pa.array(indexes[integer_rows])))
+    floats, finite = _cast(cut.take(pa.array(indexes[decimals])), pa.float64(), np.dtype(np.float64))
+    bits[decimals], good[decimals] = floats.view(np.int64), finite
     kinds = np.where(is_decimal, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
     return bits, kinds, good
 
@@ -179,28 +179,28 @@ def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s)
     Lines of one producer look alike: the distance from `near` seen in one line is tried on all
     others at once, a few times; the rest is searched line by line.
     """
-    found = np.full(len(starts), -1, np.int64)
+    positions = np.full(len(starts), -1, np.int64)
     pending = np.arange(len(starts))
     head, tail, size = word(marker[:8]), word(marker[-8:]), len(marker)
     for _ in range(_GUESSES):
         if len(pending) == 0:
-            return found
+            return positions
         line = pending[0]
-        at = text.find(marker, starts[line], ends[line])
-        if at < 0:
+        position = text.find(marker, starts[line], ends[line])
+        if position < 0:
             pending = pending[1:]
             continue
-        guess = np.clip(near[pending] + (at - near[line]), 0, len(text) - WINDOW)
+        guess = np.clip(near[pending] + (position - near[line]), 0, len(text) - WINDOW)
         hit = words(text, guess) == head
         if size > 8:
             hit &= words(text, guess + (size - 8)) == tail
         hit &= (guess >= starts[pending]) & (guess + size <= ends[pending])
-        found[pending[hit]] = guess[hit] + size
+        positions[pending[hit]] = guess[hit] + size
         pending = pending[~hit]
     for line in pending.tolist():
-        at = text.find(marker, starts[line], ends[line])
-        found[line] = at + size if at >= 0 else -1
-    return found
+        position = text.find(marker, starts[line], ends[line])
+        positions[line] = position + size if position >= 0 else -1
+    return positions
 
 
 def _any_byte(marks: Bools) -> Bools:

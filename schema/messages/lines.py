@@ -14,11 +14,11 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from schema.lru import LruCache
-from schema.messages import columns
-from schema.messages.linewise import Columns, LinewiseFormat, Record
-from schema.messages.opentsdb_rules import FIRST_MILLISECOND, LAST_MILLISECOND
-from schema.points import Bools, Bytes, Int64s, RefusedError, Series
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.messages import columns
+from timebeam.schema.messages.linewise import Columns, LinewiseFormat, Record
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND
+from timebeam.schema.points import Bools, Bytes, Int64s, RefusedError, Series
 
 __all__ = ["LineFormat", "Places", "Record"]
 
@@ -35,7 +35,7 @@ class Places:
 
     times: Int64s
     values: Int64s
-    found: Bools
+    is_located: Bools
 
 
 class _Odd:
@@ -71,7 +71,7 @@ class LineFormat(LinewiseFormat):
         lengths = columns.number_lengths(window)
         is_decimal, exponent = columns.decimals(window, lengths)
         time_lengths = columns.time_lengths(view, places.times)
-        good = places.found & columns.regular(window, lengths, is_decimal, exponent) & (time_lengths > 0)
+        good = places.is_located & columns.regular(window, lengths, is_decimal, exponent) & (time_lengths > 0)
         time_first = places.times < places.values
         good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
         mostly = bool(time_first[good].sum() * 2 >= good.sum())
@@ -86,10 +86,10 @@ class LineFormat(LinewiseFormat):
         if len(lines) < len(starts):
             cuts = [cut[lines] for cut in cuts]
             is_decimal = is_decimal[lines]
-        taken = self._read(text, room, cuts, mostly, is_decimal)
-        fit = taken.series >= 0
+        read_columns = self._read(text, room, cuts, mostly, is_decimal)
+        fit = read_columns.series >= 0
         good[lines] = fit
-        return (taken if fit.all() else taken.take(np.flatnonzero(fit))), np.flatnonzero(~good)
+        return (read_columns if fit.all() else read_columns.take(np.flatnonzero(fit))), np.flatnonzero(~good)
 
     def _read(
         self, text: bytes, room: bytes, cuts: list[Int64s], time_first: bool, is_decimal: Bools
@@ -101,9 +101,9 @@ class LineFormat(LinewiseFormat):
           time_first: whether the timestamp is the first of the two.
         """
         # The piece between two lines holds the newline, and whatever lines are left out.
-        cut = columns.pieces(text, *cuts)
-        at = np.arange(len(cuts[0]), dtype=np.int64) * len(cuts)
-        time_at, value_at = (at + 1, at + 3) if time_first else (at + 3, at + 1)
+        cut = columns.strings_between(text, *cuts)
+        indexes = np.arange(len(cuts[0]), dtype=np.int64) * len(cuts)
+        time_at, value_at = (indexes + 1, indexes + 3) if time_first else (indexes + 3, indexes + 1)
         times, good = columns.integers(cut.take(pa.array(time_at)))
         bits, kinds, parsed = columns.values(cut, value_at, is_decimal)
         in_ms = times >= FIRST_MILLISECOND
@@ -111,9 +111,9 @@ class LineFormat(LinewiseFormat):
         cut = cut.view(pa.binary())
         between = columns.first_if_same(room, cuts[2], cuts[3])
         keys = [
-            columns.distinct(cut, at),
-            between or columns.distinct(cut, at + 2),
-            columns.distinct(cut, at + 4),
+            columns.distinct(cut, indexes),
+            between or columns.distinct(cut, indexes + 2),
+            columns.distinct(cut, indexes + 4),
         ]
         names, series = self._resolve(keys, time_first)
         series[~good] = -1
@@ -124,8 +124,8 @@ class LineFormat(LinewiseFormat):
         self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool
     ) -> tuple[list[Series], Int64s]:
         """The distinct series of lines cut into (before, between, after), and each line's number."""
-        texts = [found for _, found in keys]
-        sizes = [len(found) for found in texts]
+        texts = [metric_text for _, metric_text in keys]
+        sizes = [len(metric_text) for metric_text in texts]
         code = (keys[0][0] * sizes[1] + keys[1][0]) * sizes[2] + keys[2][0]
         if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
             used = np.flatnonzero(np.bincount(code, minlength=1))
@@ -137,8 +137,8 @@ class LineFormat(LinewiseFormat):
         numbers: dict[int, int] = {}  # by identity, since equal series are one object: see _series_of
         names: list[Series] = []
         number_of = []
-        for one in used.tolist():
-            rest, after = divmod(one, sizes[2])
+        for line_number in used.tolist():
+            rest, after = divmod(line_number, sizes[2])
             before, between = divmod(rest, sizes[1])
             series = self._series_of((texts[0][before], texts[1][between], texts[2][after]), time_first)
             number = -1 if series is None else numbers.setdefault(id(series), len(names))
@@ -153,13 +153,13 @@ class LineFormat(LinewiseFormat):
 
     def _series_of(self, skeleton: Skeleton, time_first: bool) -> Series | None:
         """The series of a skeleton, None if its lines must take the slow path; remembered."""
-        known = self._skeletons.get(skeleton)
-        if known is None:
-            known = self._probe(skeleton, time_first) or _ODD
-            if isinstance(known, Series):
-                self._series[known] = known = self._series.get(known) or known
-            self._skeletons[skeleton] = known
-        return known if isinstance(known, Series) else None
+        cached = self._skeletons.get(skeleton)
+        if cached is None:
+            cached = self._probe(skeleton, time_first) or _ODD
+            if isinstance(cached, Series):
+                self._series[cached] = cached = self._series.get(cached) or cached
+            self._skeletons[skeleton] = cached
+        return cached if isinstance(cached, Series) else None
 
     def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
         """Parses a line of this skeleton with known numbers in its two places."""
@@ -169,9 +169,9 @@ class LineFormat(LinewiseFormat):
         if not time_first:
             numbers.reverse()
         line = skeleton[0] + numbers[0] + skeleton[1] + numbers[1] + skeleton[2]
-        found = [record.outcome for record in self.records(line, 0, len(line))]
-        if len(found) != 1 or isinstance(found[0], RefusedError):
+        outcomes = [record.outcome for record in self.records(line, 0, len(line))]
+        if len(outcomes) != 1 or isinstance(outcomes[0], RefusedError):
             return None
-        series, time_ms, in_ms, value = found[0]
+        series, time_ms, in_ms, value = outcomes[0]
         proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)
         return series if proven and isinstance(value, int) else None

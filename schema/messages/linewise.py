@@ -12,20 +12,23 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from schema.messages import columns
-from schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
-from schema.points import (
+from timebeam.schema.messages import columns
+from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
+from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.points import (
     Bools,
     Bytes,
     Int64s,
+    Joined,
     Origins,
     PointBatch,
     RefusedError,
-    Rejected,
     Series,
-    Stage,
     concatenate,
 )
+
+_AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, one of a message may not
+_IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,17 +82,24 @@ class LinewiseFormat(MessageFormat):
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
         view = columns.byte_view(text)
-        ends = np.flatnonzero(view == 10)
-        if text and not text.endswith(b"\n"):
-            ends = np.append(ends, len(text))
-        starts = np.empty_like(ends)
-        if len(starts):
-            starts[0] = 0
-            starts[1:] = ends[:-1] + 1
+        newline = view == 10
+        if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: they get no numbers
+            newline = np.concatenate(([True], newline, [True]))
+            starts = np.flatnonzero(newline[:-1] > newline[1:])
+            ends = np.flatnonzero(newline[1:] > newline[:-1])
+        else:
+            ends = np.flatnonzero(newline)
+            if text and not text.endswith(b"\n"):
+                ends = np.append(ends, len(text))
+            starts = np.empty_like(ends)
+            if len(starts):
+                starts[0] = 0
+                starts[1:] = ends[:-1] + 1
         doubtful = np.flatnonzero(view[starts] <= 32)
-        blank = [i for i in doubtful.tolist() if not text[starts[i] : ends[i]].strip()]
-        if blank:
-            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+        if len(doubtful):
+            blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
+            if len(blank):
+                starts, ends = np.delete(starts, blank), np.delete(ends, blank)
         return starts, ends
 
     @abc.abstractmethod
@@ -125,7 +135,7 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
-        parsed = self._read_lines(text, *LinewiseFormat.spans(self, text.text))
+        parsed = self._read_lines(text, *LinewiseFormat.spans(self, text.text), joined)
         batch = parsed.batch
         if batch.origins is not None:
             batch = dataclasses.replace(
@@ -135,30 +145,42 @@ class LinewiseFormat(MessageFormat):
             )
         return Parsed(batch, [joined.addressed(rejected) for rejected in parsed.rejected])
 
-    def _read_lines(self, message: Message, starts: Int64s, ends: Int64s) -> Parsed:
-        """The records of a text cut into lines (or other spans)."""
+    def _read_lines(
+        self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
+    ) -> Parsed:
+        """The records of a text cut into lines (or other spans); `joined` as of `Refusals`."""
+        refusals = Refusals(message, joined)
+        batch = PointBatch.of([], message.arrival_ms)
+        for first in range(0, len(starts), _AT_ONCE):
+            last = first + _AT_ONCE
+            more = self._read_some(message, starts[first:last], ends[first:last], refusals)
+            batch = concatenate(batch, more) if len(batch) and len(more) else more if len(more) else batch
+        return Parsed(batch, refusals.rejected())
+
+    def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:
+        """The points of some lines of a text; refuses the others."""
         text = message.text
-        if len(starts) == 0:
-            return Parsed(PointBatch.of([], message.arrival_ms), [])
         fast, slow = self.columnar(text, starts, ends)
         points: list[Point] = []
         spans: list[tuple[int, int]] = []
-        rejected: list[Rejected] = []
         for line in slow:
             for record in self.records(text, int(starts[line]), int(ends[line])):
                 if isinstance(record.outcome, RefusedError):
-                    rejected.append(_refused(message, record, record.outcome))
+                    refusals.add(record.start, record.end, record.outcome)
                 else:
                     points.append(record.outcome)
                     spans.append((record.start, record.end))
-        return Parsed(_batch(message, fast, points, spans), rejected)
+        return _batch(message, fast, points, spans)
 
 
-def _refused(message: Message, record: Record, why: RefusedError) -> Rejected:
-    payload = message.text[record.start : record.end]
-    return Rejected(
-        payload, why.reason, why.message, Stage.PARSE, message.source, message.offset + record.start
-    )
+def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:
+    """bool[n]: which of some lines hold blanks only, in arrays, since there may be millions."""
+    blank = starts == ends
+    if not blank.all():
+        solid = np.zeros(len(view) + 1, np.int32)  # bytes before each byte that are no blanks
+        np.cumsum(_IS_SOLID[view], out=solid[1:])
+        blank |= solid[starts] == solid[ends]
+    return blank
 
 
 def _batch(message: Message, fast: Columns, points: list[Point], spans: list[tuple[int, int]]) -> PointBatch:
@@ -179,6 +201,6 @@ def _batch(message: Message, fast: Columns, points: list[Point], spans: list[tup
         return batch
     where = np.array(spans, np.int64).reshape(-1, 2)
     origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
-    both = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
-    assert both.origins is not None
-    return both.take(np.argsort(both.origins.starts, kind="stable"))
+    joined = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
+    assert joined.origins is not None
+    return joined.take(np.argsort(joined.origins.starts, kind="stable"))

@@ -9,16 +9,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from schema.layouts.base import Cell, Row
-from schema.meta import ts_meta, uid_meta
-from schema.meta.ts_meta import TsMeta
-from schema.meta.tsuid import Pair
-from schema.meta.uid_meta import UidMeta
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.meta import ts_meta, uid_meta
+from timebeam.schema.meta.ts_meta import TsMeta
+from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.meta.uid_meta import UidMeta
 
 _DOCUMENT_MS = 1
 
 
-class MetaMode(str, enum.Enum):
+class MetaMode(enum.StrEnum):
     """What an ingest writes of new series.
 
     TRACK is what a TSD writes with `tsd.core.meta.enable_tsuid_tracking`, FULL what it writes with
@@ -59,4 +59,4 @@ def uid_rows(table: str, names: Mapping[Pair, int]) -> list[Row]:
         raw = UidMeta(kind, created_s).to_bytes()
         cell = Cell(uid_meta.FAMILY, uid_meta.QUALIFIERS[kind], _DOCUMENT_MS, raw)
         cells.setdefault(uid, []).append(cell)
-    return [Row(table, uid, found) for uid, found in cells.items()]
+    return [Row(table, uid, uid_cells) for uid, uid_cells in cells.items()]

@@ -1,4 +1,4 @@
-"""Series and names by patterns: what /api/search/lookup and /api/suggest answer (section 8.5).
+"""Series and names by patterns: what /api/search/lookup and /api/suggest answer (docs/spec/opentsdb.md §8.5).
 
 A pattern is a name in which `*` stands for any text, also none. Case counts.
 """
@@ -9,14 +9,15 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from schema.layouts.base import ColumnRange, Reader, Row, Scan
-from schema.layouts.opentsdb import uid_table
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.lru import LruCache
-from schema.meta import ts_meta
-from schema.meta import tsuid as tsuids
-from schema.meta.tsuid import Pair
-from schema.points import Series
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.reading import Reader
+from timebeam.schema.layouts.tables import Row
+from timebeam.schema.meta import ts_meta
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.points import Series
 
 _AT_ONCE = 2_000
 _KNOWN = 1_000_000
@@ -70,72 +71,50 @@ def fixed_start(pattern: str) -> str:
     return pattern.partition("*")[0]
 
 
-def names_from(table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """(name, UID) of the names of a kind that begin with a text, ascending by their bytes.
-
-    Unlike a TSD, which asks for `!` to `~` if the text is empty, it also gives names that begin with letters
-    beyond ASCII.
-
-    Raises:
-      UnicodeEncodeError: no name can begin so, since names are stored as ISO-8859-1.
-    """
-    first = uid_table.name_bytes(start)
-    column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
-    for row in reader.scan(Scan(table, ((first, _behind(first)),), columns=column)):
-        if row.key != uid_table.COUNTER_ROW:
-            yield uid_table.name_text(row.key), row.cells[0].value
-
-
-def _behind(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a prefix; empty if there is none."""
-    bare = prefix.rstrip(b"\xff")
-    return bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
-
-
-class Names:
+class UidNames:
     """Names of UIDs, each read once while it is remembered."""
 
     def __init__(self, table: str, reader: Reader) -> None:
         self._table, self._reader = table, reader
-        self._known: LruCache[Pair, str] = LruCache(_KNOWN)
+        self._cached: LruCache[Pair, str] = LruCache(_KNOWN)
 
-    def of(self, wanted: Iterable[Pair]) -> dict[Pair, str]:
+    def resolve(self, uids: Iterable[Pair]) -> dict[Pair, str]:
         """The names of those UIDs that have one."""
-        found: dict[Pair, str] = {}
+        names: dict[Pair, str] = {}
         missing: list[Pair] = []
-        for pair in set(wanted):
-            name = self._known.get(pair)
+        for pair in set(uids):
+            name = self._cached.get(pair)
             if name is None:
                 missing.append(pair)
             else:
-                found[pair] = name
+                names[pair] = name
         rows = self._reader.rows(self._table, sorted({uid for _, uid in missing})) if missing else {}
         for kind, uid in missing:
             for cell in rows[uid].cells if uid in rows else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    found[kind, uid] = self._known[kind, uid] = uid_table.name_text(cell.value)
-        return found
+                    names[kind, uid] = self._cached[kind, uid] = uid_table.name_text(cell.value)
+        return names
 
 
 def listed(
-    options: OpenTsdbOptions, rows: Iterable[Row], names: Names, wanted: Wanted
+    options: OpenTsdbOptions, rows: Iterable[Row], names: UidNames, query: Wanted
 ) -> Iterator[Listed | tuple[bytes, str]]:
     """The wanted series of some rows, whose keys are TSUIDs; or (key, why) of a row that cannot be read.
 
     Args:
       rows: of the meta table, or without cells.
     """
-    held: list[Row] = []
+    batch: list[Row] = []
     for row in rows:
-        held.append(row)
-        if len(held) == _AT_ONCE:
-            yield from _listed(options, held, names, wanted)
-            held = []
-    yield from _listed(options, held, names, wanted)
+        batch.append(row)
+        if len(batch) == _AT_ONCE:
+            yield from _listed(options, batch, names, query)
+            batch = []
+    yield from _listed(options, batch, names, query)
 
 
 def _listed(
-    options: OpenTsdbOptions, rows: Sequence[Row], names: Names, wanted: Wanted
+    options: OpenTsdbOptions, rows: Sequence[Row], names: UidNames, query: Wanted
 ) -> Iterator[Listed | tuple[bytes, str]]:
     pairs: dict[bytes, Sequence[Pair]] = {}
     for row in rows:
@@ -143,16 +122,16 @@ def _listed(
             pairs[row.key] = tsuids.pairs(options, row.key)
         except ValueError as error:
             yield row.key, str(error)
-    found = names.of(pair for of in pairs.values() for pair in of)
+    name_of = names.resolve(pair for uids in pairs.values() for pair in uids)
     for row in rows:
         of = pairs.get(row.key, ())
-        lost = [pair for pair in of if pair not in found]
+        lost = [pair for pair in of if pair not in name_of]
         if lost:
             yield row.key, f"UID {lost[0][1].hex()} of kind {lost[0][0]} has no name"
         elif of:
-            texts = [found[pair] for pair in of]
+            texts = [name_of[pair] for pair in of]
             series = Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
-            if wanted.takes(series):
+            if query.takes(series):
                 try:
                     yield _with_meta(row, series)
                 except ValueError as error:

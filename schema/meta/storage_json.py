@@ -1,6 +1,9 @@
-"""JSON as a TSD stores it: the bytes of Jackson 2.9, since TSDs compare and set on exact bytes (section 5.3).
+"""JSON as a TSD stores it: the bytes of Jackson 2.9, since TSDs compare and set on exact bytes.
 
-No blanks, keys in a fixed order, texts as `schema.java_text` has them. `NaN` and infinities are texts.
+Format: docs/spec/opentsdb.md §5.3.
+
+No spaces, keys in a fixed order, strings as `timebeam.schema.common.java_text` writes them; `NaN` and
+infinities are strings.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from schema.java_text import json_text
-from schema.points import Reason, RefusedError
+from timebeam.schema.common.java_text import json_text
+from timebeam.schema.points import Reason, RefusedError
 
 Value = str | int | float | Mapping[str, str] | None
 
@@ -56,10 +59,10 @@ def java_double(number: float) -> str:
     if number == 0:
         return sign + "0.0"
     digits, _, exponent = f"{abs(number)!r}".lower().partition("e")
-    whole, _, fraction = digits.partition(".")
-    point = len(whole) + int(exponent or 0)  # the decimal point stands before this digit
-    figures = (whole + fraction).lstrip("0")
-    point -= len(whole + fraction) - len(figures)
+    integer, _, fraction = digits.partition(".")
+    point = len(integer) + int(exponent or 0)  # the decimal point stands before this digit
+    figures = (integer + fraction).lstrip("0")
+    point -= len(integer + fraction) - len(figures)
     figures = figures.rstrip("0") or "0"
     if 1e-3 <= abs(number) < 1e7:
         if point <= 0:
@@ -78,16 +81,16 @@ class Members:
 
     def __init__(self, raw: bytes) -> None:
         try:
-            found = json.loads(raw.decode())
+            members = json.loads(raw.decode())
         except ValueError as error:
             raise ValueError(f"no JSON: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(members, dict):
             raise ValueError("no JSON object")
-        self._found: dict[str, Any] = found
+        self._members: dict[str, Any] = members
 
     def text(self, name: str) -> str:
         """A text; empty by default."""
-        value = self._found.get(name)
+        value = self._members.get(name)
         if value is None:
             return ""
         if not isinstance(value, str):
@@ -96,7 +99,7 @@ class Members:
 
     def integer(self, name: str) -> int:
         """A whole number; 0 by default."""
-        value = self._found.get(name)
+        value = self._members.get(name)
         if value is None:
             return 0
         if not isinstance(value, int) or isinstance(value, bool):
@@ -105,7 +108,7 @@ class Members:
 
     def number(self, name: str) -> float:
         """A number, or the text NaN or (-)Infinity; NaN by default."""
-        value = self._found.get(name)
+        value = self._members.get(name)
         if value is None:
             return math.nan
         if isinstance(value, bool) or not (isinstance(value, (int, float)) or value in _NOT_FINITE):
@@ -114,7 +117,7 @@ class Members:
 
     def texts(self, name: str) -> dict[str, str] | None:
         """An object of texts, in its order; None by default."""
-        value = self._found.get(name)
+        value = self._members.get(name)
         if value is None:
             return None
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):

@@ -1,4 +1,4 @@
-"""Meta data of one series (section 5.4; meta/TSMeta of OpenTSDB 2.4.1).
+"""Meta data of one series (docs/spec/opentsdb.md §5.4; meta/TSMeta of OpenTSDB 2.4.1).
 
 | row | family | qualifier | value |
 |---|---|---|---|
@@ -14,8 +14,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from schema.layouts.base import TableSpec
-from schema.meta import storage_json
+from timebeam.schema.layouts.tables import TableSpec
+from timebeam.schema.meta import storage_json
 
 TABLE = "tsdb-meta"
 FAMILY = "name"

@@ -1,10 +1,10 @@
-"""TSUIDs: the identity of a series, metric UID and tag UID pairs (sections 1.1 and 5.4)."""
+"""TSUIDs: the identity of a series, metric UID and tag UID pairs (docs/spec/opentsdb.md §1.1 and §5.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 
 Pair = tuple[str, bytes]
 """(kind, UID)."""
@@ -38,14 +38,14 @@ def pairs(options: OpenTsdbOptions, tsuid: bytes) -> Sequence[Pair]:
     Raises:
       ValueError: the length cannot be that of a TSUID.
     """
-    at, tagk = options.uid_width_metric, options.uid_width_tagk
+    offset, tagk = options.uid_width_metric, options.uid_width_tagk
     pair = tagk + options.uid_width_tagv
-    if len(tsuid) <= at or (len(tsuid) - at) % pair:
+    if len(tsuid) <= offset or (len(tsuid) - offset) % pair:
         raise ValueError(f"TSUID {tsuid.hex().upper()} of {len(tsuid)} bytes is not metric and tag pairs")
-    found: list[Pair] = [("metrics", tsuid[:at])]
-    for start in range(at, len(tsuid), pair):
-        found += (
+    uid_pairs: list[Pair] = [("metrics", tsuid[:offset])]
+    for start in range(offset, len(tsuid), pair):
+        uid_pairs += (
             ("tagk", tsuid[start : start + tagk]),
             ("tagv", tsuid[start + tagk : start + pair]),
         )
-    return found
+    return uid_pairs

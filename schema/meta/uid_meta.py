@@ -1,4 +1,4 @@
-"""Meta data of one name, in the UID table (section 5.3; meta/UIDMeta of OpenTSDB 2.4.1).
+"""Meta data of one name, in the UID table (docs/spec/opentsdb.md §5.3; meta/UIDMeta of OpenTSDB 2.4.1).
 
 | row | family | qualifier | value |
 |---|---|---|---|
@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from schema.layouts.opentsdb import uid_table
-from schema.meta import storage_json
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.meta import storage_json
 
 FAMILY = uid_table.NAME_FAMILY
 

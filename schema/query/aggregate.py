@@ -1,6 +1,6 @@
 """Aggregation across the series of a group, with interpolation where a series has no point.
 
-OpenTSDB 2.4 core/Aggregators and core/AggregationIterator; section 8.4 of the format notes.
+OpenTSDB 2.4 core/Aggregators and core/AggregationIterator; docs/spec/opentsdb.md §8.4.
 One pass of numpy per series over the union of the timestamps, memory for one series at a time.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.points import Floats, Int64s
+from timebeam.schema.points import Floats, Int64s
 
 Values = Int64s | Floats
 Points = tuple[Int64s, Values]
@@ -83,9 +83,11 @@ def aggregate(aggregator: Aggregator, members: Sequence[Points]) -> Points:
     totals = _identity(aggregator.fold, len(union), integers)
     counts = np.zeros(len(union), np.int64)
     for times_ms, values in members:
-        at, taken = _taking_part(union, times_ms, values if integers else _floats(values), aggregator.gap)
-        totals[at] = _UFUNCS[aggregator.fold](totals[at], taken)
-        counts[at] += 1
+        indexes, samples = _taking_part(
+            union, times_ms, values if integers else _floats(values), aggregator.gap
+        )
+        totals[indexes] = _UFUNCS[aggregator.fold](totals[indexes], samples)
+        counts[indexes] += 1
     return union, _finish(aggregator.fold, totals, counts)
 
 
@@ -119,28 +121,28 @@ def _taking_part(
     first = np.searchsorted(union, times_ms[0])
     end = np.searchsorted(union, times_ms[-1], side="right")
     if gap is Gap.IGNORED or end - first == len(times_ms):
-        at, taken = np.searchsorted(union, times_ms), values
+        indexes, samples = np.searchsorted(union, times_ms), values
     else:
-        at, taken = np.arange(first, end), _interpolated(union[first:end], times_ms, values, gap)
-    if taken.dtype == np.float64:
-        held = ~np.isnan(taken)
-        at, taken = at[held], taken[held]
-    return at, taken
+        indexes, samples = np.arange(first, end), _interpolated(union[first:end], times_ms, values, gap)
+    if samples.dtype == np.float64:
+        is_number = ~np.isnan(samples)
+        indexes, samples = indexes[is_number], samples[is_number]
+    return indexes, samples
 
 
 def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Values, gap: Gap) -> Values:
     """The values of a series at times between its first and its last point."""
     before = np.searchsorted(times_ms, at_ms, side="right") - 1
-    taken = values[before]
+    samples = values[before]
     missing = np.flatnonzero(times_ms[before] != at_ms)
     if gap is Gap.ZERO:
-        taken[missing] = 0
+        samples[missing] = 0
     if gap is Gap.LINEAR:
         before = before[missing]
         elapsed = at_ms[missing] - times_ms[before]
         rise, run = values[before + 1] - values[before], times_ms[before + 1] - times_ms[before]
-        taken[missing] += _divided(elapsed * rise, run)
-    return taken
+        samples[missing] += _divided(elapsed * rise, run)
+    return samples
 
 
 def _divided(numerators: Values, divisors: Int64s) -> Values:

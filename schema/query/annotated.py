@@ -1,6 +1,6 @@
 """Annotations beside the answer of a query: each with the group of its series.
 
-Section 8.3 of the format notes; core/SpanGroup.getAnnotations and
+docs/spec/opentsdb.md §8.3; core/SpanGroup.getAnnotations and
 tsd/HttpJsonSerializer.formatQueryAsyncV1 of OpenTSDB 2.4.1.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from schema.annotations.record import Annotation
-from schema.points import Series
-from schema.query.answer import Result, common_tags, group_key
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import Result, common_tags, group_key
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,30 +30,36 @@ class FoundAnnotations:
 
 
 def annotated(
-    results: Sequence[Result], found: FoundAnnotations, metric: str, group_by: Sequence[str], aggregator: str
+    results: Sequence[Result],
+    annotations: FoundAnnotations,
+    metric: str,
+    group_by: Sequence[str],
+    aggregator: str,
 ) -> list[Result]:
     """The results with their annotations. A group that has annotations and no points is a result too.
 
     Args:
-      results: the answer for `group_by` and `aggregator`; see `schema.query.answer.answer`.
+      results: the answer for `group_by` and `aggregator`; see `timebeam.schema.query.answer.answer`.
     """
     groups: dict[tuple[str, ...], list[Series]] = {}
-    for series in found.of_series:
+    for series in annotations.of_series:
         key = group_key(series, group_by, aggregator)
         if key is not None:
             groups.setdefault(key, []).append(series)
-    of_all = by_start(found.of_all)
+    of_all = by_start(annotations.of_all)
     complete = []
     for result in results:
         tags = Series.of(metric, result.tags)
         key = group_key(tags, group_by, aggregator)
-        own = by_start(note for series in groups.pop(key or (), ()) for note in found.of_series[series])
-        complete.append(dataclasses.replace(result, annotations=own, global_annotations=of_all))
+        notes = by_start(
+            note for series in groups.pop(key or (), ()) for note in annotations.of_series[series]
+        )
+        complete.append(dataclasses.replace(result, annotations=notes, global_annotations=of_all))
     none = np.zeros(0, np.int64)
     for _, members in sorted(groups.items()):
-        own = by_start(note for series in members for note in found.of_series[series])
+        notes = by_start(note for series in members for note in annotations.of_series[series])
         complete.append(
-            Result(metric, *common_tags(members), none, none, annotations=own, global_annotations=of_all)
+            Result(metric, *common_tags(members), none, none, annotations=notes, global_annotations=of_all)
         )
     return complete
 
@@ -65,4 +71,6 @@ def by_start(notes: Iterable[Annotation]) -> list[Annotation]:
 
 def all_of(results: Iterable[Result]) -> list[Annotation]:
     """Every annotation of an answer once, by start."""
-    return by_start({note for one in results for note in (*one.annotations, *one.global_annotations)})
+    return by_start(
+        {note for result in results for note in (*result.annotations, *result.global_annotations)}
+    )

@@ -1,7 +1,7 @@
 """From the series that a query found to its answer: grouping, downsampling, aggregation, JSON.
 
 OpenTSDB 2.4 core/TsdbQuery.GroupByAndAggregateCB, core/SpanGroup and
-tsd/HttpJsonSerializer.formatQueryAsyncV1; section 8.3 of the format notes.
+tsd/HttpJsonSerializer.formatQueryAsyncV1; docs/spec/opentsdb.md §8.3.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from schema.annotations.record import Annotation
-from schema.points import Int64s, Series
-from schema.query.aggregate import AGGREGATORS, Values, aggregate
-from schema.query.downsample import Downsampling, Fill, downsample, fill_gaps
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.points import Int64s, Series
+from timebeam.schema.query.aggregate import AGGREGATORS, Values, aggregate
+from timebeam.schema.query.downsample import Downsampling, Fill, downsample, fill_gaps
 
 NONE = "none"
 _HOUR_MS = 3_600_000
@@ -65,7 +65,7 @@ class Result:
 
 def answer(
     metric: str,
-    found: Iterable[FoundSeries],
+    series_found: Iterable[FoundSeries],
     group_by: Sequence[str],
     aggregator: str,
     downsampling: Downsampling | None,
@@ -74,14 +74,14 @@ def answer(
 ) -> list[Result]:
     """Groups, downsamples and aggregates; only points of [start_ms, end_ms] come out.
 
-    The points of `found` should reach beyond that range: interpolation at its edges needs each
+    The points of `series_found` should reach beyond that range: interpolation at its edges needs each
     series' neighbours outside of it, and the last interval needs its points after `end_ms`.
     (See `reach`.) An interval that
     starts before `start_ms` is not shown. A series belongs to its group, and to the group's tags,
     if its points, or its intervals, begin by `end_ms` and do not end before `start_ms`.
 
     Args:
-      found: distinct series of the metric, in any order.
+      series_found: distinct series of the metric, in any order.
       group_by: tag keys; the series with equal values for them form a group, and a series that
         lacks one of them is in no group. Aggregator none ignores this.
       aggregator: a key of `AGGREGATORS`, or `none`.
@@ -98,9 +98,9 @@ def answer(
     if end_ms < start_ms:
         raise ValueError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
     groups: dict[tuple[str, ...], list[FoundSeries]] = {}
-    for one in sorted(found, key=lambda one: one.series.tags):
-        key = group_key(one.series, group_by, aggregator)
-        shown = _downsampled(one, downsampling, start_ms, end_ms)
+    for item in sorted(series_found, key=lambda item: item.series.tags):
+        key = group_key(item.series, group_by, aggregator)
+        shown = _downsampled(item, downsampling, start_ms, end_ms)
         if key is not None and shown is not None:
             groups.setdefault(key, []).append(shown)
     nan_is_null = downsampling is not None and downsampling.fill is Fill.NULL
@@ -140,17 +140,17 @@ def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple
 
 
 def _downsampled(
-    one: FoundSeries, how: Downsampling | None, start_ms: int, end_ms: int
+    item: FoundSeries, how: Downsampling | None, start_ms: int, end_ms: int
 ) -> FoundSeries | None:
     """The series with its points, or those of its intervals; None if they do not meet the range."""
     if how is None:
-        return one if _meets(one.times_ms, start_ms, end_ms) else None
-    times_ms, values = one.times_ms, one.values.astype(np.float64, copy=False)
-    if not one.downsampled:
+        return item if _meets(item.times_ms, start_ms, end_ms) else None
+    times_ms, values = item.times_ms, item.values.astype(np.float64, copy=False)
+    if not item.downsampled:
         times_ms, values = downsample(how, times_ms, values, start_ms, end_ms)
     if not _meets(times_ms, start_ms, end_ms):
         return None
-    return FoundSeries(one.series, *fill_gaps(how, times_ms, values, start_ms, end_ms))
+    return FoundSeries(item.series, *fill_gaps(how, times_ms, values, start_ms, end_ms))
 
 
 def _meets(times_ms: Int64s, start_ms: int, end_ms: int) -> bool:

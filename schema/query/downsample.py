@@ -1,7 +1,7 @@
 """Downsampling of one series: one value per interval.
 
 OpenTSDB 2.4 core/DownsamplingSpecification, core/Downsampler and core/FillingDownsampler
-(section 8.1 of the format notes). Intervals are aligned to 1970, results are always floats.
+(docs/spec/opentsdb.md §8.1). Intervals are aligned to 1970, results are always floats.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from schema.points import Floats, Int64s
-from schema.query.times import parse_duration
+from timebeam.schema.common.times import parse_duration
+from timebeam.schema.points import Floats, Int64s
 
 MAX_FILLED = 10_000_000
 """The most values that filling may produce for one series."""
 
 
-class Fill(str, enum.Enum):
+class Fill(enum.StrEnum):
     """What an interval without points becomes: nothing, NaN, NaN that is printed as null, or 0."""
 
     NONE = "none"
@@ -49,13 +49,13 @@ class Downsampling:
         Raises:
           ValueError: another form, an unknown function or fill, or a bad interval.
         """
-        parts = text.split("-")
-        if len(parts) not in (2, 3):
+        words = text.split("-")
+        if len(words) not in (2, 3):
             raise ValueError(
                 f"{text!r} is not a downsampling; give <interval>-<function>[-<fill>], "
                 "as in 1m-avg, 1h-sum-zero or 0all-max"
             )
-        interval, function, fill = parts[0], parts[1], parts[2] if len(parts) == 3 else Fill.NONE.value
+        interval, function, fill = words[0], words[1], words[2] if len(words) == 3 else Fill.NONE.value
         if function == "none":
             raise ValueError(f"{text!r}: none does not downsample; leave the downsampling out instead")
         if function not in FUNCTIONS:
@@ -136,14 +136,14 @@ def _interval_ms(text: str, interval: str) -> int:
 # value -> one result per interval.
 
 
-def _held(values: Floats, firsts: Int64s) -> Int64s:
+def _constant_runs(values: Floats, firsts: Int64s) -> Int64s:
     """How many values of each interval are not NaN."""
     return np.add.reduceat((~np.isnan(values)).astype(np.int64), firsts)
 
 
 def _sum(values: Floats, firsts: Int64s) -> Floats:
     totals = np.add.reduceat(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), firsts)
-    return np.where(_held(values, firsts) == 0, np.nan, totals)
+    return np.where(_constant_runs(values, firsts) == 0, np.nan, totals)
 
 
 def _min(values: Floats, firsts: Int64s) -> Floats:
@@ -155,11 +155,11 @@ def _max(values: Floats, firsts: Int64s) -> Floats:
 
 
 def _avg(values: Floats, firsts: Int64s) -> Floats:
-    return _sum(values, firsts) / np.maximum(_held(values, firsts), 1)
+    return _sum(values, firsts) / np.maximum(_constant_runs(values, firsts), 1)
 
 
 def _count(values: Floats, firsts: Int64s) -> Floats:
-    return _held(values, firsts).astype(np.float64)
+    return _constant_runs(values, firsts).astype(np.float64)
 
 
 def _first(values: Floats, firsts: Int64s) -> Floats:
@@ -174,7 +174,7 @@ def _median(values: Floats, firsts: Int64s) -> Floats:
     """The upper median: element n // 2 of the sorted values."""
     intervals = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(values)))
     ordered = values[np.lexsort((values, intervals))]  # NaN sorts last, so it is never in the middle
-    return ordered[firsts + _held(values, firsts) // 2]
+    return ordered[firsts + _constant_runs(values, firsts) // 2]
 
 
 def _dev(values: Floats, firsts: Int64s) -> Floats:

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from schema.histograms import Histogram, merged
-from schema.points import Series
-from schema.query.answer import NONE, Result, common_tags, group_key
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import NONE, Result, common_tags, group_key
+from timebeam.schema.query.simple_histogram import Histogram, merged
 
 SUM = "sum"
 
 
 def answer_histograms(
     metric: str,
-    found: Mapping[Series, Mapping[int, Histogram]],
+    histograms_of: Mapping[Series, Mapping[int, Histogram]],
     group_by: Sequence[str],
     aggregator: str,
     percentiles: Sequence[float],
@@ -28,8 +28,8 @@ def answer_histograms(
     """Groups histograms, sums those of one time, and makes series of them.
 
     Args:
-      found: by series and time in ms.
-      group_by: see `schema.query.answer.answer`.
+      histograms_of: by series and time in ms.
+      group_by: see `timebeam.schema.query.answer.answer`.
       aggregator: `sum`, or `none` for every series apart.
       percentiles: from 1 to 100; none for the counts of the buckets.
 
@@ -42,17 +42,17 @@ def answer_histograms(
         if not 1 <= percent <= 100:
             raise ValueError(f"percentile {percent:g} is not from 1 to 100")
     groups: dict[tuple[str, ...], list[Series]] = {}
-    for series in found:
+    for series in histograms_of:
         key = group_key(series, group_by, aggregator)
         if key is not None:
             groups.setdefault(key, []).append(series)
     results = []
     for _, members in sorted(groups.items()):
-        at: dict[int, list[Histogram]] = {}
+        by_time: dict[int, list[Histogram]] = {}
         for series in members:
-            for time_ms, one in found[series].items():
-                at.setdefault(time_ms, []).append(one)
-        summed = {time_ms: merged(some) for time_ms, some in sorted(at.items())}
+            for time_ms, histogram in histograms_of[series].items():
+                by_time.setdefault(time_ms, []).append(histogram)
+        summed = {time_ms: merged(same_time) for time_ms, same_time in sorted(by_time.items())}
         tags, differing = common_tags(members)
         named = _percentiles(summed, percentiles) if percentiles else _buckets(summed)
         results += [
@@ -73,29 +73,32 @@ def _percentiles(
 ) -> list[tuple[str, dict[int, float]]]:
     """(end of the name, values by time) of each percentile."""
     return [
-        (f"_pct_{float(percent)}", {time_ms: one.percentile(percent) for time_ms, one in summed.items()})
+        (
+            f"_pct_{float(percent)}",
+            {time_ms: histogram.percentile(percent) for time_ms, histogram in summed.items()},
+        )
         for percent in percentiles
     ]
 
 
 def _buckets(summed: Mapping[int, Histogram]) -> list[tuple[str, dict[int, int]]]:
     """(end of the name, counts by time) of each bucket; of a time without it there is none."""
-    bounds = sorted({one for histogram in summed.values() for one in histogram.buckets})
+    bounds = sorted({bounds_pair for histogram in summed.values() for bounds_pair in histogram.buckets})
     named = [
         (
             f"_{_bound(low)}_{_bound(high)}",
             {
-                time_ms: one.buckets[low, high]
-                for time_ms, one in summed.items()
-                if (low, high) in one.buckets
+                time_ms: bounds_pair.buckets[low, high]
+                for time_ms, bounds_pair in summed.items()
+                if (low, high) in bounds_pair.buckets
             },
         )
         for low, high in bounds
     ]
     return [
         *named,
-        ("_UNDERFLOW", {time_ms: one.underflow for time_ms, one in summed.items()}),
-        ("_OVERFLOW", {time_ms: one.overflow for time_ms, one in summed.items()}),
+        ("_UNDERFLOW", {time_ms: bounds_pair.underflow for time_ms, bounds_pair in summed.items()}),
+        ("_OVERFLOW", {time_ms: bounds_pair.overflow for time_ms, bounds_pair in summed.items()}),
     ]
 
 

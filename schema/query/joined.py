@@ -1,6 +1,6 @@
 """One downsampled series out of rollups and of points, where each has its part of the time.
 
-Section 7.5 of the format notes: avg is the sum of the sums over the sum of the counts. A point is taken for
+docs/spec/opentsdb.md §7.5: avg is the sum of the sums over the sum of the counts. A point is taken for
 what it is: a rollup of itself.
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.points import Bools, Floats, Int64s
-from schema.query.aggregate import Values
-from schema.query.downsample import FUNCTIONS
+from timebeam.schema.points import Bools, Floats, Int64s
+from timebeam.schema.query.aggregate import Values
+from timebeam.schema.query.downsample import FUNCTIONS
 
 NUMBERS = {
     "sum": ("sum",),
@@ -47,44 +47,46 @@ class Partials(NamedTuple):
 def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
     """Points as rollups of one point each. A NaN counts as no value."""
     floats = values.astype(np.float64)
-    held = (~np.isnan(floats)).astype(np.float64)
-    return Partials(times_ms, np.stack([held if name == "count" else floats for name in NUMBERS[function]]))
+    is_number = (~np.isnan(floats)).astype(np.float64)
+    return Partials(
+        times_ms, np.stack([is_number if name == "count" else floats for name in NUMBERS[function]])
+    )
 
 
-def joined(function: str, interval_ms: int, parts: Sequence[Partials]) -> tuple[Int64s, Floats]:
+def joined(function: str, interval_ms: int, partials: Sequence[Partials]) -> tuple[Int64s, Floats]:
     """One value for each interval in which there is something.
 
     Args:
       function: a key of `NUMBERS`.
       interval_ms: of the downsampling: a multiple of that of the rollups.
-      parts: at least one, of disjoint times.
+      partials: at least one, of disjoint times.
 
     Returns:
       int64[m] starts of intervals in ms, strictly increasing, and float64[m] values.
     """
-    times_ms = np.concatenate([part.times_ms for part in parts])
+    times_ms = np.concatenate([partial.times_ms for partial in partials])
     order = np.argsort(times_ms, kind="stable")
     starts_ms = times_ms[order] // interval_ms * interval_ms
-    numbers = np.concatenate([part.numbers for part in parts], axis=1)[:, order]
+    numbers = np.concatenate([partial.numbers for partial in partials], axis=1)[:, order]
     if not len(starts_ms):
         return starts_ms, np.empty(0, np.float64)
     firsts = np.flatnonzero(np.diff(starts_ms, prepend=starts_ms[0] - 1))
     if function == "avg":
-        sums, counts = (FUNCTIONS["sum"](one, firsts) for one in numbers)
+        sums, counts = (FUNCTIONS["sum"](numbers_of, firsts) for numbers_of in numbers)
         values = sums / np.maximum(counts, 1)
     else:
         values = FUNCTIONS["sum" if function == "count" else function](numbers[0], firsts)
     return starts_ms[firsts], values
 
 
-class Span(NamedTuple):
+class SourceSpan(NamedTuple):
     """A part of the time in ms, [start, end)."""
 
     start_ms: int
     end_ms: int
 
 
-def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[Span]:
+def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[SourceSpan]:
     """The parts of [start, end) that lie in none of some intervals.
 
     Args:
@@ -93,22 +95,22 @@ def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[
     lefts = np.append(start_ms, (covered + 1) * interval_ms)
     rights = np.append(covered * interval_ms, end_ms)
     open_ = lefts < rights
-    return [Span(*pair) for pair in zip(lefts[open_].tolist(), rights[open_].tolist(), strict=True)]
+    return [SourceSpan(*pair) for pair in zip(lefts[open_].tolist(), rights[open_].tolist(), strict=True)]
 
 
 def is_covered(times_ms: Int64s, covered: Int64s, interval_ms: int) -> Bools:
     """bool[n]: which times lie in one of the intervals; see `gaps`."""
-    found: Bools = np.isin(times_ms // interval_ms, covered)
-    return found
+    covered_mask: Bools = np.isin(times_ms // interval_ms, covered)
+    return covered_mask
 
 
-def together(parts: Sequence[Span], near_ms: int, most: int) -> list[Span]:
+def together(spans: Sequence[SourceSpan], near_ms: int, most: int) -> list[SourceSpan]:
     """Ascending parts, joined across what lies between them: where it is short, and down to `most` parts."""
-    if not parts:
+    if not spans:
         return []
-    between = np.array([right.start_ms - left.end_ms for left, right in itertools.pairwise(parts)])
+    between = np.array([right.start_ms - earlier.end_ms for earlier, right in itertools.pairwise(spans)])
     longest = np.argsort(-between, kind="stable")[: most - 1]
-    cuts = sorted(at for at in longest.tolist() if between[at] > near_ms)
-    firsts = [0, *(at + 1 for at in cuts)]
-    lasts = [*cuts, len(parts) - 1]
-    return [Span(parts[a].start_ms, parts[b].end_ms) for a, b in zip(firsts, lasts, strict=True)]
+    cuts = sorted(index for index in longest.tolist() if between[index] > near_ms)
+    firsts = [0, *(index + 1 for index in cuts)]
+    lasts = [*cuts, len(spans) - 1]
+    return [SourceSpan(spans[a].start_ms, spans[b].end_ms) for a, b in zip(firsts, lasts, strict=True)]

@@ -1,6 +1,6 @@
 """Which rollups can answer a query, so that the answer is the one that the points give.
 
-Sections 7.5, 8.1 and 8.4 of the format notes. A TSD chooses by the downsampling alone; here pre-aggregates
+docs/spec/opentsdb.md §7.5, §8.1 and §8.4. A TSD chooses by the downsampling alone; here pre-aggregates
 serve only where they cannot change the answer, without being asked for. Nothing is read here.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from schema.query.aggregate import AGGREGATORS, Fold, Gap
-from schema.query.answer import NONE, reach
-from schema.query.downsample import Downsampling, Fill
-from schema.query.joined import NUMBERS
-from schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
+from timebeam.schema.query.aggregate import AGGREGATORS, Fold, Gap
+from timebeam.schema.query.answer import NONE, reach
+from timebeam.schema.query.downsample import Downsampling, Fill
+from timebeam.schema.query.joined import NUMBERS
+from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
 
 _FOLDS = {"sum": Fold.SUM, "count": Fold.SUM, "min": Fold.MIN, "max": Fold.MAX}
 """How the series of a group become what its pre-aggregates hold, by downsampling function."""
@@ -21,7 +21,7 @@ _FOLDS = {"sum": Fold.SUM, "count": Fold.SUM, "min": Fold.MIN, "max": Fold.MAX}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """A query; see `schema.query.answer.answer`. `tags` as in `Selection`."""
+    """A query; see `timebeam.schema.query.answer.answer`. `tags` as in `Selection`."""
 
     metric: str
     tags: Mapping[str, frozenset[str]]
@@ -33,7 +33,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class RollupSource:
     """A table that can answer a part of a query.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """How to answer a query.
 
     Attributes:
@@ -66,11 +66,11 @@ class Plan:
 
     start_ms: int
     end_ms: int
-    sources: tuple[Source, ...]
+    sources: tuple[RollupSource, ...]
     notes: tuple[str, ...]
 
 
-def choose(config: RollupConfig, asked: Question, now_ms: int) -> Plan:
+def choose(config: RollupConfig, asked: Question, now_ms: int) -> QueryPlan:
     """The tables that can answer a query: of pre-aggregates, and of rollups of single series.
 
     Of each kind the longest interval that divides that of the downsampling, and of which the range has
@@ -81,20 +81,20 @@ def choose(config: RollupConfig, asked: Question, now_ms: int) -> Plan:
     how = asked.downsampling
     why = _no_rollups(config, asked)
     if why or how is None or how.interval_ms is None:
-        return Plan(*range_ms, (), (f"no rollups: {why}",))
+        return QueryPlan(*range_ms, (), (f"no rollups: {why}",))
     notes: list[str] = []
-    sources: list[Source] = []
+    sources: list[RollupSource] = []
     group, why = _group(config, asked, how)
     if group is None:
         notes += [f"no pre-aggregates: {why}"] if config.pre_aggregates else []
     else:
-        found = [
-            Source(one, one.pre_aggregation_table, ids, *range_ms, group, aggregator)
-            for one in config.intervals
-            for aggregator, ids in _of_groups(config, one, how.function)
+        usable = [
+            RollupSource(interval, interval.pre_aggregation_table, ids, *range_ms, group, aggregator)
+            for interval in config.intervals
+            for aggregator, ids in _of_groups(config, interval, how.function)
             if aggregator in group.aggregators
         ]
-        sources += _longest("pre-aggregates", found, how.interval_ms, now_ms, notes)
+        sources += _longest("pre-aggregates", usable, how.interval_ms, now_ms, notes)
     lacking = [name for name in NUMBERS[how.function] if name not in config.aggregation_ids]
     if lacking:
         notes.append(f"no rollups of series: {lacking[0]} has no aggregation id")
@@ -102,9 +102,9 @@ def choose(config: RollupConfig, asked: Question, now_ms: int) -> Plan:
         notes.append(f"no rollups of series: {asked.metric} is none of timebeam.metrics")
     else:
         ids = tuple(config.aggregation_ids[name] for name in NUMBERS[how.function])
-        found = [Source(one, one.table, ids, *range_ms) for one in config.rollups]
-        sources += _longest("rollups of series", found, how.interval_ms, now_ms, notes)
-    return Plan(*range_ms, tuple(sources), tuple(notes))
+        usable = [RollupSource(interval, interval.table, ids, *range_ms) for interval in config.rollups]
+        sources += _longest("rollups of series", usable, how.interval_ms, now_ms, notes)
+    return QueryPlan(*range_ms, tuple(sources), tuple(notes))
 
 
 def _no_rollups(config: RollupConfig, asked: Question) -> str:
@@ -122,20 +122,20 @@ def _no_rollups(config: RollupConfig, asked: Question) -> str:
 
 
 def _longest(
-    kind: str, found: Sequence[Source], wanted_ms: int, now_ms: int, notes: list[str]
-) -> Sequence[Source]:
+    kind: str, sources: Sequence[RollupSource], wanted_ms: int, now_ms: int, notes: list[str]
+) -> Sequence[RollupSource]:
     """The source with the longest interval that serves, if there is one; else a note."""
-    dividing = [one for one in found if wanted_ms % (one.interval.seconds * 1000) == 0]
+    dividing = [source for source in sources if wanted_ms % (source.interval.seconds * 1000) == 0]
     if not dividing:
         notes.append(f"no {kind}: {wanted_ms} ms are no multiple of one of their intervals")
-    for one in sorted(dividing, key=lambda one: -one.interval.seconds):
-        length_ms = one.interval.seconds * 1000
-        newest_ms = now_ms - (one.interval.delay_s or 0) * 1000
-        first_ms = -(-one.first_ms // length_ms) * length_ms
-        until_ms = min(one.until_ms, newest_ms) // length_ms * length_ms
+    for source in sorted(dividing, key=lambda source: -source.interval.seconds):
+        length_ms = source.interval.seconds * 1000
+        newest_ms = now_ms - (source.interval.delay_s or 0) * 1000
+        first_ms = -(-source.first_ms // length_ms) * length_ms
+        until_ms = min(source.until_ms, newest_ms) // length_ms * length_ms
         if first_ms < until_ms:
-            return [dataclasses.replace(one, first_ms=first_ms, until_ms=until_ms)]
-        notes.append(f"no {kind} of {one.interval.interval}: none of the range is old enough")
+            return [dataclasses.replace(source, first_ms=first_ms, until_ms=until_ms)]
+        notes.append(f"no {kind} of {source.interval.interval}: none of the range is old enough")
     return []
 
 
@@ -146,14 +146,18 @@ def _group(config: RollupConfig, asked: Question, how: Downsampling) -> tuple[Pr
         return None, why
     # A series that lacks a kept tag is in no group, so the query must leave it out too.
     asked_keys = tuple(sorted({*asked.group_by, *asked.tags}))
-    named = [one for one in config.pre_aggregates if matches(one.metrics, asked.metric)]
-    for one in named:
-        if one.keep == asked_keys and any(
-            aggregator in one.aggregators
+    named = [
+        pre_aggregate
+        for pre_aggregate in config.pre_aggregates
+        if matches(pre_aggregate.metrics, asked.metric)
+    ]
+    for pre_aggregate in named:
+        if pre_aggregate.keep == asked_keys and any(
+            aggregator in pre_aggregate.aggregators
             for interval in config.intervals
             for aggregator, _ in _of_groups(config, interval, how.function)
         ):
-            return one, ""
+            return pre_aggregate, ""
     keys = ", ".join(asked_keys) or "no tags"
     return None, f"none of {how.function} keeps what the query groups by and filters, {keys}"
 
@@ -171,7 +175,11 @@ def _changes(aggregator: str, how: Downsampling) -> str:
         return f"{aggregator} of the series is not what groups of {how.function} hold"
     nothing = Gap.ZERO if fold is Fold.SUM else Gap.IGNORED
     if how.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not nothing:
-        other = next(name for name, one in AGGREGATORS.items() if one.fold is fold and one.gap is nothing)
+        other = next(
+            name
+            for name, candidate in AGGREGATORS.items()
+            if candidate.fold is fold and candidate.gap is nothing
+        )
         return f"{aggregator} interpolates where a series has no point; {other} does not, nor does fill nan"
     if how.fill is Fill.ZERO and fold is not Fold.SUM:
         return f"fill zero changes the {aggregator} of the series"

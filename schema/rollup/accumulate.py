@@ -11,8 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.points import Bools, Bytes, Floats, Int32s, Int64s, Kind, PointBatch, Reason, Rejected, Stage
-from schema.rollup.buckets import (
+from timebeam.schema.points import (
+    Bools,
+    Bytes,
+    Floats,
+    Int32s,
+    Int64s,
+    Kind,
+    PointBatch,
+    Reason,
+    Rejected,
+    Stage,
+)
+from timebeam.schema.rollup.buckets import (
     NO_MAX,
     NO_MIN,
     Buckets,
@@ -24,7 +35,7 @@ from schema.rollup.buckets import (
     merge,
     order_of,
 )
-from schema.rollup.exact_sum import sums_of_floats, sums_of_integers
+from timebeam.schema.rollup.exact_sum import sums_of_floats, sums_of_integers
 
 _TWO_63 = 2.0**63
 
@@ -83,16 +94,16 @@ def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool =
     if not len(batch):
         return [empty(batch.series, interval_s)]
     starts = batch.times_ms // (interval_s * 1000)
-    found = _by_kind(batch, starts)
-    if found is None:
+    batches_of_kind = _by_kind(batch, starts)
+    if batches_of_kind is None:
         batch = _in_order(batch, ties=ties)
-        found = _by_kind(batch, batch.times_ms // (interval_s * 1000), again=True)
-    assert found is not None
-    return [_accumulated(part, cuts, interval_s, ends=ends) for part, cuts in found]
+        batches_of_kind = _by_kind(batch, batch.times_ms // (interval_s * 1000), is_repeated=True)
+    assert batches_of_kind is not None
+    return [_accumulated(single_kind, cuts, interval_s, ends=ends) for single_kind, cuts in batches_of_kind]
 
 
 def _by_kind(
-    batch: PointBatch, starts: Int64s, *, again: bool = False
+    batch: PointBatch, starts: Int64s, *, is_repeated: bool = False
 ) -> list[tuple[PointBatch, Int64s]] | None:
     """Parts of a batch that are all integers or all floats, each with where its buckets begin.
 
@@ -100,10 +111,10 @@ def _by_kind(
 
     Args:
       starts: int64[n], the number of the bucket of each point, counted from 1970.
-      again: the points are in order, and equal instants are known.
+      is_repeated: the points are in order, and equal instants are known.
     """
     cuts = first_of_each(batch.index, starts)
-    if not again:
+    if not is_repeated:
         late = batch.times_ms[1:] <= batch.times_ms[:-1]
         late[cuts[1:] - 1] = False
         if late.any() or not _are_distinct(batch.index[cuts], starts[cuts]):
@@ -113,12 +124,12 @@ def _by_kind(
         return [(batch, cuts)]
     turns = np.flatnonzero(is_float[1:] != is_float[:-1]) + 1
     if len(turns) == 1:  # as rows read together are: first those of one kind
-        at = int(turns[0])
-        pieces: list[Int64s | slice] = [slice(0, at), slice(at, None)]
+        position = int(turns[0])
+        slices: list[Int64s | slice] = [slice(0, position), slice(position, None)]
     else:
-        pieces = [np.flatnonzero(which) for which in (is_float, ~is_float)]
-    parts = [(batch.take(piece), starts[piece]) for piece in pieces]
-    return [(part, first_of_each(part.index, of_part)) for part, of_part in parts]
+        slices = [np.flatnonzero(which) for which in (is_float, ~is_float)]
+    batches = [(batch.take(piece), starts[piece]) for piece in slices]
+    return [(single, first_of_each(single.index, of_part)) for single, of_part in batches]
 
 
 def _are_distinct(index: Int32s, starts: Int64s) -> bool:
@@ -156,31 +167,33 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
     if aggregator not in ("min", "max"):
         raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
     if aggregator == "min":
-        ints, found = buckets.int_mins, buckets.float_mins
-        beats = _less(found, ints)
+        ints, float_numbers = buckets.int_mins, buckets.float_mins
+        beats = _less(float_numbers, ints)
     else:
-        ints, found = buckets.int_maxs, buckets.float_maxs
-        beats = _greater(found, ints)
+        ints, float_numbers = buckets.int_maxs, buckets.float_maxs
+        beats = _greater(float_numbers, ints)
     chosen = (buckets.float_counts > 0) & ((buckets.float_counts == buckets.counts) | beats)
-    return Numbers(np.where(chosen, floats, integers), np.where(chosen, found.view(np.int64), ints), never)
+    return Numbers(
+        np.where(chosen, floats, integers), np.where(chosen, float_numbers.view(np.int64), ints), never
+    )
 
 
 def _less(floats: Floats, integers: Int64s) -> Bools:
     """bool[m]: which floats are less than integers, exactly, also beyond 2**53."""
     rounded = integers.astype(np.float64)
     tie = (floats == rounded) & (floats < _TWO_63)
-    found: Bools = floats < rounded
-    found[tie] = floats[tie].astype(np.int64) < integers[tie]
-    return found
+    is_less: Bools = floats < rounded
+    is_less[tie] = floats[tie].astype(np.int64) < integers[tie]
+    return is_less
 
 
 def _greater(floats: Floats, integers: Int64s) -> Bools:
     """bool[m]: which floats are greater than integers, exactly."""
     rounded = integers.astype(np.float64)
     tie = (floats == rounded) & (floats < _TWO_63)
-    found: Bools = floats >= rounded
-    found[tie] = floats[tie].astype(np.int64) > integers[tie]
-    return found
+    is_greater: Bools = floats >= rounded
+    is_greater[tie] = floats[tie].astype(np.int64) > integers[tie]
+    return is_greater
 
 
 def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
@@ -191,10 +204,10 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     """
     if not ascending(batch.index, batch.times_ms):
         batch = batch.take(order_of(batch.index, batch.times_ms))
-    again = (batch.index[1:] == batch.index[:-1]) & (batch.times_ms[1:] == batch.times_ms[:-1])
-    if again.any() and not ties:
-        at = int(np.argmax(again))
-        where = f"{batch.series[batch.index[at]]} at {batch.times_ms[at]} ms"
+    is_repeated = (batch.index[1:] == batch.index[:-1]) & (batch.times_ms[1:] == batch.times_ms[:-1])
+    if is_repeated.any() and not ties:
+        first = int(np.argmax(is_repeated))
+        where = f"{batch.series[batch.index[first]]} at {batch.times_ms[first]} ms"
         raise ValueError(f"two points of one instant, which would count twice: {where}")
     return batch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from schema.points import PointBatch, Series
-from schema.rollup.accumulate import runs
-from schema.rollup.buckets import Buckets, Grouping, first_of_each, merge
+from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.rollup.accumulate import runs
+from timebeam.schema.rollup.buckets import Buckets, Grouping, first_of_each, merge
 
 MOST_BUCKETS = 200_000
 """Accumulators that are held at once, of a hundred bytes each; merging takes twice as many more."""
@@ -35,15 +35,17 @@ class Accumulated:
 
     def of_groups(self, grouping: Grouping) -> Accumulated:
         """Those of groups of the series."""
-        groups = {length: found.of_groups(grouping) for length, found in self.from_points.items()}
+        groups = {length: buckets.of_groups(grouping) for length, buckets in self.from_points.items()}
         return dataclasses.replace(self, from_points=groups)
 
     def by_length(self) -> dict[int, Buckets]:
         """The accumulators of each length in seconds."""
-        found: dict[int, Buckets] = {}
+        by_length: dict[int, Buckets] = {}
         for length, source in self.sources.items():
-            found[length] = self.from_points[length] if source is None else found[source].coarser(length)
-        return found
+            by_length[length] = (
+                self.from_points[length] if source is None else by_length[source].coarser(length)
+            )
+        return by_length
 
 
 class Accumulator:
@@ -59,44 +61,48 @@ class Accumulator:
     def __init__(self, lengths: Iterable[int], *, ends: bool) -> None:
         self._lengths, self._ends = sorted(set(lengths)), ends
         self._sources: dict[int, int | None] = {}
-        self._parts: dict[int, list[Buckets]] = {}
-        self._held = 0
+        self._unmerged: dict[int, list[Buckets]] = {}
+        self._points_held = 0
         self.is_full = False
 
     def add(self, batch: PointBatch) -> None:
         """Adds finite numbers."""
         if not self._sources:
             self._sources = self._chosen(batch)
-            self._parts = {length: [] for length, source in self._sources.items() if source is None}
-        for length, parts in self._parts.items():
-            found = runs(batch, length, ends=self._ends)
-            parts += found
-            self._held += sum(map(len, found))
-        if self._held >= MOST_BUCKETS:
+            self._unmerged = {length: [] for length, source in self._sources.items() if source is None}
+        for length, unmerged in self._unmerged.items():
+            new_buckets = runs(batch, length, ends=self._ends)
+            unmerged += new_buckets
+            self._points_held += sum(map(len, new_buckets))
+        if self._points_held >= MOST_BUCKETS:
             self._merge()
-            self.is_full = 2 * self._held >= MOST_BUCKETS
+            self.is_full = 2 * self._points_held >= MOST_BUCKETS
 
     def take(self) -> Accumulated | None:
         """What was added since the last time; None if nothing was."""
-        if not self._held:
+        if not self._points_held:
             return None
         self._merge()
-        found = {length: parts.pop() for length, parts in self._parts.items()}
-        self._held, self.is_full = 0, False
-        return Accumulated(found, self._sources)
+        merged = {length: unmerged.pop() for length, unmerged in self._unmerged.items()}
+        self._points_held, self.is_full = 0, False
+        return Accumulated(merged, self._sources)
 
     def _merge(self) -> None:
-        self._held = 0
-        for parts in self._parts.values():
-            parts[:] = [merge(parts)]
-            self._held += len(parts[0])
+        self._points_held = 0
+        for unmerged in self._unmerged.values():
+            unmerged[:] = [merge(unmerged)]
+            self._points_held += len(unmerged[0])
 
     def _chosen(self, batch: PointBatch) -> dict[int, int | None]:
         """By length the source that is the least work, as the first points show it."""
         sizes: dict[int, int] = {}
-        found: dict[int, int | None] = {}
+        chosen: dict[int, int | None] = {}
         for length in self._lengths:
-            finer = [one for one, size in sizes.items() if length % one == 0 and size * _WORTH < len(batch)]
-            found[length] = finer[-1] if finer else None
+            finer = [
+                shorter
+                for shorter, size in sizes.items()
+                if length % shorter == 0 and size * _WORTH < len(batch)
+            ]
+            chosen[length] = finer[-1] if finer else None
             sizes[length] = len(first_of_each(batch.index, batch.times_ms // (length * 1000)))
-        return found
+        return chosen

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import RollupNames
-from schema.points import (
+from timebeam.schema.layouts.capabilities import RollupNames
+from timebeam.schema.points import (
     Floats,
     Int64s,
     Kind,
@@ -19,8 +19,8 @@ from schema.points import (
     Stage,
     join,
 )
-from schema.rollup.accumulate import Numbers, numbers
-from schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.accumulate import Numbers, numbers
+from timebeam.schema.rollup.buckets import Buckets
 
 
 def rollup_points(
@@ -39,7 +39,7 @@ def rollup_points(
       No batch if there are no buckets; refusals of sums that are beyond the floats, and of series
       that have a tag that rollups need.
     """
-    parts: list[PointBatch] = []
+    batches: list[PointBatch] = []
     rejected: list[Rejected] = []
     for aggregator in aggregators:
         stored: list[Series] = []
@@ -52,26 +52,27 @@ def rollup_points(
                 stored.append(series)
                 if aggregator == aggregators[0]:
                     rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
-        found = numbers(buckets, aggregator)
-        finite = (found.kinds == Kind.INTEGER) | np.isfinite(found.bits.view(np.float64))
+        aggregates = numbers(buckets, aggregator)
+        finite = (aggregates.kinds == Kind.INTEGER) | np.isfinite(aggregates.bits.view(np.float64))
         good = np.flatnonzero(finite & ~refused[buckets.index])
-        for at in np.flatnonzero(~finite & ~refused[buckets.index]).tolist():
-            where = f"{aggregator} of {buckets.series[buckets.index[at]]} from {buckets.starts_ms[at]} ms on"
+        for index in np.flatnonzero(~finite & ~refused[buckets.index]).tolist():
+            series = buckets.series[buckets.index[index]]
+            where = f"{aggregator} of {series} from {buckets.starts_ms[index]} ms on"
             message = f"{where}, {interval}: it is beyond the floats"
             rejected.append(Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE))
-        parts.append(_points(tuple(stored), buckets, found, good, integers=names.integers))
-    parts = [part for part in parts if len(part)]
-    return (join(parts) if parts else None), rejected
+        batches.append(_points(tuple(stored), buckets, aggregates, good, integers=names.integers))
+    batches = [batch for batch in batches if len(batch)]
+    return (join(batches) if batches else None), rejected
 
 
 def _points(
-    stored: Sequence[Series], buckets: Buckets, found: Numbers, good: Int64s, *, integers: bool
+    stored: Sequence[Series], buckets: Buckets, aggregates: Numbers, good: Int64s, *, integers: bool
 ) -> PointBatch:
     starts_ms = buckets.starts_ms[good]
-    kinds, bits = found.kinds[good], found.bits[good]
+    kinds, bits = aggregates.kinds[good], aggregates.bits[good]
     if not integers:
-        whole: Floats = bits.astype(np.float64)
-        bits = np.where(kinds == Kind.INTEGER, whole.view(np.int64), bits)
+        floats: Floats = bits.astype(np.float64)
+        bits = np.where(kinds == Kind.INTEGER, floats.view(np.int64), bits)
         kinds = np.full(len(good), Kind.FLOAT, np.uint8)
     in_s = np.zeros(len(good), np.bool_)
     return PointBatch(stored, buckets.index[good], starts_ms, in_s, kinds, bits, starts_ms)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.points import Bools, Bytes, Floats, Int32s, Int64s, Series
-from schema.rollup import exact_sum
-from schema.rollup.exact_sum import Sums
+from timebeam.schema.points import Bools, Bytes, Floats, Int32s, Int64s, Series
+from timebeam.schema.rollup import exact_sum
+from timebeam.schema.rollup.exact_sum import Sums
 
 MOST_POINTS = 1 << 34
 """In one bucket; more would overflow the digits of sums."""
@@ -50,19 +50,19 @@ class Edges(NamedTuple):
         return self._chosen(np.maximum, firsts, sizes)
 
     @staticmethod
-    def joined(parts: Sequence[Edges]) -> Edges:
+    def joined(edges: Sequence[Edges]) -> Edges:
         """One behind the other."""
-        times_ms, kinds, bits = zip(*parts, strict=True)
+        times_ms, kinds, bits = zip(*edges, strict=True)
         return Edges(np.concatenate(times_ms), np.concatenate(kinds), np.concatenate(bits))
 
     def _chosen(self, choose: np.ufunc, firsts: Int64s, sizes: Int64s) -> Edges:
         worst = NO_MIN if choose is np.minimum else NO_MAX
         times = choose.reduceat(self.times_ms, firsts)
-        left = self.times_ms == np.repeat(times, sizes)
-        wide = np.where(left, self.kinds.astype(np.int64), worst)
+        is_chosen = self.times_ms == np.repeat(times, sizes)
+        wide = np.where(is_chosen, self.kinds.astype(np.int64), worst)
         kinds = choose.reduceat(wide, firsts)
-        left &= wide == np.repeat(kinds, sizes)
-        bits = choose.reduceat(np.where(left, self.bits, worst), firsts)
+        is_chosen &= wide == np.repeat(kinds, sizes)
+        bits = choose.reduceat(np.where(is_chosen, self.bits, worst), firsts)
         return Edges(times, kinds.astype(np.uint8), bits)
 
 
@@ -81,9 +81,9 @@ class Ends(NamedTuple):
         return Ends(self.first.earliest(firsts, sizes), self.last.latest(firsts, sizes))
 
     @staticmethod
-    def joined(parts: Sequence[Ends]) -> Ends:
+    def joined(ends: Sequence[Ends]) -> Ends:
         """One behind the other."""
-        return Ends(Edges.joined([one.first for one in parts]), Edges.joined([one.last for one in parts]))
+        return Ends(Edges.joined([pair.first for pair in ends]), Edges.joined([pair.last for pair in ends]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,10 +145,13 @@ class Buckets:
             yield self
             return
         changes = np.flatnonzero(self.index[1:] != self.index[:-1]) + 1
-        bounds, at = np.concatenate([[0], changes, [len(self)]]), 0
-        while at < len(bounds) - 1:
-            start, at = bounds[at], max(at + 1, int(np.searchsorted(bounds, bounds[at] + most, "right")) - 1)
-            yield self.take(slice(int(start), int(bounds[at])))
+        bounds, position = np.concatenate([[0], changes, [len(self)]]), 0
+        while position < len(bounds) - 1:
+            start, position = (
+                bounds[position],
+                max(position + 1, int(np.searchsorted(bounds, bounds[position] + most, "right")) - 1),
+            )
+            yield self.take(slice(int(start), int(bounds[position])))
 
     def coarser(self, interval_s: int) -> Buckets:
         """The buckets of a longer interval.
@@ -166,8 +169,8 @@ class Buckets:
         """The buckets of groups of the series."""
         index = grouping.numbers[self.index] if len(self) else self.index
         member = np.flatnonzero(index >= 0)
-        found = self if len(member) == len(index) else self.take(member)
-        return regrouped(dataclasses.replace(found, series=grouping.groups, index=index[member]))
+        members = self if len(member) == len(index) else self.take(member)
+        return regrouped(dataclasses.replace(members, series=grouping.groups, index=index[member]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,9 +188,9 @@ class Grouping:
     @classmethod
     def of(cls, groups: Sequence[Series | None]) -> Grouping:
         """Of the group of each series; None where it has none."""
-        found: dict[Series, int] = {}
-        numbers = [-1 if group is None else found.setdefault(group, len(found)) for group in groups]
-        return cls(tuple(found), np.array(numbers, np.int32))
+        number_of: dict[Series, int] = {}
+        numbers = [-1 if group is None else number_of.setdefault(group, len(number_of)) for group in groups]
+        return cls(tuple(number_of), np.array(numbers, np.int32))
 
 
 def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Buckets:
@@ -210,50 +213,50 @@ def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Bu
     )
 
 
-def merge(parts: Sequence[Buckets]) -> Buckets:
+def merge(buckets: Sequence[Buckets]) -> Buckets:
     """The accumulators of all points of the parts; associative and commutative but for the order of series.
 
     Args:
-      parts: at least one; of the same interval, from disjoint sets of points.
+      buckets: at least one; of the same interval, from disjoint sets of points.
 
     Raises:
       ValueError: different intervals, or some parts with `ends` and some without.
       OverflowError: more than `MOST_POINTS` points in one bucket.
     """
-    if len({part.interval_s for part in parts}) != 1:
+    if len({each.interval_s for each in buckets}) != 1:
         raise ValueError("only buckets of the same interval can be merged")
-    parts = [part for part in parts if len(part)] or parts[:1]
-    if len(parts) == 1:
-        return regrouped(parts[0])
-    series, indices = _renumbered(parts)
-    ends = [part.ends for part in parts if part.ends is not None]
-    if 0 < len(ends) < len(parts):
+    buckets = [each for each in buckets if len(each)] or buckets[:1]
+    if len(buckets) == 1:
+        return regrouped(buckets[0])
+    series, indices = _renumbered(buckets)
+    ends = [each.ends for each in buckets if each.ends is not None]
+    if 0 < len(ends) < len(buckets):
         raise ValueError("some parts know first and last, others do not")
     index = np.concatenate(indices)
-    order = order_of(index, np.concatenate([part.starts_ms for part in parts]))
+    order = order_of(index, np.concatenate([each.starts_ms for each in buckets]))
     # Each column is put in order before the next one is joined: that all are there twice takes memory.
-    joined = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in _COLUMNS}
+    joined = {name: np.concatenate([getattr(each, name) for each in buckets])[order] for name in _COLUMNS}
     return regrouped(
         Buckets(
-            parts[0].interval_s,
+            buckets[0].interval_s,
             series,
             index[order],
-            sums=exact_sum.concatenate([part.sums for part in parts]).take(order),
+            sums=exact_sum.concatenate([each.sums for each in buckets]).take(order),
             ends=Ends.joined(ends).take(order) if ends else None,
             **joined,
         )
     )
 
 
-def _renumbered(parts: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
+def _renumbered(buckets: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
     """(the series of all parts, the indices of each part into them)."""
-    if all(part.series is parts[0].series for part in parts):
-        return parts[0].series, [part.index for part in parts]
+    if all(each.series is buckets[0].series for each in buckets):
+        return buckets[0].series, [each.index for each in buckets]
     numbers: dict[Series, int] = {}
     indices = []
-    for part in parts:
-        renumber = np.array([numbers.setdefault(one, len(numbers)) for one in part.series], np.int32)
-        indices.append(renumber[part.index] if len(part) else part.index)
+    for each in buckets:
+        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in each.series], np.int32)
+        indices.append(renumber[each.index] if len(each) else each.index)
     return tuple(numbers), indices
 
 

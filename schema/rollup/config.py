@@ -1,8 +1,8 @@
 """The configuration of rollups: OpenTSDB 2.4's JSON as it is, and a section of ours that TSDs pass over.
 
-Section 7.1 of the format notes; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. Both
+docs/spec/opentsdb.md §7.1; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. Both
 ignore fields that they do not know, so that TSDs and this project can share one file; what
-OpenTSDB accepts and then breaks on is refused. Parsed by `schema.rollup.config_json`.
+OpenTSDB accepts and then breaks on is refused. Parsed by `timebeam.schema.rollup.config_json`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from schema.points import Reason, RefusedError, Series
-from schema.query.times import parse_duration
-from schema.rollup.row_span import RowSpan
+from timebeam.schema.common.times import parse_duration
+from timebeam.schema.points import Reason, RefusedError, Series
+from timebeam.schema.rollup.row_span import RowSpan
 
 FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840
 """In a row. OpenTSDB allows 7774, but from 3840 on a qualifier is read as one of milliseconds."""
+
+APPEND_ID = 0x05
+"""With this id a qualifier is of the width and the first byte of an append column."""
 
 COMPUTED = ("sum", "count", "min", "max", "first", "last")
 """The aggregators whose rollups are computed here."""
@@ -147,8 +150,8 @@ class PreAggregate:
         """The group of a series, still without the tag of the aggregator; None if it has none."""
         if not matches(self.metrics, series.metric):
             return None
-        kept = tuple(tag for tag in series.tags if tag[0] in self.keep)
-        return Series(series.metric, kept) if len(kept) == len(self.keep) else None
+        group_tags = tuple(tag for tag in series.tags if tag[0] in self.keep)
+        return Series(series.metric, group_tags) if len(group_tags) == len(self.keep) else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class RollupConfig:
     """What is rolled up, and into which tables.
 
     Attributes:
-      aggregation_ids: of aggregators, by lower-case name; 0 to 127.
+      aggregation_ids: of aggregators, by lower-case name; 0 to 127, but for 5.
       intervals: at least one, exactly one of them the default.
       metrics: patterns of the metrics whose series are rolled up.
       tag_raw: whether rollups of single series get a tag of their own (tsd.rollups.tag_raw).
@@ -194,6 +197,11 @@ class RollupConfig:
                 raise RollupConfigError(f"aggregationIds: OpenTSDB has no aggregator {name!r}")
             if not 0 <= number <= 127:
                 raise RollupConfigError(f"aggregationIds: {name}: {number} is not from 0 to 127")
+            if number == APPEND_ID:
+                raise RollupConfigError(
+                    f"aggregationIds: {name}: TSDs read a qualifier of 3 bytes that begins with 05 as "
+                    f"appended points, so {number} serves no query: choose another id"
+                )
             if number in ids:
                 raise RollupConfigError(f"aggregationIds: {ids[number]} and {name} both have {number}")
             ids[number] = name
@@ -231,8 +239,8 @@ class RollupConfig:
     @property
     def rollups(self) -> tuple[RollupInterval, ...]:
         """The intervals that have rollups, finest first: all but the default."""
-        found = (interval for interval in self.intervals if not interval.is_default)
-        return tuple(sorted(found, key=lambda interval: interval.seconds))
+        rollup_intervals = (interval for interval in self.intervals if not interval.is_default)
+        return tuple(sorted(rollup_intervals, key=lambda interval: interval.seconds))
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -256,23 +264,24 @@ class RollupConfig:
         """
         if not self.tag_raw:
             return series
-        given = dict(series.tags).get(self.agg_tag_key, self.raw_agg_tag_value)
-        if given.upper() != self.raw_agg_tag_value.upper():
+        tag_value = dict(series.tags).get(self.agg_tag_key, self.raw_agg_tag_value)
+        if tag_value.upper() != self.raw_agg_tag_value.upper():
             raise RefusedError(
                 Reason.SERIES_NOT_STORABLE,
-                f"tag {self.agg_tag_key}={given}: in rollups of single series it is {self.raw_agg_tag_value}",
+                f"tag {self.agg_tag_key}={tag_value}: in rollups of single series it is "
+                f"{self.raw_agg_tag_value}",
             )
         return self._tagged(series, self.raw_agg_tag_value)
 
     def groups(self, series: Series) -> dict[Series, tuple[str, ...]]:
         """The groups that a series is in, each with its group-by aggregators, sorted."""
-        found: dict[Series, tuple[str, ...]] = {}
+        group_aggregators: dict[Series, tuple[str, ...]] = {}
         for pre_aggregate in self.pre_aggregates:
             group = pre_aggregate.group(series)
             if group is not None:
-                names = set(pre_aggregate.aggregators).union(found.get(group, ()))
-                found[group] = tuple(sorted(names))
-        return found
+                names = set(pre_aggregate.aggregators).union(group_aggregators.get(group, ()))
+                group_aggregators[group] = tuple(sorted(names))
+        return group_aggregators
 
     def group_series(self, group: Series, aggregator: str) -> Series:
         """The series under which a group is stored: it has the aggregator in upper case as a tag."""

@@ -1,4 +1,4 @@
-"""The JSON of a rollup configuration to its records (section 7.1).
+"""The JSON of a rollup configuration to its records (docs/spec/opentsdb.md §7.1).
 
 Strictly: every field is known, has its type, and stands once.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schema.declared.strict_json import RepeatedKeyError, check_keys
-from schema.query.times import parse_duration
-from schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
-from schema.rollup.row_span import RowSpan
+from timebeam.schema.common.strict_json import RepeatedKeyError, check_keys
+from timebeam.schema.common.times import parse_duration
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
+from timebeam.schema.rollup.row_span import RowSpan
 
 OURS = "timebeam"
 """The field that holds our section."""
@@ -47,9 +47,9 @@ def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _F
     for i, content in enumerate(pre_aggregates):
         fields = _Fields(content, f"{OURS}.preAggregates[{i}]")
         aggregators = tuple(sorted(name.lower() for name in fields.texts("aggregators")))
-        found = fields.texts("metrics"), tuple(sorted(fields.texts("keepTags", []))), aggregators
+        arguments = fields.texts("metrics"), tuple(sorted(fields.texts("keepTags", []))), aggregators
         fields.end()
-        parsed.append(fields.checked(PreAggregate, *found))
+        parsed.append(fields.checked(PreAggregate, *arguments))
     tags = (
         ours.take("tagRaw", bool, False),
         ours.take("aggTagKey", str, "_aggregate"),
@@ -61,16 +61,16 @@ def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _F
 
 def _aggregation_ids(content: dict[str, Any]) -> dict[str, int]:
     fields = _Fields(content, "aggregationIds")
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for name in content:
-        if name.lower() in found:
+        if name.lower() in ids:
             raise RollupConfigError(f"aggregationIds: {name.lower()} stands twice")
-        found[name.lower()] = fields.take(name, int)
-    return found
+        ids[name.lower()] = fields.take(name, int)
+    return ids
 
 
 def _intervals(contents: list[Any]) -> list[RollupInterval]:
-    found = []
+    intervals = []
     for i, content in enumerate(contents):
         fields = _Fields(content, f"intervals[{i}]")
         span, delay = fields.take("rowSpan", str), fields.take("delaySla", str, None)
@@ -83,8 +83,8 @@ def _intervals(contents: list[Any]) -> list[RollupInterval]:
             fields.parsed("delaySla", parse_duration, delay) // 1000 if delay else None,
         )
         fields.end()
-        found.append(fields.checked(RollupInterval, *values))
-    return found
+        intervals.append(fields.checked(RollupInterval, *values))
+    return intervals
 
 
 _REQUIRED: Any = object()
@@ -96,7 +96,7 @@ class _Fields:
     def __init__(self, content: Any, path: str) -> None:
         if not isinstance(content, dict):
             raise RollupConfigError(f"{path or 'the document'}: must be an object")
-        self._left = dict(content)
+        self._unread = dict(content)
         self._path = path
 
     def _name(self, field: str) -> str:
@@ -104,7 +104,7 @@ class _Fields:
 
     def take(self, field: str, kind: type, default: Any = _REQUIRED) -> Any:
         """A field of a type, or its default."""
-        value = self._left.pop(field, default)
+        value = self._unread.pop(field, default)
         if value is _REQUIRED:
             raise RollupConfigError(f"{self._name(field)}: is missing")
         if value is not default and type(value) is not kind:
@@ -134,5 +134,5 @@ class _Fields:
 
     def end(self) -> None:
         """Refuses the fields that no one has taken."""
-        if self._left:
-            raise RollupConfigError(f"{self._name(next(iter(self._left)))}: no such field")
+        if self._unread:
+            raise RollupConfigError(f"{self._name(next(iter(self._unread)))}: no such field")

@@ -23,7 +23,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from schema.points import Bools, Floats, Int64s
+from timebeam.schema.points import Bools, Floats, Int64s
 
 _BITS = 28
 _PLACES = 4
@@ -72,18 +72,16 @@ class Sums:
         fits = (digits[:, 0] == 0) & (digits[:, 1] < 1 << 7)
         sizes = (digits[:, 1] << (2 * _BITS)) | (digits[:, 2] << _BITS) | digits[:, 3]
         smallest = negative & (digits[:, 0] == 0) & (digits[:, 1] == 1 << 7) & (sizes == -(2**63))
-        found = np.where(fits, np.where(negative, -sizes, sizes), 0)
-        return np.where(smallest, -(2**63), found), fits | smallest
+        integers = np.where(fits, np.where(negative, -sizes, sizes), 0)
+        return np.where(smallest, -(2**63), integers), fits | smallest
 
 
 NONE = Sums(np.zeros(0, np.int64), np.zeros((0, _PLACES), np.int64))
 
 
-def concatenate(parts: list[Sums]) -> Sums:
+def concatenate(sums: list[Sums]) -> Sums:
     """All sums of the parts, in their order."""
-    return Sums(
-        np.concatenate([part.tops for part in parts]), np.concatenate([part.digits for part in parts])
-    )
+    return Sums(np.concatenate([each.tops for each in sums]), np.concatenate([each.digits for each in sums]))
 
 
 def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
@@ -100,8 +98,8 @@ def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
         return Sums(tops, digits)
     signs = values >> 63  # -1 or 0: (x ^ s) - s is -x or x
     for place in range(3):
-        own = ((sizes >> np.uint64(_BITS * place)) & np.uint64(_MASK)).view(np.int64)
-        digits[:, 2 - place] = np.add.reduceat((own ^ signs) - signs, firsts)
+        digits_here = ((sizes >> np.uint64(_BITS * place)) & np.uint64(_MASK)).view(np.int64)
+        digits[:, 2 - place] = np.add.reduceat((digits_here ^ signs) - signs, firsts)
     return _aligned(Sums(np.full(len(firsts), 2, np.int64), digits), tops)
 
 
@@ -114,20 +112,20 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
     exponents = np.frexp(largest)[1].astype(np.int64) - 1  # 2**exponent <= largest
     tops = np.where(largest == 0, _LOWEST_TOP, np.maximum(exponents // _BITS, _LOWEST_TOP))
     counts = np.diff(firsts, append=len(values))
-    left = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
+    remainder = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
     digits = np.zeros((len(firsts), _PLACES), np.int64)
     for place in range(0, _PLACES, 2):
         # Two digits are one integer of 56 bits: cut once behind the first one and once behind both. The sum
         # of those may go round in 64 bits, and what is left of it without the first digits is right again.
-        high = np.add.reduceat(left.astype(np.int64), firsts)
-        left *= 1 << _BITS
-        both = left.astype(np.int64)
+        high = np.add.reduceat(remainder.astype(np.int64), firsts)
+        remainder *= 1 << _BITS
+        whole_digits = remainder.astype(np.int64)
         digits[:, place] = high
-        digits[:, place + 1] = np.add.reduceat(both, firsts) - (high << _BITS)
-        left -= both
-        if not left.any():
+        digits[:, place + 1] = np.add.reduceat(whole_digits, firsts) - (high << _BITS)
+        remainder -= whole_digits
+        if not remainder.any():
             break
-        left *= 1 << _BITS
+        remainder *= 1 << _BITS
     return Sums(tops, digits)
 
 
@@ -191,5 +189,5 @@ def _rounded(digits: Int64s, tops: Int64s) -> Floats:
     numbers = (bits | rest).astype(np.float64)
     place = tops + 1 - lead - 1  # of the second picked digit
     with np.errstate(over="ignore"):
-        found: Floats = np.ldexp(numbers, _BITS * place - shift)
-    return found
+        rounded: Floats = np.ldexp(numbers, _BITS * place - shift)
+    return rounded

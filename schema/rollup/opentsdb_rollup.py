@@ -1,8 +1,8 @@
-"""Rows and cells of OpenTSDB's rollup and pre-aggregate tables (sections 7.2 to 7.4 of the format notes).
+"""Rows and cells of OpenTSDB's rollup and pre-aggregate tables (docs/spec/opentsdb.md §7.2 to §7.4).
 
 rollup/RollupUtils.buildRollupQualifier, core/TSDB.addAggregatePointInternal and core/RollupSeq of
-OpenTSDB 2.4.1. Row keys are those of the data table (schema.layouts.opentsdb.keys) with the base time
-of the row span. Qualifiers: `schema.rollup.qualifiers`.
+OpenTSDB 2.4.1. Row keys are those of the data table (`timebeam.schema.layouts.opentsdb.keys`) with the base
+time of the row span. Qualifiers: `timebeam.schema.rollup.qualifiers`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.layouts.base import Cell
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.keys import SPAN_S
-from schema.points import Bytes, Int64s, Kind, Reason, Rejected, Stage
-from schema.rollup.accumulate import numbers
-from schema.rollup.buckets import Buckets
-from schema.rollup.config import RollupInterval
-from schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, qualifier_table
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Bytes, Int64s, Kind, Reason, Rejected, Stage
+from timebeam.schema.rollup.accumulate import numbers
+from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES, Form, qualifier_table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class EncodedRollups:
     def rows(self) -> Sequence[RollupRow]:
         """The rows as objects, with an object for each cell: for small numbers of them."""
         values, starts = el.value_bytes(el.Elements(self.codes & np.uint32(0xF), self.raws))
-        pieces = [values[start:end] for start, end in itertools.pairwise(starts.tolist())]
+        cell_values = [values[start:end] for start, end in itertools.pairwise(starts.tolist())]
         names = [bytes(name) for name in self.names]
-        cells = [Cell(FAMILY, *one) for one in zip(names, self.times_ms.tolist(), pieces, strict=True)]
+        cells = [Cell(FAMILY, *cell) for cell in zip(names, self.times_ms.tolist(), cell_values, strict=True)]
         bounds = itertools.pairwise(self.firsts.tolist())
         return [
             RollupRow(series, base, cells[start:end])
@@ -122,7 +122,7 @@ def _encoded(
     firsts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if m else np.zeros(0, np.int64)
     sizes = np.diff(firsts, append=m)
     # The cells of a row are by id, then by time: those of one id stand `sizes` apart.
-    at = np.arange(m) + np.repeat(firsts * (k - 1), sizes)
+    positions = np.arange(m) + np.repeat(firsts * (k - 1), sizes)
     apart = np.repeat(sizes, sizes)
     codes = np.empty(m * k, np.uint32)
     raws = np.empty(m * k, np.uint64)
@@ -131,29 +131,31 @@ def _encoded(
     rejected: list[Rejected] = []
     shifted = (offsets << 4).astype(np.uint32)
     for number in sorted(stored):
-        found = numbers(buckets, stored[number])
-        endless = (found.kinds == Kind.FLOAT) & ~np.isfinite(found.bits.view(np.float64))
+        aggregates = numbers(buckets, stored[number])
+        endless = (aggregates.kinds == Kind.FLOAT) & ~np.isfinite(aggregates.bits.view(np.float64))
         if endless.any():
-            bad[at] = endless
-            rejected += [_too_large(buckets, one, stored[number]) for one in np.flatnonzero(endless).tolist()]
-        flags, raws[at] = _values(found.kinds, found.bits, form)
-        codes[at] = shifted | np.uint32(number << 16) | flags
-        times_ms[at] = buckets.starts_ms
-        at += apart
+            bad[positions] = endless
+            rejected += [
+                _too_large(buckets, index, stored[number]) for index in np.flatnonzero(endless).tolist()
+            ]
+        flags, raws[positions] = _values(aggregates.kinds, aggregates.bits, form)
+        codes[positions] = shifted | np.uint32(number << 16) | flags
+        times_ms[positions] = buckets.starts_ms
+        positions += apart
     ends = np.append(firsts * k, m * k)
     if rejected:
-        kept = ~bad
-        codes, raws, times_ms = codes[kept], raws[kept], times_ms[kept]
-        ends = np.concatenate([[0], np.cumsum(kept)])[ends]
-        held = np.flatnonzero(np.diff(ends))
-        firsts, ends = firsts[held], np.append(ends[held], ends[-1])
+        is_good = ~bad
+        codes, raws, times_ms = codes[is_good], raws[is_good], times_ms[is_good]
+        ends = np.concatenate([[0], np.cumsum(is_good)])[ends]
+        row_ends = np.flatnonzero(np.diff(ends))
+        firsts, ends = firsts[row_ends], np.append(ends[row_ends], ends[-1])
     return EncodedRollups(
         buckets.index[firsts].astype(np.int64), bases[firsts], ends, codes, raws, times_ms, wide, rejected
     )
 
 
-def _too_large(buckets: Buckets, at: int, name: str) -> Rejected:
-    where = f"{buckets.series[buckets.index[at]]} from {buckets.starts_ms[at]} ms"
+def _too_large(buckets: Buckets, index: int, name: str) -> Rejected:
+    where = f"{buckets.series[buckets.index[index]]} from {buckets.starts_ms[index]} ms"
     message = f"{name} of {where} on, {buckets.interval_s} s: it is beyond the floats"
     return Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE)
 
@@ -197,13 +199,13 @@ def decode_rollups(
     Of several cells of one interval the newest wins, of equal age the one with the greater qualifier.
     Names in qualifiers are read in either case (TSDs know only the lower one).
     """
-    known, most = frozenset(aggregation_ids.values()), interval.row_intervals
+    valid_ids, most = frozenset(aggregation_ids.values()), interval.row_intervals
     good: list[tuple[int, bytes, int, bytes, bytes]] = []  # timestamp, qualifier, id, offset and flags, value
     damage = []
     for cell in cells:
         name = cell.qualifier
         number = name[0] if len(name) == ROLLUP_BYTES else _id_of_name(name[:-2], aggregation_ids)
-        why = _damage(cell, number, known, most)
+        why = _damage(cell, number, valid_ids, most)
         if why:
             damage.append(f"column {name[:16].hex()}: {why}")
         else:
@@ -229,9 +231,9 @@ def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
     return aggregation_ids.get(prefix[:-1].decode("iso-8859-1").lower(), -1)
 
 
-def _damage(cell: Cell, number: int, known: frozenset[int], row_intervals: int) -> str:
+def _damage(cell: Cell, number: int, valid_ids: frozenset[int], row_intervals: int) -> str:
     """Why a cell is no rollup of an interval; empty if it is one."""
-    if number not in known:
+    if number not in valid_ids:
         return "no aggregator of the configuration has this id or name"
     flags = cell.qualifier[-1] & 0xF
     if flags not in Form.FEWEST.value:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.points import Int64s, Series
-from schema.rollup.buckets import Buckets, Edges, Ends, regrouped
-from schema.rollup.config import RollupInterval
-from schema.rollup.exact_sum import Sums
+from timebeam.schema.points import Int64s, Series
+from timebeam.schema.rollup.buckets import Buckets, Edges, Ends, regrouped
+from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.exact_sum import Sums
 
 _EDGE = ("times_ms", "kinds", "bits")
 _FIELDS = [
@@ -83,10 +83,10 @@ def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, 
       OverflowError: more points in one bucket than can be added.
     """
     record = _RECORDS[ends]
-    records = np.frombuffer(b"".join([piece for _, pieces in groups for piece in pieces]), record)
-    sizes = [sum(map(len, pieces)) // record.itemsize for _, pieces in groups]
+    records = np.frombuffer(b"".join([piece for _, packed in groups for piece in packed]), record)
+    sizes = [sum(map(len, packed)) // record.itemsize for _, packed in groups]
     plain = {name: records[name] for name in _PLAIN}
-    found = Buckets(
+    buckets = Buckets(
         interval_s,
         tuple(series for series, _ in groups),
         np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
@@ -94,7 +94,7 @@ def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, 
         ends=Ends(_edges(records, "first"), _edges(records, "last")) if ends else None,
         **plain,
     )
-    return regrouped(found)
+    return regrouped(buckets)
 
 
 def _records(buckets: Buckets) -> tuple[bytes, int]:
@@ -104,8 +104,8 @@ def _records(buckets: Buckets) -> tuple[bytes, int]:
         records[name] = getattr(buckets, name)
     records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits
     if buckets.ends is not None:
-        for edge, found in zip(Ends._fields, buckets.ends, strict=True):
-            for name, column in zip(_EDGE, found, strict=True):
+        for edge, edge_values in zip(Ends._fields, buckets.ends, strict=True):
+            for name, column in zip(_EDGE, edge_values, strict=True):
                 records[f"{edge}_{name}"] = column
     return records.tobytes(), records.itemsize
 

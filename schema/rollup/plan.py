@@ -1,8 +1,14 @@
 """What the rollups of a range of time, usually a day, read and write: exactly that range.
 
-An interval belongs to the range in which it starts, so that ranges that follow each other share no
-interval and leave out none, whatever the time zone in which days are counted. Intervals, rows and
-their spans are always in UTC.
+Intervals, rows and their spans are always in UTC, whatever the time zone in which days are counted.
+
+| range | its intervals |
+|---|---|
+| named by its ends | those that start in it |
+| days | those that meet it: an interval is made from all of its points whenever a day in it is rolled up |
+
+An interval of up to a day is made when it is over: the run of the next day meets it again. A longer one is
+provisional until it is over.
 """
 
 from __future__ import annotations
@@ -14,14 +20,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.declared.spans import UTC, first_instant, local_ms
-from schema.layouts.opentsdb.keys import SPAN_S
-from schema.rollup.config import RollupConfig, RollupInterval
-from schema.rollup.row_span import RowSpan
+from timebeam.schema.common.spans import UTC, first_instant, local_ms
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.rollup.config import RollupConfig, RollupInterval
+from timebeam.schema.rollup.row_span import RowSpan
 
 _DAY_MS = 86_400_000
 _EPOCH = datetime.date(1970, 1, 1)
+_DAY_S = 86_400
 _LAST_S = 1 << 32
+LAST_MS = _LAST_S * 1000
+"""The end of the time that base times can hold."""
+
 _HOUR = RowSpan(1, "h")
 
 
@@ -68,18 +78,36 @@ class IntervalPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class RollupPlan:
     """What a range of time needs.
 
     Attributes:
       intervals: finest first, the default interval among them if there are pre-aggregates.
       start_ms, end_ms: the points needed, in [start_ms, end_ms): those of all intervals that start in
-        the range. They can end after the range, and not before they are all there should a job run.
+        the range. They can end after the range.
     """
 
     intervals: tuple[IntervalPlan, ...]
     start_ms: int
     end_ms: int
+
+    def complete_s(self, now_s: int) -> int:
+        """Where the last of its intervals that are over ends, in seconds; 0 if none is.
+
+        Points before it that are stored later are late.
+        """
+        ends = [
+            min(interval_plan.end_s, now_s // interval_plan.interval.seconds * interval_plan.interval.seconds)
+            for interval_plan in self.intervals
+        ]
+        return max(
+            (
+                end
+                for end, interval_plan in zip(ends, self.intervals, strict=True)
+                if end > interval_plan.start_s
+            ),
+            default=0,
+        )
 
     def raw_bases(self) -> range:
         """The base times, in seconds, of the raw rows that hold the points."""
@@ -88,26 +116,36 @@ class Plan:
         return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
 
 
-def plan(config: RollupConfig, start_ms: int, end_ms: int) -> Plan:
+def plan(
+    config: RollupConfig, start_ms: int, end_ms: int, *, complete_ms: int = LAST_MS, of_days: bool = False
+) -> RollupPlan:
     """What the rollups of [start_ms, end_ms) read and write.
+
+    Args:
+      complete_ms: points before this time are there: intervals of up to a day that end later are left out.
+      of_days: the range is days: intervals that start before it and end in it are its own too.
 
     Raises:
       ValueError: the range is empty, or outside of what base times can hold.
     """
-    if not 0 <= start_ms < end_ms <= _LAST_S * 1000:
+    if not 0 <= start_ms < end_ms <= LAST_MS:
         raise ValueError(f"no range of time: {start_ms} to {end_ms} ms; give times from 1970 to 2106")
     intervals = list(config.rollups)
     if config.pre_aggregates:
         intervals = sorted([config.default, *intervals], key=lambda interval: interval.seconds)
-    found = []
+    interval_plans = []
     for interval in intervals:
         length = interval.seconds
-        first, end = (-(-at // (1000 * length)) * length for at in (start_ms, end_ms))
+        first, end = (-(-time_ms // (1000 * length)) * length for time_ms in (start_ms, end_ms))
+        if of_days:
+            first = start_ms // (1000 * length) * length
+        if length <= _DAY_S:
+            end = min(end, complete_ms // (1000 * length) * length)
         if first < end:
-            found.append(IntervalPlan(interval, first, end))
-    starts = [one.start_s * 1000 for one in found]
-    ends = [one.end_s * 1000 for one in found]
-    return Plan(tuple(found), min(starts, default=start_ms), max(ends, default=start_ms))
+            interval_plans.append(IntervalPlan(interval, first, end))
+    starts = [interval_plan.start_s * 1000 for interval_plan in interval_plans]
+    ends = [interval_plan.end_s * 1000 for interval_plan in interval_plans]
+    return RollupPlan(tuple(interval_plans), min(starts, default=start_ms), max(ends, default=start_ms))
 
 
 def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""Qualifiers of rollup and pre-aggregate tables, and those to be deleted (sections 7.3 and 7.4).
+"""Qualifiers of rollup and pre-aggregate tables, and those to be deleted.
+
+Format: docs/spec/opentsdb.md §7.3 and §7.4.
 
 | qualifier | bytes |
 |---|---|
@@ -19,8 +21,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.layouts.base import ColumnRange
-from schema.points import Bytes
+from timebeam.schema.layouts.reading import ColumnRange
+from timebeam.schema.points import Bytes
 
 FAMILY = "t"
 ROLLUP_BYTES, POINT_BYTES = 3, 2
@@ -42,11 +44,11 @@ def qualifier_table(codes: npt.NDArray[np.uint32], wide: int = ROLLUP_BYTES) -> 
 
 def columns_of(ids: Iterable[int]) -> ColumnRange:
     """The columns of some aggregation ids, and of those between: one range, as several are read slowly."""
-    some = sorted(ids)
-    return ColumnRange(FAMILY, bytes([some[0]]), bytes([some[-1] + 1]))
+    sorted_ids = sorted(ids)
+    return ColumnRange(FAMILY, bytes([sorted_ids[0]]), bytes([sorted_ids[-1] + 1]))
 
 
 def stale_qualifiers(standing: Sequence[bytes], written: Iterable[bytes]) -> list[bytes]:
     """Those of the qualifiers that stand in a row that are not written again: what a rewrite deletes."""
-    kept = set(written)
-    return [one for one in standing if one not in kept]
+    rewritten = set(written)
+    return [qualifier for qualifier in standing if qualifier not in rewritten]

@@ -1,4 +1,6 @@
-"""Row spans: how much time one row of a rollup table holds, and where rows begin (section 7.2).
+"""Row spans: how much time one row of a rollup table holds, and where rows begin.
+
+Format: docs/spec/opentsdb.md §7.2.
 
 rollup/RollupInterval.validateAndCompile and rollup/RollupUtils.getRollupBasetime of OpenTSDB 2.4.1.
 Everything is in UTC and in whole seconds since 1970.
@@ -12,7 +14,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from schema.points import Int64s
+from timebeam.schema.points import Int64s
 
 _SPAN = re.compile(r"([0-9]{1,9})([a-z]+)")
 _NOMINAL_S = {"h": 3600, "d": 86_400, "n": 32 * 86_400, "y": 366 * 86_400}
@@ -76,14 +78,14 @@ class RowSpan:
 
     def rows(self, start_s: int, end_s: int) -> list[tuple[int, int]]:
         """(base time, end) of each row that holds a time of [start_s, end_s), ascending."""
-        found = []
-        at = start_s
-        while at < end_s:
-            base = self.bases(np.array([at], np.int64))
+        starts = []
+        row_start_s = start_s
+        while row_start_s < end_s:
+            base = self.bases(np.array([row_start_s], np.int64))
             end = int(self.ends(base)[0])
-            found.append((int(base[0]), end))
-            at = end
-        return found
+            starts.append((int(base[0]), end))
+            row_start_s = end
+        return starts
 
 
 def _seconds(calendar: npt.NDArray[np.datetime64]) -> Int64s:

@@ -11,14 +11,15 @@ import math
 
 import numpy as np
 
-from schema.layouts.base import Layout, Name
-from schema.points import Int64s, Kind, PointBatch, Series
+from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts.writing import Name
+from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: rows of the sample begin there or later."""
 
 
-class Values(str, enum.Enum):
+class Values(enum.StrEnum):
     """What the values of a load are."""
 
     INTEGERS = "integers"
@@ -81,22 +82,22 @@ class Load:
 
     def sample_series(self, number: int) -> Series:
         """One of the series; those of one metric have numbers that are `metrics` apart."""
-        others = self.tags - 1  # which have one value each; the first tag tells the series apart
-        of_first = (number // self.metrics) % max(1, self.tag_values - others)
-        values = [others + of_first, *range(others)]
+        shared_tags = self.tags - 1  # which have one value each; the first tag tells the series apart
+        of_first = (number // self.metrics) % max(1, self.tag_values - shared_tags)
+        values = [shared_tags + of_first, *range(shared_tags)]
         tags = {self._name("k", place): self._name("v", value) for place, value in enumerate(values)}
         return Series.of(self._name("m", number % self.metrics), tags)
 
     def points(self, numbers: range, count: int, start_ms: int, together: int) -> PointBatch:
         """`count` points of each of these series from a time on; so many of a series at a time arrive."""
-        at = np.arange(count, dtype=np.int64)
-        times_ms = start_ms + at * self.interval_ms
+        indexes = np.arange(count, dtype=np.int64)
+        times_ms = start_ms + indexes * self.interval_ms
         n = len(numbers)
         kinds = np.empty((n, count), np.uint8)
         bits = np.empty((n, count), np.int64)
         for row, number in enumerate(numbers):
-            kinds[row], bits[row] = self._values(number, at)
-        arrivals_ms = start_ms + (at // together) * together * self.interval_ms
+            kinds[row], bits[row] = self._values(number, indexes)
+        arrivals_ms = start_ms + (indexes // together) * together * self.interval_ms
         return PointBatch(
             tuple(self.sample_series(number) for number in numbers),
             np.repeat(np.arange(n, dtype=np.int32), count),
@@ -110,11 +111,11 @@ class Load:
     def _name(self, first: str, number: int) -> str:
         return first + str(number).zfill(self.name_length - 1)
 
-    def _values(self, number: int, at: Int64s) -> tuple[Kind, Int64s]:
+    def _values(self, number: int, indexes: Int64s) -> tuple[Kind, Int64s]:
         """The kind of a series' values and their 64 bits."""
-        walk = (at * 7919 + number * 104_729) % 9973
+        walk = (indexes * 7919 + number * 104_729) % 9973
         if self.values is Values.INTEGERS or (self.values is Values.MIXED and number % 2 == 0):
-            return Kind.INTEGER, walk + at * 1000
+            return Kind.INTEGER, walk + indexes * 1000
         return Kind.FLOAT, (walk / 100).view(np.int64)
 
 
@@ -123,17 +124,17 @@ class Uids:
 
     def __init__(self, layout: Layout) -> None:
         self._widths = layout.uids.widths if layout.uids else {}
-        self._given: dict[Name, bytes] = {}
+        self._uids: dict[Name, bytes] = {}
         self._last = dict.fromkeys(self._widths, 0)
 
-    def of(self, layout: Layout, series: Series) -> dict[Name, bytes]:
+    def assign(self, layout: Layout, series: Series) -> dict[Name, bytes]:
         """The UID of each name of a series."""
-        found = {}
+        uids = {}
         for name in layout.names(series):
-            if name not in self._given:
+            if name not in self._uids:
                 self._last[name.kind] += 1
                 # More names than ids make no key longer: a plan warns of them by itself.
                 number = self._last[name.kind] % (1 << 8 * self._widths[name.kind])
-                self._given[name] = number.to_bytes(self._widths[name.kind], "big")
-            found[name] = self._given[name]
-        return found
+                self._uids[name] = number.to_bytes(self._widths[name.kind], "big")
+            uids[name] = self._uids[name]
+        return uids

@@ -7,10 +7,13 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from schema.layouts.base import Layout, Packing, Row, SeriesKey
-from schema.points import PointBatch, RefusedError, Series
-from schema.sizing.figures import stored_bytes
-from schema.sizing.load import START_MS, Load, Uids
+from timebeam.schema.common.cell_size import stored_bytes
+from timebeam.schema.layouts import SeriesIndex, find_capability
+from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.writing import Packing, SeriesKey
+from timebeam.schema.points import PointBatch, RefusedError, Series
+from timebeam.schema.sizing.load import START_MS, Load, Uids
 
 _SAMPLE_SERIES = 20
 _SAMPLE_POINTS = 50_000
@@ -31,7 +34,7 @@ class Case:
 
     @property
     def grouped(self) -> bool:
-        """Whether points are shuffled to meet in their row; see `pipelines.graph`."""
+        """Whether points are shuffled to meet in their row; see `timebeam.pipelines.ingest.points`."""
         return not (self.stream and self.packing is Packing.POINTS)
 
 
@@ -99,14 +102,15 @@ def measure(layout: Layout, load: Load, case: Case) -> Measured:
     encoded = layout.encode(batch, [_key(layout, uids, series) for series in batch.series])
     if encoded.rejected:
         raise RefusedError(encoded.rejected[0].reason, encoded.rejected[0].message)
-    pieces: dict[tuple[str, bytes], list[bytes]] = {}
+    payloads: dict[tuple[str, bytes], list[bytes]] = {}
     shuffled = 0
     for table, key, packed in encoded.pieces:
-        pieces.setdefault((table, key), []).append(packed)
+        payloads.setdefault((table, key), []).append(packed)
         shuffled += len(table) + len(key) + len(packed)
-    rows = [layout.pack(table, key, packed, case.packing) for (table, key), packed in pieces.items()]
+    rows = [layout.pack(table, key, packed, case.packing) for (table, key), packed in payloads.items()]
     cells = [(row.key, cell) for row in rows for cell in row.cells]
-    first, further = _index_bytes(layout, batch, span_ms)
+    index = find_capability(layout, SeriesIndex)
+    first, further = _index_bytes(index, batch, span_ms) if index else (0.0, 0.0)
     return Measured(
         span_ms,
         per_row,
@@ -130,20 +134,20 @@ def row_span(layout: Layout, load: Load) -> tuple[int, int]:
     key = _key(layout, Uids(layout), load.sample_series(0))
 
     def row_at(time_ms: int) -> bytes:
-        one = load.points(range(1), 1, time_ms, 1)
-        return next(iter(layout.encode(one, [key]).pieces)).key
+        batch = load.points(range(1), 1, time_ms, 1)
+        return next(iter(layout.encode(batch, [key]).pieces)).key
 
     def next_row(time_ms: int) -> int:
         """The first time after this one that is in another row."""
-        here, low, step = row_at(time_ms), time_ms, 1000
-        while row_at(low + step) == here:
+        row, low, step = row_at(time_ms), time_ms, 1000
+        while row_at(low + step) == row:
             low, step = low + step, step * 2
             if step > _LONGEST_SPAN_MS:
                 raise ValueError(f"layout {layout.name}: rows without an end")
         high = low + step
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if row_at(middle) == here else (low, middle)
+            low, high = (middle, high) if row_at(middle) == row else (low, middle)
         return high
 
     start_ms = next_row(START_MS)
@@ -154,10 +158,10 @@ def _key(layout: Layout, uids: Uids, series: Series) -> SeriesKey:
     refused = layout.refuse(series)
     if refused is not None:
         raise refused
-    return layout.series_key(series, uids.of(layout, series))
+    return layout.series_key(series, uids.assign(layout, series))
 
 
-def _index_bytes(layout: Layout, batch: PointBatch, span_ms: int) -> tuple[float, float]:
+def _index_bytes(layout: SeriesIndex, batch: PointBatch, span_ms: int) -> tuple[float, float]:
     """Bytes of index tables per series: for the first row of each, and for each further row."""
     seen: set[tuple[str, bytes, str, bytes]] = set()
     sizes = []

@@ -1,4 +1,7 @@
-"""From a load and what the codec makes of it to rows, bytes, nodes and warnings: plain arithmetic."""
+"""Rows, bytes, nodes and warnings, computed from a load and its encoded sample.
+
+A node's figures: cloud.google.com/bigtable/docs/performance (writes of rows of 1 KB) and /quotas (storage).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,40 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from schema.layouts.base import Layout, Packing
-from schema.sizing import figures
-from schema.sizing.figures import HEADROOM, NodeFigures
-from schema.sizing.load import Load
-from schema.sizing.measure import Case, Measured, cases, measure
+from timebeam.schema.common import cell_size
+from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts.writing import Packing
+from timebeam.schema.sizing.load import Load
+from timebeam.schema.sizing.measure import Case, Measured, cases, measure
+
+HEADROOM = 0.7
+"""Share of a node's figures to plan with: the rest is for peaks, reads, and the loss of a node."""
 
 _MONTH_S = 30 * 86_400
 _NEAR = 0.8  # of a limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """What one node does.
+
+    Attributes:
+      name: of the kind of disk.
+      writes: row mutations a second, of rows of 1 KB.
+      write_bytes: bytes of mutations a second: `writes` of 1 KB each.
+      storage: bytes of tables, compressed.
+    """
+
+    name: str
+    writes: int
+    write_bytes: int
+    storage: int
+
+
+NODES = {
+    "ssd": NodeFigures("ssd", 14_000, 14_000_000, 5 * 10**12),
+    "hdd": NodeFigures("hdd", 10_000, 10_000_000, 16 * 10**12),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +75,7 @@ class Sizes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class SizingPlan:
     """All cases of a layout, and what holds for each of them.
 
     Attributes:
@@ -60,15 +89,15 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-def plan(layout: Layout, load: Load, node: NodeFigures) -> Plan:
+def plan(layout: Layout, load: Load, node: NodeFigures) -> SizingPlan:
     """Sizes of every packing of a layout.
 
     Raises:
       RefusedError: the layout cannot hold series such as the load's.
     """
     uids = {kind: (1 << 8 * width) - 1 for kind, width in (layout.uids.widths if layout.uids else {}).items()}
-    found = tuple(_sizes(load, node, case, measure(layout, load, case)) for case in cases(layout))
-    return Plan(load, node, found, uids, tuple(_uid_warnings(load, uids)))
+    sizes = tuple(_sizes(load, node, case, measure(layout, load, case)) for case in cases(layout))
+    return SizingPlan(load, node, sizes, uids, tuple(_uid_warnings(load, uids)))
 
 
 def _sizes(load: Load, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
@@ -116,20 +145,20 @@ def row_writes(load: Load, case: Case, measured: Measured) -> float:
 
 def _warnings(load: Load, node: NodeFigures, case: Case, measured: Measured, writes: float) -> Iterator[str]:
     """What is near a limit of Bigtable."""
-    if measured.row_bytes > figures.ROW_BYTES_MOST:
+    if measured.row_bytes > cell_size.ROW_BYTES_MOST:
         yield (
             f"rows grow to {measured.row_bytes / 1e6:,.0f} MB: beyond 256 MB Bigtable cannot read them; "
             "choose another layout, or a longer interval"
         )
-    elif measured.row_bytes > _NEAR * figures.ROW_BYTES_ADVISED:
+    elif measured.row_bytes > _NEAR * cell_size.ROW_BYTES_ADVISED:
         yield f"rows grow to {measured.row_bytes / 1e6:,.0f} MB; they should stay below 100 MB"
-    if measured.row_cells > figures.ROW_CELLS_ADVISED:
+    if measured.row_cells > cell_size.ROW_CELLS_ADVISED:
         yield f"rows have {measured.row_cells:,.0f} cells: a query reads some of them, a check reads all"
-    if measured.key_bytes > _NEAR * figures.KEY_BYTES:
-        yield f"row keys have {measured.key_bytes:,} bytes of {figures.KEY_BYTES:,}"
-    if measured.qualifier_bytes > _NEAR * figures.QUALIFIER_BYTES:
+    if measured.key_bytes > _NEAR * cell_size.KEY_BYTES:
+        yield f"row keys have {measured.key_bytes:,} bytes of {cell_size.KEY_BYTES:,}"
+    if measured.qualifier_bytes > _NEAR * cell_size.QUALIFIER_BYTES:
         yield (
-            f"qualifiers have {measured.qualifier_bytes:,} bytes of {figures.QUALIFIER_BYTES:,}: what does "
+            f"qualifiers have {measured.qualifier_bytes:,} bytes of {cell_size.QUALIFIER_BYTES:,}: what does "
             "not fit goes into further columns"
         )
     hot = writes / load.metrics * measured.busiest_head

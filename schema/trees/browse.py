@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from schema.layouts import Row
-from schema.trees import cells
-from schema.trees.cells import Leaf
-from schema.trees.definitions import TreeError
+from timebeam.schema.layouts import Row
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.cells import Leaf
+from timebeam.schema.trees.definitions import TreeError
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,11 +22,11 @@ class Branch:
 
     def walk(self) -> Iterator[tuple[int, Branch]]:
         """(depth, branch) of this branch, 0, and of all below it, each before those below."""
-        left = [(0, self)]
-        while left:
-            depth, branch = left.pop()
+        stack = [(0, self)]
+        while stack:
+            depth, branch = stack.pop()
             yield depth, branch
-            left += ((depth + 1, child) for child in reversed(branch.branches))
+            stack += ((depth + 1, child) for child in reversed(branch.branches))
 
 
 @dataclasses.dataclass(slots=True)
@@ -62,23 +62,23 @@ def read_content(tree_id: int, rows: Iterable[Row]) -> Content:
     """
     key = cells.tree_key(tree_id)
     content = Content(Branch(key, cells.ROOT))
-    found = {key: content.root}
+    branches = {key: content.root}
     for row in rows:
         if len(row.key) == cells.ID_BYTES + 1:
             _read_failures(content, row)
         elif (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
             content.damage.append(f"row {row.key.hex()} of {len(row.key)} bytes is none of a tree")
         else:
-            _read_branch(content, found, row)
+            _read_branch(content, branches, row)
     for _, branch in content.root.walk():
-        branch.branches.sort(key=lambda one: (one.name.lower(), one.name))
-        branch.leaves.sort(key=lambda one: (one.name.lower(), one.name))
+        branch.branches.sort(key=lambda branch_below: (branch_below.name.lower(), branch_below.name))
+        branch.leaves.sort(key=lambda branch_below: (branch_below.name.lower(), branch_below.name))
     return content
 
 
-def _read_branch(content: Content, found: dict[bytes, Branch], row: Row) -> None:
+def _read_branch(content: Content, branches: dict[bytes, Branch], row: Row) -> None:
     """Adds a branch and its leaves; its parent has been read before, since its key is shorter."""
-    branch = _branch(found, row.key)
+    branch = _branch(branches, row.key)
     named = False
     for cell in row.cells:
         try:
@@ -94,22 +94,22 @@ def _read_branch(content: Content, found: dict[bytes, Branch], row: Row) -> None
         content.damage.append(f"row {row.key.hex()} has no column 'branch'")
 
 
-def _branch(found: dict[bytes, Branch], key: bytes) -> Branch:
+def _branch(branches: dict[bytes, Branch], key: bytes) -> Branch:
     """The branch of a row, with those above it, added where it has to be."""
-    branch = found.get(key)
+    branch = branches.get(key)
     if branch is None:
-        branch = found[key] = Branch(key, key[-cells.HASH_BYTES :].hex())
-        _branch(found, key[: -cells.HASH_BYTES]).branches.append(branch)
+        branch = branches[key] = Branch(key, key[-cells.HASH_BYTES :].hex())
+        _branch(branches, key[: -cells.HASH_BYTES]).branches.append(branch)
     return branch
 
 
 def _read_failures(content: Content, row: Row) -> None:
     """Adds collisions, or series that did not match."""
     for cell in row.cells:
-        for prefix, held in (
+        for prefix, failures in (
             (cells.COLLISION, content.collisions),
             (cells.NOT_MATCHED, content.not_matched),
         ):
             if cell.qualifier.startswith(prefix):
                 tsuid = cells.hex_text(cell.qualifier.removeprefix(prefix))
-                held[tsuid] = cell.value.decode("iso-8859-1")
+                failures[tsuid] = cell.value.decode("iso-8859-1")

@@ -1,4 +1,4 @@
-"""The bytes of the table `tsdb-tree`, family `t` (section 6.1).
+"""The bytes of the table `tsdb-tree`, family `t` (docs/spec/opentsdb.md §6.1).
 
 | row key | qualifier | value |
 |---|---|---|
@@ -20,10 +20,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from schema.java_text import hash_code, json_text
-from schema.layouts import Row
-from schema.trees.definitions import Rule, Tree, TreeError
-from schema.trees.parsing import check_rule, rule_of, tree_of
+from timebeam.schema.common.java_text import hash_code, json_text
+from timebeam.schema.layouts import Row
+from timebeam.schema.trees.definitions import Rule, Tree, TreeError
+from timebeam.schema.trees.parsing import check_rule, rule_of, tree_of
 
 TABLE = "tsdb-tree"
 FAMILY = "t"
@@ -160,8 +160,8 @@ def read_leaf(value: bytes) -> Leaf:
     Raises:
       TreeError: it cannot be read.
     """
-    found = _object(value)
-    name, tsuid = found.get("displayName"), found.get("tsuid")
+    members = _object(value)
+    name, tsuid = members.get("displayName"), members.get("tsuid")
     if not isinstance(name, str) or not isinstance(tsuid, str) or not tsuid:
         raise TreeError("a leaf without displayName or tsuid")
     return Leaf(name, tsuid)
@@ -169,12 +169,12 @@ def read_leaf(value: bytes) -> Leaf:
 
 def _object(value: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(value)
+        document = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise TreeError(f"no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise TreeError("no JSON object")
-    return found
+    return document
 
 
 def _boolean(value: bool) -> str:

@@ -1,4 +1,4 @@
-"""Trees and their rules (section 6.1; tree/Tree, tree/TreeRule of OpenTSDB 2.4.1)."""
+"""Trees and their rules (docs/spec/opentsdb.md §6.1; tree/Tree, tree/TreeRule of OpenTSDB 2.4.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TreeError(ValueError):
     """A definition that cannot be taken: what is wrong with it, and where."""
 
 
-class RuleType(str, enum.Enum):
+class RuleType(enum.StrEnum):
     """What a rule takes its value from."""
 
     METRIC = "METRIC"

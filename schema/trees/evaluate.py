@@ -1,4 +1,4 @@
-"""Where the rules of a tree place a series (section 6.2, tree/TreeBuilder.processRuleset).
+"""Where the rules of a tree place a series (docs/spec/opentsdb.md §6.2, tree/TreeBuilder.processRuleset).
 
 rules of a level, in order ─► the first name that is not empty ─► names of the levels ─► path and leaf
 """
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from schema.points import Reason, RefusedError
-from schema.trees import java_regex
-from schema.trees.cells import ROOT, hex_text
-from schema.trees.definitions import Rule, RuleType, Tree
+from timebeam.schema.common import regex
+from timebeam.schema.points import Reason, RefusedError
+from timebeam.schema.trees.cells import ROOT, hex_text
+from timebeam.schema.trees.definitions import Rule, RuleType, Tree
 
 Custom = Mapping[str, "str | None"]
 """The custom fields of a UID meta."""
@@ -39,7 +39,7 @@ class TreeSeries(NamedTuple):
         return f"{self.metric.name}{{{pairs}}}"
 
 
-class Outcome(str, enum.Enum):
+class Outcome(enum.StrEnum):
     """What came of trying one rule; the values are the explanation."""
 
     NAMED = "named"
@@ -60,7 +60,7 @@ class Attempt(NamedTuple):
     rule: Rule
     outcome: Outcome
     value: str | None = None
-    taken: str | None = None
+    matched: str | None = None
     name: str = ""
 
 
@@ -97,17 +97,17 @@ def place(tree: Tree, series: TreeSeries) -> Placement:
     """
     steps = []
     for _, rules in tree.levels():
-        pieces = _Pieces()
+        names_of_level = _SplitNames()
         while True:
-            steps.append(_level(rules, series, pieces))
-            if pieces.done:
+            steps.append(_level(rules, series, names_of_level))
+            if names_of_level.done:
                 break
     failed = [step[-1].rule for step in steps if not step[-1].name]
     names = [step[-1].name for step in steps if step[-1].name]
     if not names or (failed and tree.strict_match):
         return Placement(steps, (), "", failed)
     for name in names:
-        _check_name(name)
+        _check_surrogates(name)
     path: list[str] = []
     for name in names[:-1]:
         if name != (path[-1] if path else ROOT):
@@ -115,7 +115,7 @@ def place(tree: Tree, series: TreeSeries) -> Placement:
     return Placement(steps, tuple(path), names[-1], failed)
 
 
-class _Pieces:
+class _SplitNames:
     """The pieces of a split, of which each visit of the level takes the next one.
 
     The pieces are the level's, not the rule's: if one is empty, a later rule of the level that has
@@ -123,66 +123,67 @@ class _Pieces:
     """
 
     def __init__(self) -> None:
-        self._pieces: list[str] | None = None
+        self._names: list[str] | None = None
         self._next = 0
 
     def take(self, rule: Rule, value: str) -> str | None:
         """The next piece; None if there are none at all."""
-        if self._pieces is None:
+        if self._names is None:
             try:
-                self._pieces = java_regex.split(rule.separator, value)
-            except java_regex.PatternError as error:
+                self._names = regex.split(rule.separator, value)
+            except regex.PatternError as error:
                 raise RefusedError(Reason.VALUE_NOT_STORABLE, f"rule {rule}: {error}") from error
-            if not self._pieces:
+            if not self._names:
                 self._next = 1
                 return None
-        if self._next >= len(self._pieces):
+        if self._next >= len(self._names):
             raise RefusedError(
                 Reason.SERIES_NOT_STORABLE,
                 f"rule {rule}: its level has used up all pieces of {value!r}: a TSD fails on this series",
             )
         self._next += 1
-        return self._pieces[self._next - 1]
+        return self._names[self._next - 1]
 
     @property
     def done(self) -> bool:
         """Whether the level needs no further visit."""
-        return self._pieces is None or self._next >= len(self._pieces)
+        return self._names is None or self._next >= len(self._names)
 
 
-def _level(rules: Sequence[Rule], series: TreeSeries, pieces: _Pieces) -> list[Attempt]:
+def _level(rules: Sequence[Rule], series: TreeSeries, names: _SplitNames) -> list[Attempt]:
     """One visit of a level: its rules in their order, until one gives a name."""
     attempts = []
     for rule in rules:
-        attempts.append(_attempt(rule, series, pieces))
+        attempts.append(_attempt(rule, series, names))
         if attempts[-1].name:
             break
     return attempts
 
 
-def _attempt(rule: Rule, series: TreeSeries, pieces: _Pieces) -> Attempt:
+def _attempt(rule: Rule, series: TreeSeries, names: _SplitNames) -> Attempt:
     value = _source(rule, series)
     if isinstance(value, Outcome):
         return Attempt(rule, value)
+    _check_surrogates(value)
     if rule.regex:
-        pattern = java_regex.compiled(rule.regex)
-        found = pattern.search(value)
-        if found is None:
+        pattern = regex.compiled(rule.regex)
+        match = pattern.search(value)
+        if match is None:
             return Attempt(rule, Outcome.NO_MATCH, value)
         if pattern.groups <= rule.regex_group_idx:
             return Attempt(rule, Outcome.NO_GROUP, value)
-        taken = found[rule.regex_group_idx + 1]
-        if not taken:
+        matched = match[rule.regex_group_idx + 1]
+        if not matched:
             return Attempt(rule, Outcome.EMPTY_GROUP, value)
     elif rule.separator:
-        piece = pieces.take(rule, value)
+        piece = names.take(rule, value)
         if piece is None:
             return Attempt(rule, Outcome.NO_PIECE, value)
-        taken = piece
+        matched = piece
     else:
-        taken = value
-    name = _display_name(rule, series, value, taken)
-    return Attempt(rule, Outcome.NAMED if name else Outcome.EMPTY_PIECE, value, taken, name)
+        matched = value
+    name = _display_name(rule, series, value, matched)
+    return Attempt(rule, Outcome.NAMED if name else Outcome.EMPTY_PIECE, value, matched, name)
 
 
 def _source(rule: Rule, series: TreeSeries) -> str | Outcome:
@@ -213,10 +214,10 @@ def _custom(rule: Rule, uid: Uid) -> str | Outcome:
     return value or Outcome.EMPTY_CUSTOM
 
 
-def _display_name(rule: Rule, series: TreeSeries, value: str, taken: str) -> str:
+def _display_name(rule: Rule, series: TreeSeries, value: str, matched: str) -> str:
     """The name, by the display format if there is one; its tokens are replaced one after the other."""
     if not rule.display_format:
-        return taken
+        return matched
     tag_name = ""
     if rule.type is RuleType.TAGK:
         tag_name = rule.field
@@ -225,7 +226,7 @@ def _display_name(rule: Rule, series: TreeSeries, value: str, taken: str) -> str
     name = rule.display_format
     for token, text in (
         ("{ovalue}", value),
-        ("{value}", taken),
+        ("{value}", matched),
         ("{tsuid}", hex_text(series.tsuid)),
         ("{tag_name}", tag_name),
     ):
@@ -233,11 +234,11 @@ def _display_name(rule: Rule, series: TreeSeries, value: str, taken: str) -> str
     return name
 
 
-def _check_name(name: str) -> None:
+def _check_surrogates(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
         raise RefusedError(
             Reason.NAME_NOT_STORABLE,
-            f"the display name {name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold",
+            f"{name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold",
         ) from error

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from schema.trees import cells
-from schema.trees.cells import ROOT
-from schema.trees.definitions import Rule, RuleType, Tree, TreeError
-from schema.trees.evaluate import Attempt, Outcome, Placement, TreeSeries
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.cells import ROOT
+from timebeam.schema.trees.definitions import Rule, RuleType, Tree, TreeError
+from timebeam.schema.trees.evaluate import Attempt, Outcome, Placement, TreeSeries
 
 
 def shown(text: str) -> str:
@@ -33,8 +33,8 @@ def rule_text(rule: Rule) -> str:
 
 def tree_lines(tree: Tree) -> Iterator[str]:
     """A tree and its rules."""
-    what = f"tree {tree.tree_id}, {tree.name!r}" if tree.tree_id else f"tree {tree.name!r}, of the file"
-    yield what + (f": {shown(tree.description)}" if tree.description else "")
+    title = f"tree {tree.tree_id}, {tree.name!r}" if tree.tree_id else f"tree {tree.name!r}, of the file"
+    yield title + (f": {shown(tree.description)}" if tree.description else "")
     yield "  " + ", ".join(
         (
             "enabled" if tree.enabled else "not enabled",
@@ -50,7 +50,10 @@ def tree_lines(tree: Tree) -> Iterator[str]:
 
 
 def placement_lines(
-    tree: Tree, series: TreeSeries, found: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]] | None
+    tree: Tree,
+    series: TreeSeries,
+    placement: Placement,
+    standing: Mapping[bytes, Mapping[bytes, bytes]] | None,
 ) -> Iterator[str]:
     """Rule by rule what became of a series, and what a sync would do with it.
 
@@ -58,47 +61,47 @@ def placement_lines(
       standing: what the table holds, by row key and qualifier; None for a tree that is not in a table.
     """
     level = order = None
-    pieces = 0
-    for step in found.steps:
+    steps = 0
+    for step in placement.steps:
         if step[0].rule.level != level:
-            level, order, pieces = step[0].rule.level, None, 0
+            level, order, steps = step[0].rule.level, None, 0
             yield f"  level {level}"
         for attempt in step:
-            pieces += bool(attempt.rule.separator and not attempt.rule.regex and attempt.taken is not None)
+            steps += bool(attempt.rule.separator and not attempt.rule.regex and attempt.matched is not None)
             if attempt.rule.order != order:
                 order = attempt.rule.order
                 yield f"    order {order}: {rule_text(attempt.rule)}"
-            yield f"      {_outcome(attempt, pieces)}"
-    if not found.leaf:
-        yield from _not_placed(tree, series, found)
+            yield f"      {_outcome(attempt, steps)}"
+    if not placement.leaf:
+        yield from _not_placed(tree, series, placement)
         return
-    yield f"  place: {' / '.join(map(shown, (ROOT, *found.path, found.leaf)))}"
-    if found.failed:
-        yield f"  levels without a name are left out: {found.not_matched}"
+    yield f"  place: {' / '.join(map(shown, (ROOT, *placement.path, placement.leaf)))}"
+    if placement.failed:
+        yield f"  levels without a name are left out: {placement.not_matched}"
     if standing is not None:
-        yield from _rows(tree, series, found, standing)
+        yield from _rows(tree, series, placement, standing)
 
 
 def _outcome(attempt: Attempt, piece: int) -> str:
-    if attempt.taken is None:
+    if attempt.matched is None:
         value = "" if attempt.value is None else f" ({attempt.value!r})"
         return f"no name: {attempt.outcome.value}{value}"
-    what = repr(attempt.value)
+    shown = repr(attempt.value)
     if attempt.rule.separator and not attempt.rule.regex:
-        what = f"piece {piece} of {what}"
+        shown = f"piece {piece} of {shown}"
     if attempt.outcome is not Outcome.NAMED:
-        return f"no name: {what}: {attempt.outcome.value}"
-    via = f" {attempt.taken!r}, shown as" if attempt.rule.display_format else ""
-    return f"{what} gives{via} {attempt.name!r}"
+        return f"no name: {shown}: {attempt.outcome.value}"
+    via = f" {attempt.matched!r}, shown as" if attempt.rule.display_format else ""
+    return f"{shown} gives{via} {attempt.name!r}"
 
 
-def _not_placed(tree: Tree, series: TreeSeries, found: Placement) -> Iterator[str]:
+def _not_placed(tree: Tree, series: TreeSeries, placement: Placement) -> Iterator[str]:
     """Why a series has no leaf, and where that is written."""
     if not tree.rules:
         yield "  not placed: the tree has no rules"
         return
     why = "the tree is strict, and" if tree.strict_match else "no rule gives a name:"
-    yield f"  not placed: {why} these failed: {found.not_matched}"
+    yield f"  not placed: {why} these failed: {placement.not_matched}"
     if not tree.tree_id:
         yield "  recorded by a sync" if tree.store_failures else "  recorded nowhere: storeFailures is off"
     elif tree.store_failures:
@@ -109,17 +112,17 @@ def _not_placed(tree: Tree, series: TreeSeries, found: Placement) -> Iterator[st
 
 
 def _rows(
-    tree: Tree, series: TreeSeries, found: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]]
+    tree: Tree, series: TreeSeries, placement: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]]
 ) -> Iterator[str]:
     """The cells of a placement, and whether they are there."""
-    for depth in range(len(found.path) + 1):
-        path = found.path[:depth]
+    for depth in range(len(placement.path) + 1):
+        path = placement.path[:depth]
         key = cells.branch_key(tree.tree_id, path)
         state = "new" if cells.BRANCH not in standing.get(key, {}) else "there"
         yield f"  branch {shown(path[-1] if path else ROOT)}: row {key.hex()}, {state}"
-    qualifier = cells.leaf_qualifier(found.leaf)
+    qualifier = cells.leaf_qualifier(placement.leaf)
     state = _leaf_state(series, standing.get(key, {}).get(qualifier))
-    yield f"  leaf {shown(found.leaf)}: column leaf:{qualifier.removeprefix(cells.LEAF).hex()}, {state}"
+    yield f"  leaf {shown(placement.leaf)}: column leaf:{qualifier.removeprefix(cells.LEAF).hex()}, {state}"
 
 
 def _leaf_state(series: TreeSeries, stored: bytes | None) -> str:

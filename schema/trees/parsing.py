@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schema.trees import java_regex
-from schema.trees.definitions import LAST_TREE_ID, Rule, RuleType, Tree, TreeError
+from timebeam.schema.common import regex
+from timebeam.schema.trees.definitions import LAST_TREE_ID, Rule, RuleType, Tree, TreeError
 
 _LAST_INT = (1 << 31) - 1
 _DEFINITION_BYTES = 8 * 1024
@@ -66,7 +66,7 @@ def parse_trees(text: str) -> list[Tree]:
     documents = document if isinstance(document, list) else [document]
     if not documents:
         raise TreeError("it has no tree")
-    return [_tree(one) for one in documents]
+    return [_tree(tree_document) for tree_document in documents]
 
 
 def tree_of(values: Mapping[str, Any]) -> Tree:
@@ -75,8 +75,8 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
     Raises:
       TreeError: a field has a wrong value.
     """
-    found = _fields(values, _TREE_KINDS, _TREE_FIELDS, "tree")
-    return Tree(**{"tree_id": 0, "name": "", **found})
+    fields = _fields(values, _TREE_KINDS, _TREE_FIELDS, "tree")
+    return Tree(**{"tree_id": 0, "name": "", **fields})
 
 
 def rule_of(values: Mapping[str, Any]) -> Rule:
@@ -85,24 +85,26 @@ def rule_of(values: Mapping[str, Any]) -> Rule:
     Raises:
       TreeError: a field has a wrong value.
     """
-    found = _fields(values, _RULE_KINDS, _RULE_FIELDS, "rule")
-    text = str(found.get("type", "")).upper()
+    fields = _fields(values, _RULE_KINDS, _RULE_FIELDS, "rule")
+    text = str(fields.get("type", "")).upper()
     if text not in RuleType.__members__:
         raise TreeError(f"rule: its type is one of {', '.join(RuleType.__members__)}, not {text!r}")
-    return Rule(**{"tree_id": 0, "level": 0, "order": 0, **found, "type": RuleType(text)})
+    return Rule(**{"tree_id": 0, "level": 0, "order": 0, **fields, "type": RuleType(text)})
 
 
 def warnings_of(tree: Tree) -> list[str]:
     """What in a tree is allowed and yet cannot be meant, a line each."""
-    found = []
+    warnings = []
     for rule in tree.rules:
         if rule.regex and rule.separator:
-            found.append(f"{_who(rule)}: it has a regex, so its separator is not used")
-        if rule.regex and java_regex.compiled(rule.regex).groups <= rule.regex_group_idx:
-            found.append(f"{_who(rule)}: it never matches: its regex has no group {rule.regex_group_idx + 1}")
+            warnings.append(f"{_who(rule)}: it has a regex, so its separator is not used")
+        if rule.regex and regex.compiled(rule.regex).groups <= rule.regex_group_idx:
+            warnings.append(
+                f"{_who(rule)}: it never matches: its regex has no group {rule.regex_group_idx + 1}"
+            )
     if not tree.rules:
-        found.append(f"tree {tree.name!r} has no rules: no series can be placed")
-    return found
+        warnings.append(f"tree {tree.name!r} has no rules: no series can be placed")
+    return warnings
 
 
 def _tree(document: object) -> Tree:
@@ -117,9 +119,9 @@ def _tree(document: object) -> Tree:
         raise TreeError(f"tree {tree.name!r}: treeId is from 1 to {LAST_TREE_ID}, not {tree.tree_id}")
     _check_text(f"tree {tree.name!r}", tree.name, tree.description, tree.notes)
     rules: dict[tuple[int, int], Rule] = {}
-    for one in _rule_documents(document.get("rules")):
-        _check_known(one, set(_RULE_KINDS), "rule")
-        rule = rule_of(one)
+    for rule_document in _rule_documents(document.get("rules")):
+        _check_known(rule_document, set(_RULE_KINDS), "rule")
+        rule = rule_of(rule_document)
         if rule.tree_id not in (0, tree.tree_id):
             whose = f"the tree has {tree.tree_id}" if tree.tree_id else "the tree has none"
             raise TreeError(f"{_who(rule)}: its treeId is {rule.tree_id}, and {whose}")
@@ -145,11 +147,11 @@ def check_rule(rule: Rule) -> None:
                 f"{who}: field {rule.field!r}: names are stored as ISO-8859-1, which has no "
                 f"{rule.field[error.start]}, so that no series can have it"
             ) from error
-    for what, pattern in (("regex", rule.regex), ("separator", rule.separator)):
+    for option, pattern in (("regex", rule.regex), ("separator", rule.separator)):
         try:
-            java_regex.compiled(pattern)
-        except java_regex.PatternError as error:
-            raise TreeError(f"{who}: {what} {pattern!r}: {error}") from error
+            regex.compiled(pattern)
+        except regex.PatternError as error:
+            raise TreeError(f"{who}: {option} {pattern!r}: {error}") from error
     texts = (rule.field, rule.custom_field, rule.regex, rule.separator, rule.display_format)
     _check_text(who, *texts, rule.description, rule.notes)
 
@@ -181,26 +183,26 @@ def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _fields(
-    values: Mapping[str, Any], kinds: Mapping[str, type], names: Mapping[str, str], what: str
+    values: Mapping[str, Any], kinds: Mapping[str, type], names: Mapping[str, str], owner: str
 ) -> dict[str, Any]:
     """The fields that are there, named as those of the dataclass; null counts as not there."""
-    found = {}
+    fields = {}
     for key, kind in kinds.items():
         value = values.get(key)
         if value is None:
             continue
         if type(value) is not kind:
-            raise TreeError(f"{what}: {key} is {_WORDS[kind]}, not {value!r}")
+            raise TreeError(f"{owner}: {key} is {_WORDS[kind]}, not {value!r}")
         if isinstance(value, int) and not 0 <= value <= _LAST_INT:
-            raise TreeError(f"{what}: {key} is from 0 to {_LAST_INT}, not {value}")
-        found[names.get(key, key)] = value
-    return found
+            raise TreeError(f"{owner}: {key} is from 0 to {_LAST_INT}, not {value}")
+        fields[names.get(key, key)] = value
+    return fields
 
 
-def _check_known(document: Mapping[str, Any], known: set[str], what: str) -> None:
+def _check_known(document: Mapping[str, Any], fields: set[str], owner: str) -> None:
     for key in document:
-        if key not in known:
-            raise TreeError(f"{what}: unknown field {key!r}; there are {', '.join(sorted(known))}")
+        if key not in fields:
+            raise TreeError(f"{owner}: unknown field {key!r}; there are {', '.join(sorted(fields))}")
 
 
 def _check_text(who: str, *texts: str) -> None:
@@ -214,7 +216,7 @@ def _check_text(who: str, *texts: str) -> None:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise TreeError("a key stands twice in one object")
-    return found
+    return members

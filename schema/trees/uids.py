@@ -1,14 +1,14 @@
-"""What rules need of the UID table: names, and the custom fields of UID meta (section 5.3)."""
+"""What rules need of the UID table: names, and the custom fields of UID meta (docs/spec/opentsdb.md §5.3)."""
 
 from __future__ import annotations
 
 import json
 
-from schema.layouts import Row
-from schema.layouts.opentsdb import uid_table
-from schema.meta.uid_meta import QUALIFIERS
-from schema.points import Reason, RefusedError
-from schema.trees.evaluate import Custom, Uid
+from timebeam.schema.layouts import Row
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.meta.uid_meta import QUALIFIERS
+from timebeam.schema.points import Reason, RefusedError
+from timebeam.schema.trees.evaluate import Custom, Uid
 
 
 def read_uid(row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
@@ -43,11 +43,11 @@ def read_custom(meta: bytes) -> Custom:
         return {}
     if not isinstance(custom, dict):
         raise ValueError("custom is no object")
-    found: dict[str, str | None] = {}
+    fields: dict[str, str | None] = {}
     for key, value in custom.items():
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not (value is None or isinstance(value, str)):
             raise ValueError(f"custom field {key!r} is no text")
-        found[key] = value
-    return found
+        fields[key] = value
+    return fields

@@ -1,5 +1,5 @@
 locals {
-  handbook = "See docs/handbook.md of timebeam, What each alert means."
+  handbook = "See docs/how-to/handbook.md of timebeam, What each alert means."
 
   # What, of which thing, from when on, for how long. All are threshold conditions on a metric.
   alerts = {
@@ -35,6 +35,24 @@ locals {
       aligner  = "ALIGN_MAX"
       meaning  = "The job has ended. Messages wait in the subscription for seven days; nothing is lost until then."
     }
+    bigtable-cpu = {
+      title    = "Bigtable is busy"
+      filter   = "resource.type = \"bigtable_cluster\" AND resource.label.instance = \"${local.instance}\" AND resource.label.cluster = \"${local.cluster_id}\" AND metric.type = \"bigtable.googleapis.com/cluster/cpu_load\""
+      above    = var.alert_cpu
+      duration = "900s"
+      aligner  = "ALIGN_MEAN"
+      meaning  = "The cluster's CPU load is high: reads slow down and writes are retried. Raise nodes.max, or move batch work to the night."
+    }
+
+    bigtable-storage = {
+      title    = "Bigtable fills up"
+      filter   = "resource.type = \"bigtable_cluster\" AND resource.label.instance = \"${local.instance}\" AND resource.label.cluster = \"${local.cluster_id}\" AND metric.type = \"bigtable.googleapis.com/cluster/storage_utilization\""
+      above    = var.alert_storage
+      duration = "900s"
+      aligner  = "ALIGN_MAX"
+      meaning  = "The nodes cannot hold much more: writes fail at 100 %. Raise nodes.min, or set max_age_days."
+    }
+
     nightly-failed = {
       title    = "the nightly rollup has failed"
       filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${var.name}-rollup\" AND metric.type = \"dataflow.googleapis.com/job/is_failed\""

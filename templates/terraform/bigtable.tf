@@ -28,11 +28,13 @@ resource "google_bigtable_instance" "this" {
   name                = var.name
   labels              = var.labels
   deletion_protection = true
+  depends_on          = [google_project_service.this]
 
   cluster {
     cluster_id   = local.cluster_id
     zone         = var.zone
     storage_type = var.storage_type
+    kms_key_name = var.kms_key
 
     autoscaling_config {
       min_nodes  = var.nodes.min

@@ -75,14 +75,29 @@ resource "google_pubsub_topic_iam_member" "points" {
   member  = local.worker
 }
 
-resource "google_project_iam_member" "scheduler" {
-  project = var.project
-  role    = "roles/dataflow.developer"
-  member  = local.scheduler
+locals {
+  # Keys are known before the accounts are made.
+  launchers = merge({ scheduler = local.scheduler }, { for member in var.launchers : member => member })
+  launching = merge([
+    for name, member in local.launchers : {
+      for role in ["roles/dataflow.developer", "roles/viewer"] : "${name} ${role}" => { member = member, role = role }
+    }
+  ]...)
 }
 
-resource "google_service_account_iam_member" "scheduler" {
+# Google's page on flex templates asks for the viewer's role of whoever launches one, beside the developer's.
+resource "google_project_iam_member" "launcher" {
+  for_each = local.launching
+
+  project = var.project
+  role    = each.value.role
+  member  = each.value.member
+}
+
+resource "google_service_account_iam_member" "launcher" {
+  for_each = local.launchers
+
   service_account_id = google_service_account.worker.name
   role               = "roles/iam.serviceAccountUser"
-  member             = local.scheduler
+  member             = each.value
 }

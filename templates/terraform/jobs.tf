@@ -4,6 +4,9 @@ locals {
   # What the program does not get, it has a default for.
   layout_parameters = { for name, value in var.layout : name => tostring(value) if value != null }
 
+  # A bundle that runs twice adds columns to compacted rows only; docs/how-to/templates.md, Streaming modes.
+  streaming_mode = "streaming_mode_${coalesce(var.ingest.packing, "points") == "compacted" ? "exactly_once" : "at_least_once"}"
+
   ingest_parameters = merge(
     local.layout_parameters,
     { for name, value in var.ingest : name => tostring(value) if value != null },
@@ -47,12 +50,17 @@ resource "google_dataflow_flex_template_job" "ingest" {
   subnetwork              = var.subnetwork
   ip_configuration        = var.subnetwork == null ? null : "WORKER_IP_PRIVATE"
   enable_streaming_engine = true
+  kms_key_name            = var.kms_key
+  network                 = var.network
+
+  additional_experiments = concat([local.streaming_mode], var.experiments)
 
   # What is in the pipeline is stored before the job ends, and its name is free only then.
   on_delete                    = "drain"
   skip_wait_on_job_termination = false
 
   depends_on = [
+    google_project_service.this,
     google_bigtable_gc_policy.this,
     google_project_iam_member.worker,
     google_bigtable_instance_iam_member.worker,
@@ -94,15 +102,18 @@ resource "google_cloud_scheduler_job" "rollup" {
         containerSpecGcsPath = "${var.bucket}/templates/rollup.json"
         parameters           = local.rollup_parameters
         environment = {
-          tempLocation         = "gs://${google_storage_bucket.temp.name}/tmp"
-          stagingLocation      = "gs://${google_storage_bucket.temp.name}/staging"
-          maxWorkers           = var.max_workers.rollup
-          machineType          = var.machine_type
-          serviceAccountEmail  = google_service_account.worker.email
-          sdkContainerImage    = "${var.repository}/timebeam-rollup:${var.tag}"
-          subnetwork           = var.subnetwork == null ? "" : var.subnetwork
-          ipConfiguration      = var.subnetwork == null ? "WORKER_IP_PUBLIC" : "WORKER_IP_PRIVATE"
-          additionalUserLabels = var.labels
+          tempLocation          = "gs://${google_storage_bucket.temp.name}/tmp"
+          stagingLocation       = "gs://${google_storage_bucket.temp.name}/staging"
+          maxWorkers            = var.max_workers.rollup
+          machineType           = var.machine_type
+          serviceAccountEmail   = google_service_account.worker.email
+          sdkContainerImage     = "${var.repository}/timebeam-rollup:${var.tag}"
+          network               = var.network == null ? "" : var.network
+          subnetwork            = var.subnetwork == null ? "" : var.subnetwork
+          kmsKeyName            = var.kms_key == null ? "" : var.kms_key
+          additionalExperiments = var.experiments
+          ipConfiguration       = var.subnetwork == null ? "WORKER_IP_PUBLIC" : "WORKER_IP_PRIVATE"
+          additionalUserLabels  = var.labels
         }
       }
     }))

@@ -1,5 +1,6 @@
 resource "google_pubsub_topic" "points" {
   project                    = var.project
+  kms_key_name               = var.kms_key
   name                       = "${var.name}-points"
   labels                     = var.labels
   message_retention_duration = "604800s"
@@ -23,6 +24,7 @@ resource "google_pubsub_subscription" "points" {
 
 resource "google_pubsub_topic" "dead_letters" {
   project                    = var.project
+  kms_key_name               = var.kms_key
   name                       = "${var.name}-dead-letters"
   labels                     = var.labels
   message_retention_duration = "2678400s"

@@ -7,6 +7,14 @@ resource "google_storage_bucket" "temp" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
+
   soft_delete_policy {
     retention_duration_seconds = 0
   }
@@ -30,6 +38,14 @@ resource "google_storage_bucket" "data" {
   labels                      = var.labels
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
+
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
 
   versioning {
     enabled = true

@@ -55,7 +55,7 @@ variable "nodes" {
 }
 
 variable "max_age_days" {
-  description = "How long cells are kept, by name of table without prefix; docs/compact.md says what age means."
+  description = "How long cells are kept, by name of table without prefix; docs/how-to/compact.md says what age means."
   type        = map(number)
   default     = {}
 }
@@ -78,7 +78,7 @@ variable "backup_days" {
 }
 
 variable "rollup_config_file" {
-  description = "Path of the rollup configuration (docs/rollups.md); null for no rollups."
+  description = "Path of the rollup configuration (docs/how-to/rollups.md); null for no rollups."
   type        = string
   default     = null
 }
@@ -113,6 +113,48 @@ variable "machine_type" {
   description = "Machines of the workers."
   type        = string
   default     = "n2-standard-2"
+}
+
+variable "network" {
+  description = "The network of the workers; null for the default one, or that of the subnetwork."
+  type        = string
+  default     = null
+}
+
+variable "kms_key" {
+  description = "projects/P/locations/REGION/keyRings/R/cryptoKeys/K to encrypt buckets, topics, jobs and the new instance; null for Google's keys."
+  type        = string
+  default     = null
+}
+
+variable "experiments" {
+  description = "More experiments and service options of the Dataflow jobs."
+  type        = list(string)
+  default     = []
+}
+
+variable "enable_apis" {
+  description = "Whether the module turns on the APIs that it needs; false where another team does."
+  type        = bool
+  default     = true
+}
+
+variable "launchers" {
+  description = "Who else may launch the templates: user:NAME@DOMAIN, group:..., serviceAccount:..."
+  type        = list(string)
+  default     = []
+}
+
+variable "alert_cpu" {
+  description = "Alert when the CPU of the Bigtable cluster is above this share for a quarter of an hour."
+  type        = number
+  default     = 0.8
+}
+
+variable "alert_storage" {
+  description = "Alert when the Bigtable cluster holds more than this share of what its nodes can store."
+  type        = number
+  default     = 0.7
 }
 
 variable "subnetwork" {

@@ -7,15 +7,15 @@ import json
 import grpc
 import pytest
 
-from schema.annotations.record import Annotation
-from schema.layouts.opentsdb import annotation_cells as cells
-from schema.messages import Message, message_format
-from schema.points import Reason
 from tests.support.annotations import notes
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from transforms.annotation_table import Addressed, store
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import Reason
+from timebeam.transforms.annotations.table import AddressedEdit, store
 
 NOTES = [{"startTime": BASE_S, "description": "a"}, {"startTime": BASE_S, "notes": "b"}]
 DELETE = {"startTime": BASE_S, "method": "DELETE"}
@@ -33,7 +33,7 @@ def carried_out(tables: Store, *requests: dict[str, object]) -> list[Reason]:
     for number, request in enumerate(requests):
         message = Message(json.dumps(request).encode(), FIRST_MS + number)
         (edit,) = message_format("opentsdb-annotations").parse(message).annotations
-        refused += store(tables.target, tables.layout, {at: [Addressed("", edit)]})
+        refused += store(tables.target, tables.layout, {at: [AddressedEdit("", edit)]})
     return [one.reason for one in refused]
 
 

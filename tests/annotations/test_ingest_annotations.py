@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from schema.annotations.record import Annotation
-from schema.layouts.opentsdb import annotation_cells as cells
-from schema.messages import Message, message_format
 from tests.golden.cases import Case, cases
 from tests.support.annotations import A, B, load, notes, query, send
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS, LATER_MS
 from tests.support.stored import Store
-from transforms.annotation_table import Addressed
-from transforms.annotation_table import store as store_annotations
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.messages import Message, message_format
+from timebeam.transforms.annotations.table import AddressedEdit
+from timebeam.transforms.annotations.table import store as store_annotations
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_many_writers_of_one_annotation_lose_nothing(store: Store) -> None:
             body = {"startTime": BASE_S, ("notes" if number % 4 else "description"): fields[number]}
         message = Message(json.dumps(body).encode(), FIRST_MS + number)
         (found,) = message_format("opentsdb-annotations").parse(message).annotations
-        assert store_annotations(store.target, store.layout, {at: [Addressed("", found)]}) == []
+        assert store_annotations(store.target, store.layout, {at: [AddressedEdit("", found)]}) == []
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(edit, range(16)))
@@ -129,7 +129,7 @@ def test_dry_run_and_other_layouts(store: Store, tmp_path: Path) -> None:
         *("--project=local", "--instance=local"),
     )
     assert ran.code == 2
-    assert "annotations are OpenTSDB's: layout heroic has no place for them" in ran.err
+    assert "layout heroic has no annotations; opentsdb has" in ran.err
 
 
 def test_what_is_stored_and_is_no_annotation(store: Store, tmp_path: Path) -> None:

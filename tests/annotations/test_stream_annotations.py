@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,22 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing import test_stream
 
-from pipelines.graph import Flow, Job, build_from_messages
-from schema.annotations.record import Annotation
-from schema.layouts import Layout, Packing
-from schema.layouts.heroic.layout import Heroic
-from schema.layouts.opentsdb import annotation_cells as cells
-from schema.messages import Message
-from schema.points import Envelope
 from tests.support.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from transforms import coders
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import Target
-from transforms.series_keys import UidOptions
-from transforms.uids import UidPolicy
+from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.job import Flow, write_dead_letters
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.layouts import Layout, Packing
+from timebeam.schema.layouts.heroic.layout import Heroic
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Envelope
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}
 
@@ -43,11 +45,13 @@ def run(target: Target, layout: Layout, folder: Path, *bundles: list[Message]) -
     for bundle in bundles:
         events = events.add_elements(bundle).advance_processing_time(1)
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    job = Job("opentsdb-json", {}, layout, Packing.POINTS, target, "direct", uids, str(folder / "dead"))
+    graph = PointsGraph("opentsdb-json", {}, layout, Packing.POINTS, target, "direct", uids)
+    graph = dataclasses.replace(graph, formats=["opentsdb-annotations"])
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
-        flow = Flow(endless=True, flush_seconds=1)
-        build_from_messages(pipeline, job, events.advance_watermark_to_infinity(), flow)
+        read = events.advance_watermark_to_infinity()
+        refused = graph.from_messages(pipeline, read, Flow(flush_seconds=1))
+        write_dead_letters(refused, str(folder / "dead"), None)
     return [json.loads(line) for path in folder.glob("dead*") for line in path.read_text().splitlines()]
 
 
@@ -82,5 +86,5 @@ def test_a_layout_without_a_place_for_them_refuses_them(
         target, layout, tmp_path, [message(POINT, 0), message({"startTime": 7, "notes": "x"}, 1, ANNOTATION)]
     )
     assert letter["reason"] == "value-not-storable"
-    assert letter["message"] == "layout heroic has no place for annotations: opentsdb has"
+    assert letter["message"] == "layout heroic has no annotations; opentsdb has"
     assert json.loads(letter["payload"]) == {"startTime": 7, "notes": "x"}

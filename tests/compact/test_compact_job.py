@@ -15,9 +15,6 @@ import grpc
 import pytest
 from google.cloud.bigtable.data import SetCell
 
-from pipelines import compact
-from pipelines.local.emulator import HOST_VARIABLE
-from pipelines.parameters import UsageError
 from tests.support import model
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import (
@@ -34,7 +31,10 @@ from tests.support.fault_proxy import (
 from tests.support.model import Point, StoredCell
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
-from transforms.bigtable.target import open_table
+from timebeam.pipelines.commands import compact
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
+from timebeam.pipelines.parameters import UsageError
+from timebeam.transforms.bigtable.target import open_table
 
 DAY = "--day=2026-01-01"
 APPENDED_MS = 1_795_000_000_000
@@ -200,7 +200,7 @@ def test_points_written_between_reading_and_writing_survive(
 def test_killed_and_run_again(store: Store, tmp_path: Path, emulator: str, when: str) -> None:
     points = points_of(store, tmp_path)
     rows = len({cell.key for cell in versions(store)})
-    command = [sys.executable, "-m", "pipelines.cli", "compact", *store.flags, DAY]
+    command = [sys.executable, "-m", "timebeam", "compact", *store.flags, DAY]
     processes: list[subprocess.Popen[bytes]] = []
 
     def kill() -> None:
@@ -274,7 +274,7 @@ def test_no_closed_hour(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=heroic"], "compaction is OpenTSDB's"),
+        (["--layout=heroic"], "layout heroic has no compaction; opentsdb has"),
         (["--layout=opentsdb", "--day=yesterday"], "isoformat"),
         (
             ["--layout=opentsdb", "--day=2026-02-28", "--start=1", "--end=2"],

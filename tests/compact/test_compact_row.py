@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Deletion, Packing, Row
-from schema.layouts.opentsdb import compact
-from schema.layouts.opentsdb.compact import compact_row
 from tests.schema.layouts import plain_opentsdb as plain
 from tests.schema.layouts.test_opentsdb_merge import columns, elements, qualifier_of
+from timebeam.schema.layouts import Cell, Deletion, Packing, Row
+from timebeam.schema.layouts.opentsdb import compact
+from timebeam.schema.layouts.opentsdb.compact import compact_row
 
 NEVER = 1 << 40
 FORMS = st.sampled_from((Packing.COMPACTED, Packing.APPEND))

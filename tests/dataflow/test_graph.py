@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs import JOBS
 from tests.support.dataflow import Graph, template
 from tests.support.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
+from timebeam.pipelines.deploy.jobs import JOBS
 
 GOLDEN = Path(__file__).with_name("steps.json")
 INGEST = {"format": "opentsdb-json", "dead_letters": "gs://my-bucket/dead/points"}
@@ -82,6 +82,13 @@ def names(name: str, graph: Graph) -> list[str]:
     if not JOBS[name.split("-")[0]].streaming:
         return graph.steps()
     return [re.sub(r"<lambda at .*>", "<lambda>", leaf) for leaf in graph.leaves()]
+
+
+@pytest.mark.parametrize(("packing", "mode"), [("points", "at_least_once"), ("compacted", "exactly_once")])
+def test_the_stream_asks_for_its_mode(store: Store, tmp_path: Path, packing: str, mode: str) -> None:
+    values = parameters(f"ingest-{packing}", store, tmp_path)
+    job = template("ingest", tmp_path, store.target.project, values)
+    assert job.options["dataflow_service_options"] == [f"streaming_mode_{mode}"]
 
 
 @pytest.mark.parametrize("packing", ["points", "compacted"])

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.cli import COMMANDS
 from tests.support.parsers import refusal
+from timebeam.pipelines.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("templates/**/*.md")]
-)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("templates/**/*.md")])
 _FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(timebeam [a-z]+ [^`]*--[^`]*)`")
 _VARIABLES = {"$DAY": "2026-11-20", "$FLAGS": "--project=p --instance=i", "$TOPIC": "projects/p/topics/t"}
@@ -75,7 +73,7 @@ def test_commands_of_documents(path: Path) -> None:
 
 def test_there_are_commands_in_the_documents() -> None:
     """The test above would be green too if it found none."""
-    handbook = [words(one) for one in commands((ROOT / "docs" / "handbook.md").read_text("utf-8"))]
+    handbook = [words(one) for one in commands((ROOT / "docs" / "how-to" / "handbook.md").read_text("utf-8"))]
     assert len(handbook) > 15
     assert {found[0] for found in handbook if found} >= {
         "ingest",
@@ -107,7 +105,7 @@ def test_a_wrong_command_is_found(line: str) -> None:
 
 def test_commands_of_cron_systemd_and_kubernetes() -> None:
     schedule = ROOT / "templates" / "schedule"
-    crontab = (schedule / "crontab").read_text()
+    crontab = (schedule / "timebeam.cron").read_text()
     flags = re.findall(r'^FLAGS="(.*)"$', crontab, re.MULTILINE)[0]
     lines = [line.partition("$TIMEBEAM ")[2] for line in crontab.splitlines() if "$TIMEBEAM" in line]
     found = [shlex.split(line.replace("$FLAGS", flags)) for line in lines]
@@ -115,7 +113,8 @@ def test_commands_of_cron_systemd_and_kubernetes() -> None:
     found += [
         shlex.split(line)[1:] for line in re.findall(r"^ExecStart(?:Pre)?=(.*)$", service, re.MULTILINE)
     ]
-    job = yaml.safe_load((schedule / "cronjob.yaml").read_text())
+    manifests = yaml.safe_load_all((schedule / "cronjob.yaml").read_text())
+    (job,) = (manifest for manifest in manifests if manifest["kind"] == "CronJob")
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["command"][0] == "timebeam"
     found.append([*container["command"][1:], *container["args"]])

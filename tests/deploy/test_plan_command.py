@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from schema.layouts import LAYOUTS
-from schema.points import PointBatch
-from schema.sizing.load import Load, Values
-from schema.sizing.measure import row_span
 from tests.support.commands import ingest, timebeam
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.target import Target
+from timebeam.schema.layouts import LAYOUTS
+from timebeam.schema.points import PointBatch
+from timebeam.schema.sizing.load import Load, Values
+from timebeam.schema.sizing.measure import row_span
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import scan_table
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = {"opentsdb": 1}
@@ -117,7 +117,7 @@ def test_durations_that_are_none() -> None:
 
 
 def test_the_page_shows_what_the_command_prints() -> None:
-    text = (ROOT / "docs" / "sizing.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "sizing.md").read_text()
     command, _, printed = text.split("```\n$ ")[1].split("\n```")[0].partition("\n")
     assert timebeam(*command.split()[1:]).out.rstrip() == printed.rstrip()
 
@@ -126,7 +126,7 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
     """As in `timebeam plan ... | head -1`."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "pipelines.cli", "plan", "--series=5", "--layout=opentsdb"]
+    command = [sys.executable, "-m", "timebeam", "plan", "--series=5", "--layout=opentsdb"]
     ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60, cwd=ROOT)
     os.close(writing)
     assert (ran.returncode, ran.stderr) == (0, b"")

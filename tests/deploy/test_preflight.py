@@ -12,9 +12,9 @@ from google.cloud import bigtable as admin
 from tests.support.admin_server import AdminServer
 from tests.support.commands import Ran, timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
-from transforms.bigtable.preflight import TABLE_PERMISSIONS
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.preflight import TABLE_PERMISSIONS
+from timebeam.transforms.readers.table_reader import scan_table
 
 LINE = '{"metric": "m", "timestamp": 1356998400, "value": 1, "tags": {"a": "b"}}\n'
 ROLLUPS = {

@@ -16,17 +16,17 @@ from typing import Any
 import hcl2
 import pytest
 
-from pipelines.infrastructure import OWNED, layout_parameters, scheduler_body
-from pipelines.options import layout_named
-from pipelines.parameters import LAYOUT
-from pipelines.templates import template_parameters
-from schema.layouts import LAYOUTS, TableSpec
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.rollup.config_json import parse_config
 from tests.support.commands import timebeam
-from transforms import metrics
-from transforms.bigtable.gc_rules import with_max_age, with_versions
-from transforms.rollup.job import rollup_tables
+from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
+from timebeam.pipelines.deploy.templates import template_parameters
+from timebeam.pipelines.options import layout_named
+from timebeam.pipelines.parameters import LAYOUT
+from timebeam.schema.layouts import LAYOUTS, TableSpec
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.rollup.config_json import parse_config
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.gc_rules import with_max_age, with_versions
+from timebeam.transforms.rollup.job import rollup_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "templates" / "terraform"
@@ -123,11 +123,21 @@ def test_roles_are_few() -> None:
         if name.startswith("google_project_iam_member.")
         for role in re.findall(r"roles/[a-zA-Z.]+", json.dumps(body))
     }
-    assert on_project == {
-        "roles/dataflow.worker",
-        "roles/artifactregistry.reader",
-        "roles/dataflow.developer",
-    }
+    assert on_project == {"roles/dataflow.worker", "roles/artifactregistry.reader"}
+    (launching,) = (
+        block["launching"] for block in parsed(MODULE / "iam.tf")["locals"] if "launching" in block
+    )
+    assert set(re.findall(r"roles/[a-zA-Z.]+", launching)) == {"roles/dataflow.developer", "roles/viewer"}
+
+
+def test_the_stream_asks_for_the_mode_of_its_packing() -> None:
+    job = resources()["google_dataflow_flex_template_job.ingest"]
+    assert "local.streaming_mode" in str(job["additional_experiments"])
+    (mode,) = (
+        block["streaming_mode"] for block in parsed(MODULE / "jobs.tf")["locals"] if "streaming_mode" in block
+    )
+    compacted = 'coalesce(var.ingest.packing, "points") == "compacted"'
+    assert mode == f'streaming_mode_${{{compacted} ? "exactly_once" : "at_least_once"}}'
 
 
 def attributes(body: dict[str, Any]) -> set[str]:
@@ -182,7 +192,7 @@ def test_the_dashboard_shows_every_documented_metric() -> None:
 
 
 def test_the_alert_on_uids_looks_for_what_workers_say() -> None:
-    said = (ROOT / "transforms" / "uids.py").read_text()
+    said = (ROOT / "transforms" / "ingest" / "uids.py").read_text()
     text = (MODULE / "alerts.tf").read_text()
     for words in re.findall(r'AND \\"([a-zA-Z ]+)\\"', text):
         assert words in said
@@ -190,9 +200,9 @@ def test_the_alert_on_uids_looks_for_what_workers_say() -> None:
 
 
 def test_every_alert_is_in_the_handbook() -> None:
-    handbook = (ROOT / "docs" / "handbook.md").read_text()
+    handbook = (ROOT / "docs" / "how-to" / "handbook.md").read_text()
     titles = re.findall(r'^\s+title\s+= "(.*)"$', (MODULE / "alerts.tf").read_text(), re.MULTILINE)
-    assert len(titles) == 7
+    assert len(titles) == 9
     for title in titles:
         assert f"| {title} |" in handbook, title
 

@@ -9,20 +9,23 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.graph import Job, build_from_blocks
-from pipelines.run import LOCAL_RUNNER, run_with_progress
-from schema.layouts import Packing
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.messages import Framing
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from tests.support.tracked import Deadly
-from transforms.bigtable.target import BigtableError, Target
-from transforms.files import ReadBlocks
-from transforms.series_keys import UidOptions
-from transforms.uids import UidPolicy
+from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.job import write_dead_letters
+from timebeam.pipelines.run import run_with_progress
+from timebeam.pipelines.runners import LOCAL_RUNNER
+from timebeam.schema.layouts import Packing
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.messages import Framing
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.input.files import ReadBlocks
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -32,10 +35,11 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     path = folder / "points.txt"
     path.write_text(f"put sys.load {BASE_S} 1 host=a\n")
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    letters = str(folder / "dead")
-    job = Job("opentsdb-text", {}, layout, Packing.COMPACTED, target, "direct", uids, letters)
+    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, target, "direct", uids)
+    coders.register()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
-    build_from_blocks(pipeline, job, ReadBlocks([str(path)], Framing.LINES), FIRST_MS)
+    refused = graph.from_blocks(pipeline, ReadBlocks([str(path)], Framing.LINES))
+    write_dead_letters(refused, str(folder / "dead"), FIRST_MS)
     run_with_progress(pipeline)
 
 

@@ -57,8 +57,10 @@ def test_two_processes_behind_prism_give_the_cells_of_one(
     one, two = contents
     assert one == two
     assert {cell.table for cell in one} == set(TABLES)
-    for name in ("points_read", "points_stored", "uids_assigned", "rows", "cells", "bytes_written"):
+    same = ("points_read", "points_stored", "refused", "uids_assigned", "rows", "cells", "bytes_written")
+    for name in same:
         assert summaries[0][name] == summaries[1][name], name
-    assert summaries[1]["refused"] == {"refused_value": FILES}
+    assert summaries[1]["refused"] == {"bad-number": FILES}
+    assert summaries[1]["unaccounted"] == 0
     assert len(summaries[1]["dead_letters"]) > 0
     assert sorted(pool.bundles) == [0, 1]

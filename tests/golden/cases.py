@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from schema.layouts import Name
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from timebeam.schema.layouts import Name
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 
 HERE = Path(__file__).parent / "opentsdb"
 

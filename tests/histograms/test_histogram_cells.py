@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.opentsdb.compact import compact_row
 from tests.golden.cases import cases
 from tests.support.annotations import A, load, notes, query, send
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S
 from tests.support.stored import Store
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.layouts.opentsdb.compact import compact_row
 
 VALUES = {case.name: next(iter(case.cells))[2] for case in cases("histogram")}
 CONFIG = {
@@ -87,7 +87,7 @@ def test_compact_leaves_them(plain: Store, store: Store) -> None:
     key = bytes.fromhex(f"000001{BASE_S:08x}000001000001")
     store.set_cell(store.layout.data_table, key, "t", b"\x00\x50", b"\x09")
     before, points = histograms(store) | notes(store), store.points()
-    day = datetime.datetime.fromtimestamp(BASE_S, datetime.timezone.utc).date().isoformat()
+    day = datetime.datetime.fromtimestamp(BASE_S, datetime.UTC).date().isoformat()
     ran = timebeam("compact", *store.flags, "--day", day, "--summary=json")
     assert json.loads(ran.out)["rows_rewritten"] >= 1
     assert histograms(store) | notes(store) == before
@@ -107,7 +107,7 @@ def test_rollups_pass_over_them(plain: Store, store: Store, tmp_path: Path) -> N
     path.write_text(json.dumps(CONFIG))
     answers, dead = [], tmp_path / "dead"
     for one in (plain, store):
-        day = datetime.datetime.fromtimestamp(BASE_S, datetime.timezone.utc).date().isoformat()
+        day = datetime.datetime.fromtimestamp(BASE_S, datetime.UTC).date().isoformat()
         for command in (
             ["tables", "create", *one.flags, "--rollup_config", path],
             ["rollup", *one.flags, "--rollup_config", path, "--day", day, "--dead_letters", dead],
@@ -120,7 +120,7 @@ def test_rollups_pass_over_them(plain: Store, store: Store, tmp_path: Path) -> N
 
 def test_query_shows_buckets_and_percentiles(store: Store) -> None:
     ran = query(store, "--histogram", "--output=json")
-    assert "histogram 060008 of codec 09 is no SimpleHistogram" in ran.err
+    assert "histogram 060008 of codec 09 is not a SimpleHistogram" in ran.err
     answer = {one["metric"]: one["dps"] for one in json.loads(ran.out)}
     assert answer["sys.load_0.0_1.75"] == {str(BASE_S + 7): 12}
     assert answer["sys.load_3.0_4.5"] == {str(BASE_S + 7): 5_000_000_000}
@@ -188,4 +188,4 @@ def test_copy_to_another_layout_says_what_it_leaves_out(store: Store, tmp_path: 
         *("--start=2012-12-31", "--end=2013-01-02", *place, "--dead_letters", tmp_path / "dead"),
     )
     assert ran.code == 0, ran.err
-    assert "left out: 5 annotations and histograms: layout heroic has no place" in ran.out
+    assert "left out: 5 annotations and histograms: layout heroic has no annotations; opentsdb has" in ran.out

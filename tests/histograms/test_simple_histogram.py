@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.histograms import Histogram, NotASimpleHistogramError, decode, merged
-from schema.points import Series
-from schema.query.histograms import answer_histograms
 from tests.golden.cases import Case, cases
+from timebeam.schema.points import Series
+from timebeam.schema.query.histograms import answer_histograms
+from timebeam.schema.query.simple_histogram import Histogram, NotASimpleHistogramError, decode, merged
 
 floats = st.floats(width=32, allow_nan=False)
 counts = st.integers(0, (1 << 63) - 1) | st.integers(0, 300)

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from google.cloud.bigtable.data import SetCell
 
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.messages import FORMATS, Message
-from schema.points import PointBatch
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.model import Point, SeriesName, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, write_file
 from tests.support.workload import random_points
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.target import open_table
-from transforms.read_points import read_points
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.messages import FORMATS, Message
+from timebeam.schema.points import PointBatch
+from timebeam.transforms.bigtable.target import open_table
+from timebeam.transforms.copy.read_points import read_points
+from timebeam.transforms.readers.table_reader import TableReader
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
@@ -114,6 +114,89 @@ def test_copying_again_changes_no_cell_and_newer_values_stay(
     assert copy(source, sink, tmp_path).code == 0
     assert sink.cells() == cells
     assert sink.content() == content([*points, *newer])
+
+
+def kairosdb_lines(folder: Path, store: AnyStore, name: str, values: list[str], arrival_ms: int) -> None:
+    """Ingests a point a second, from JSON."""
+    points = ",".join(f"[{1_767_225_600_000 + 1000 * i},{value}]" for i, value in enumerate(values))
+    line = f'{{"name":"m","tags":{{"host":"a"}},"datapoints":[{points}]}}\n'
+    path = write_file(folder / name, [line.encode()], arrival_ms)
+    ingest(folder, *store.flags, "--format=kairosdb-json", "--input", path)
+
+
+@pytest.mark.parametrize(
+    ("values", "stored", "reasons"),
+    [
+        (["12.0", "9007199254740993"], {}, ["value-not-storable"]),
+        (["12.0", "13"], {0: 13.0}, []),
+        (["13", "12.5"], {0: 12.5}, []),
+        (["13", '"text"'], {}, ["value-not-storable"]),
+    ],
+    ids=str,
+)
+def test_of_two_types_of_one_instant_only_the_newer_value_is_copied(
+    bigtable: tuple[str, str],
+    prefix: str,
+    tmp_path: Path,
+    values: list[str],
+    stored: dict[int, float],
+    reasons: list[str],
+) -> None:
+    """KairosDB stores an integer and a decimal of one instant in two rows."""
+    source = AnyStore.create(bigtable, prefix, "kairosdb-legacy")
+    older, newer = values
+    kairosdb_lines(tmp_path, source, "older.json", [older, "0.5"], FIRST_MS)
+    kairosdb_lines(tmp_path, source, "newer.json", [newer], LATER_MS)
+    sink = AnyStore.create(bigtable, f"{prefix}to-", "heroic")
+    ran = copy(source, sink, tmp_path)
+    assert ran.code == 0
+    assert [reason for reason, _ in letters(tmp_path)] == reasons
+    refused = f", but {len(reasons)} refused: see the dead letters" if reasons else ""
+    assert ran.out.splitlines()[1] == f"copied {2 - len(reasons)} points of 1 series; verified{refused}"
+    name = ("m", (("host", "a"),))
+    expected = {
+        (name, 1_767_225_600_000 + 1000 * at): number(value) for at, value in {**stored, 1: 0.5}.items()
+    }
+    assert sink.content() == expected
+
+
+def test_the_proof_compares_values(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """Another value in the target is right if it is newer, and else not."""
+    source = AnyStore.create(bigtable, prefix, "kairosdb-legacy")
+    kairosdb_lines(tmp_path, source, "a.json", ["1", "2.5", "3", '"text"', "9007199254740993"], LATER_MS)
+    same = AnyStore.create(bigtable, f"{prefix}same-", "kairosdb-milliseconds")
+    assert copy(source, same, tmp_path).code == 0
+    other = AnyStore.create(bigtable, f"{prefix}other-", "kairosdb-legacy")
+    wrong = ["1.0", "2.25", "4", '"test"', "9007199254740992.0"]
+    kairosdb_lines(tmp_path, other, "b.json", wrong, FIRST_MS)
+    ran = copy(source, other, tmp_path, "--verify_only")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "copied 1 points of 1 series; 0 are missing and 4 have another value there, not a newer one, "
+        "of which 0 may be dead letters\ndifferent: 4 of m{host=a}\n"
+    )
+    newer = AnyStore.create(bigtable, f"{prefix}newer-", "kairosdb-legacy")
+    kairosdb_lines(tmp_path, newer, "c.json", wrong, LATER_MS + 1)
+    ran = copy(source, newer, tmp_path, "--verify_only")
+    assert (ran.code, ran.err) == (0, "")
+    assert (
+        ran.out == "copied 5 points of 1 series, of which 4 have newer values there, which stay; verified\n"
+    )
+
+
+def test_decimals_of_four_bytes_are_the_copy_of_eight(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    points = [point._replace(value=0.1 * i) for i, point in enumerate(some_points(11))]
+    source = filled(bigtable, prefix, tmp_path, points)
+    sink = AnyStore.create(bigtable, f"{prefix}to-", "opentsdb")
+    short = dataclasses.replace(sink, options={**sink.options, "decimals": "float"})
+    ran = copy(source, short, tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    assert "verified" in ran.out
+    ran = copy(source, sink, tmp_path, "--verify_only")  # as if 8 bytes had been asked for
+    assert ran.code == 1
+    assert "have another value there" in ran.err
 
 
 def test_only_the_range_is_copied(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:

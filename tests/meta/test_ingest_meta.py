@@ -24,7 +24,7 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, fau
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, SECOND_MS, Workload, run
-from transforms.bigtable.reader import scan_table
+from timebeam.transforms.readers.table_reader import scan_table
 
 
 @pytest.fixture
@@ -263,8 +263,11 @@ def test_a_copy(store: Store, bigtable: tuple[str, str], prefix: str, tmp_path: 
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=heroic"], "layout heroic has none"),
-        (["--layout=table", "--tables=none.toml", "--format=records"], "--meta is for OpenTSDB's meta table"),
+        (["--layout=heroic"], "layout heroic has no meta data; opentsdb has"),
+        (
+            ["--layout=table", "--tables=none.toml", "--format=records"],
+            "layout table has no meta data; opentsdb has",
+        ),
     ],
 )
 def test_layouts_without_meta_data(

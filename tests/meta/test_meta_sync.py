@@ -26,7 +26,7 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Do, 
 from tests.support.model import SeriesName
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, Workload, run
-from transforms.bigtable.target import open_table
+from timebeam.transforms.bigtable.target import open_table
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -210,10 +210,18 @@ def test_failing_calls(
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=heroic"], "meta data is OpenTSDB's"),
+        (["--layout=heroic"], "layout heroic has no meta data; opentsdb has"),
         (["--layout=opentsdb", "--yes"], "--yes is for --purge"),
         (["--layout=opentsdb", "--purge", "--yes", "--dry_run"], "give one of them"),
-        (["--layout=opentsdb", "--purge", "--runner=DataflowRunner"], "on this machine"),
+        (
+            [
+                "--layout=opentsdb",
+                "--purge",
+                "--runner=DataflowRunner",
+                "--dataflow_endpoint=http://localhost:9",
+            ],
+            "on this machine",
+        ),
         (["--layout=opentsdb", "--nonsense"], "unknown option --nonsense"),
     ],
 )

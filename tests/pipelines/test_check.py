@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from schema.layouts import Name
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S, put_file, random_points
 from tests.support.stored import Store
+from timebeam.schema.layouts import Name
 
 BASE = BASE_S.to_bytes(4, "big")
 

@@ -15,8 +15,8 @@ import pytest
 from google.cloud import bigtable as admin
 from google.cloud.bigtable.data import BigtableDataClient, SetCell
 
-from pipelines.local import emulator as emulator_module
-from pipelines.local.emulator import HOST_VARIABLE, Emulator, EmulatorError
+from timebeam.pipelines.local import emulator as emulator_module
+from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator, EmulatorError
 
 ROOT = Path(emulator_module.__file__).parents[2]
 
@@ -120,7 +120,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(number):
     parent, host = start_parent(
         """
         import time
-        from pipelines.local.emulator import Emulator
+        from timebeam.pipelines.local.emulator import Emulator
         with Emulator() as emulator:
             print(emulator.host, flush=True)
             time.sleep(60)
@@ -134,7 +134,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(number):
 
 def test_the_command_runs_until_it_is_interrupted():
     parent, host = start_parent(
-        "import sys; from pipelines.local.emulator import main; sys.exit(main(['--port', '0']))"
+        "import sys; from timebeam.pipelines.local.emulator import main; sys.exit(main(['--port', '0']))"
     )
     with parent:
         assert accepts(host)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from schema.layouts.opentsdb.options import CellTime
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from tests.support.stored import Store
+from timebeam.schema.layouts.opentsdb.options import CellTime
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local.emulator import HOST_VARIABLE
-from tests.support.commands import ingest, timebeam
+from tests.support.commands import ingest, timebeam, unless_given
 from tests.support.model import content
 from tests.support.points import put, put_file, random_points, stored, write_file
 from tests.support.stored import Store
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
 
@@ -24,7 +24,7 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     ("arguments", "code", "text"),
     [
         (["--nonsense"], 2, "unknown option --nonsense"),
-        (["--app_profile=x"], 2, "add --bigtable_writer direct"),
+        (["--app_profile=x", "--bigtable_writer=beam"], 2, "leave out --bigtable_writer beam"),
         (["--packing=best"], 2, "--packing"),
         (["--salt_width=9"], 2, "salt_width must be from 0 to 8"),
         (["--format=xml"], 2, "--format"),
@@ -38,7 +38,8 @@ def test_what_cannot_be_done_is_said(
     store: Store, tmp_path: Path, arguments: list[str], code: int, text: str
 ) -> None:
     file = put_file(tmp_path / "a.txt", random_points(5))
-    ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, *arguments)
+    flags = unless_given(arguments, *store.flags, *TEXT)
+    ran = timebeam("ingest", *flags, "--input", file, *arguments)
     assert ran.code == code
     assert text in ran.err
     assert ran.out == ""
@@ -61,7 +62,7 @@ def test_folders_are_passed_over(store: Store, tmp_path: Path) -> None:
 def test_an_app_profile_is_fine_with_the_direct_writer(store: Store, tmp_path: Path) -> None:
     points = random_points(20)
     file = put_file(tmp_path / "a.txt", points)
-    ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--app_profile=x", "--bigtable_writer=direct")
+    ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--app_profile=x")
     assert stored(store) == content(points)
 
 

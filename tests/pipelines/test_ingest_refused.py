@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.commands import Ingested, ingest
+from tests.support.commands import Ingested, ingest, timebeam
 from tests.support.model import content
 from tests.support.points import BASE_S, json_line, put, put_file, random_points, stored, write_file
 from tests.support.stored import Store
-from transforms.dead_letters import from_json
+from timebeam.transforms.dead_letters.store import from_json
 
 GOOD = random_points(120)
 
@@ -232,3 +233,34 @@ def test_uids_that_run_out(bigtable: tuple[str, str], prefix: str, tmp_path: Pat
     assert len(stored(store)) == 255
     assert {raw + b"\n" for _, _, raw, _, _ in letters_of(found)} <= set(lines)
     check_sums(found)
+
+
+@pytest.mark.parametrize("modified", [0, -86_400])
+def test_a_file_dated_before_1970_is_an_error_of_one_line(
+    store: Store, tmp_path: Path, modified: int
+) -> None:
+    path = tmp_path / "old.txt"
+    path.write_bytes(b"put m 1356998400 5 host=a\n")
+    os.utime(path, (modified, modified))
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", f"--input={path}")
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+    assert "modification time" in ran.err
+
+
+def test_a_folder_as_input_is_an_error_of_one_line(store: Store, tmp_path: Path) -> None:
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", f"--input={tmp_path}")
+    assert ran.code == 1
+    assert ran.err == f"timebeam ingest: {tmp_path} is a folder: name its files, as {tmp_path}/*\n"
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_one_line(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may be allowed to read everything."""
+    path = tmp_path / "secret.txt"
+    path.write_bytes(b"put m 1356998400 5 host=a\n")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", f"--input={path}")
+    assert ran.code == 1
+    assert ran.err == f"timebeam ingest: {path} cannot be read: permission denied\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import layout
-from pipelines.parameters import UsageError
+from timebeam.pipelines.commands import layout
+from timebeam.pipelines.parameters import UsageError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/tables"
 
@@ -31,12 +31,13 @@ def test_check_explains_every_example(path: Path) -> None:
     assert "cbt createtable " in out
 
 
-def test_check_tells_what_is_wrong_with_file_and_line(tmp_path: Path) -> None:
+def test_check_tells_what_is_wrong_with_file_and_path(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text((EXAMPLES / "market.toml").read_text().replace(", width = 13", ""))
     code, out, err = run("check", path)
     assert (code, out) == (1, "")
-    assert [line.split(": ")[0] for line in err.splitlines()] == [f"{path} line 10", f"{path} line 33"]
+    keys = [f"{path}: layout.quote.key[2]", f"{path}: layout.trade.key[2]"]
+    assert [line.split(": a decimal time")[0] for line in err.splitlines()] == keys
 
 
 def test_check_of_an_example_that_does_not_fit(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_check_of_an_example_that_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UsageError, match="cannot read the declaration of tables"):
         run("check", tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     with pytest.raises(UsageError, match="not UTF-8"):

@@ -31,7 +31,11 @@ def store(
 def ask(
     store: Store, *flags: str, metric: str = "sys.cpu", start: str = str(START_MS), end: str = str(END_MS)
 ) -> Ran:
-    return timebeam("query", metric, *store.flags, f"--start={start}", f"--end={end}", *flags)
+    names = {flag.partition("=")[0] for flag in flags}
+    times = [
+        f"--{name}={time}" for name, time in (("start", start), ("end", end)) if f"--{name}" not in names
+    ]
+    return timebeam("query", metric, *store.flags, *times, *flags)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +62,8 @@ def ask(
 )
 def test_answers_are_those_of_a_plain_computation(store: Store, query: Query) -> None:
     ran = ask(store, *query.flags(), "--output=json-ms")
-    assert (ran.code, ran.err) == (0, "")
     results = json.loads(ran.out)
+    assert (ran.code, bool(ran.err)) == (0, not results)
     assert {result["metric"] for result in results} <= {"sys.cpu"}
     found = [(result["tags"], result["aggregateTags"], result["dps"]) for result in results]
     wanted = expected(query)
@@ -92,7 +96,9 @@ def test_a_table_is_what_is_shown_if_nothing_else_is_asked_for(store: Store) -> 
 def test_a_chart_is_written(store: Store, tmp_path: Path) -> None:
     ran = ask(store, "--group_by", "host", "--output", str(tmp_path / "chart.html"))
     assert (ran.code, ran.out) == (0, f"wrote {tmp_path / 'chart.html'}\n")
-    assert "host=a" in (tmp_path / "chart.html").read_text()
+    text = (tmp_path / "chart.html").read_text()
+    assert "host=a" in text
+    assert f'"range":[{START_MS},{END_MS}]' in text
 
 
 def test_a_range_without_points_is_an_empty_answer(store: Store) -> None:
@@ -113,7 +119,9 @@ def test_a_range_without_points_is_an_empty_answer(store: Store) -> None:
 def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -> None:
     ran = ask(store, *flags, metric=metric)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == f"timebeam query: No such name for {name}\n"
+    assert ran.err.removesuffix("; did you mean 'sys.cpu'?\n").removesuffix(
+        "; did you mean 'host'?\n"
+    ).rstrip() == (f"timebeam query: No such name for {name}")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +136,22 @@ def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -
         (["--start=yesterday"], "'yesterday' is not a time"),
         (["--end=2000-01-01"], "before it starts"),
         (["--nonsense"], "--nonsense"),
+        (["--output=none/chart.png"], "there is no folder 'none'"),
     ],
 )
 def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
     ran = ask(store, *flags)
     assert (ran.code, ran.out) == (2, "")
     assert text in ran.err
+
+
+def test_a_metric_behind_an_option_of_several_values_is_missed_with_a_hint(store: Store) -> None:
+    ran = timebeam("query", *store.flags, "--start=1h-ago", "--tag", "host=a", "sys.cpu")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[0] == (
+        "timebeam query: the following arguments are required: METRIC; give it first: an option of several "
+        "values takes all words that follow it"
+    )
 
 
 def test_missing_tables_are_named(bigtable: tuple[str, str]) -> None:

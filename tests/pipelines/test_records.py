@@ -1,4 +1,4 @@
-"""Records, and points, into the tables of shipped declarations, read back with `schema.declared.decode`."""
+"""Records, and points, into the tables of shipped declarations, read back by `schema.declared.decode`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import fastavro
 import pytest
 
-from pipelines.parameters import DECLARED
-from schema.declared.decode import decode
-from schema.declared.loader import load
-from schema.declared.model import Declaration
 from tests.support.commands import Ingested, ingest, timebeam
 from tests.support.file_lines import sizes
 from tests.support.points import FIRST_MS, LATER_MS, write_file
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.target import Target
+from timebeam.pipelines.parameters import DECLARED
+from timebeam.schema.declared.codec.decode import decode
+from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.model import Declaration
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import scan_table
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tables"
 

@@ -1,38 +1,26 @@
-"""Results as tables, CSV, JSON and charts."""
+"""Results as tables, CSV and JSON, and files of charts written whole."""
 
-import html.parser
-import json
+import csv
+import io
 import math
 import re
 
-import numpy as np
 import pytest
 
-from pipelines.render import OUTPUTS, label, render, short_labels
-from schema.query.answer import Result
+from tests.support.results import NAN, SPAN_MS, result
+from timebeam.pipelines import render as rendering
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.render import OUTPUTS
+from timebeam.pipelines.render_text import label
 
-BASE = 1356998400000  # 2013-01-01
-NAN = math.nan
-FORBIDDEN = '</script><b onclick="x">&'
 
-
-def result(values, step_ms=1000, tags=None, over=(), metric="sys.load", nan_is_null=False):
-    values = np.array(values)
-    times = BASE + step_ms * np.arange(len(values), dtype=np.int64)
-    tags = {"host": "a"} if tags is None else tags
-    return Result(metric, tags, list(over), times, values, nan_is_null)
+def render(results, output, title, csv_guard=False):
+    return rendering.render(results, output, title, SPAN_MS, csv_guard)
 
 
 def test_a_label_is_metric_tags_and_what_was_aggregated_over():
     assert label(result([1])) == "sys.load{host=a}"
     assert label(result([1], tags={"a": "1", "b": "2"}, over=["c", "d"])) == "sys.load{a=1,b=2} over c,d"
-
-
-def test_short_labels_leave_out_the_metric_if_tags_tell_the_results_apart():
-    a, b = result([1]), result([1], tags={"dc": "x", "host": "b"})
-    assert short_labels([a, b]) == ["host=a", "dc=x, host=b"]
-    assert short_labels([a, result([1], metric="other")]) == ["sys.load{host=a}", "other{host=a}"]
-    assert short_labels([result([1], tags={}, over=["host"])]) == ["sys.load{} over host"]
 
 
 def test_a_table_aligns_decimal_points():
@@ -81,14 +69,47 @@ def test_a_table_of_many_series_is_shortened_and_says_so():
     assert render(results, "table-all", "").count("sys.load{") == 25
 
 
-def test_csv_has_a_line_per_point():
-    results = [result([1, 2**62 + 1], tags={"dc": "x", "host": "a"}), result([0.5, NAN], tags={})]
+def test_csv_has_a_line_per_point_and_a_column_per_tag():
+    results = [
+        result([1, 2**62 + 1], tags={"dc": "x", "host": "a b"}),
+        result([0.5, NAN], tags={"core": "0"}),
+    ]
     assert render(results, "csv", "") == (
-        "metric,tags,timestamp_ms,value\n"
-        "sys.load,dc=x host=a,1356998400000,1\n"
-        "sys.load,dc=x host=a,1356998401000,4611686018427387905\n"
-        "sys.load,,1356998400000,0.5\n"
-        "sys.load,,1356998401000,NaN\n"
+        "metric,core,dc,host,timestamp_ms,value\n"
+        "sys.load,,x,a b,1356998400000,1\n"
+        "sys.load,,x,a b,1356998401000,4611686018427387905\n"
+        "sys.load,0,,,1356998400000,0.5\n"
+        "sys.load,0,,,1356998401000,NaN\n"
+    )
+
+
+def test_a_tag_named_as_another_column_of_csv_is_told_apart():
+    text = render([result([1], tags={"metric": "m", "value": "v"})], "csv", "")
+    assert text.splitlines()[0] == "metric,tag:metric,tag:value,timestamp_ms,value"
+
+
+@pytest.mark.parametrize("start", "=+-@")
+def test_a_spreadsheet_takes_no_guarded_text_for_a_formula(start):
+    formula = start + "1+1"
+    of_formulas = [result([-1], metric=formula, tags={formula: formula})]
+    with_guard = list(csv.reader(io.StringIO(render(of_formulas, "csv", "", csv_guard=True), newline="")))
+    guarded = "'" + formula
+    assert with_guard == [
+        ["metric", guarded, "timestamp_ms", "value"],
+        [guarded, guarded, "1356998400000", "-1"],
+    ]
+    without = list(csv.reader(io.StringIO(render(of_formulas, "csv", ""), newline="")))
+    assert without[1][:2] == [formula, formula]
+
+
+def test_a_name_in_csv_stays_in_its_line():
+    text = render([result([1], metric="m\r\n", tags={"host": "\t=1"})], "csv", "")
+    assert text.splitlines()[1] == r"m\u000d\u000a,\u0009=1,1356998400000,1"
+
+
+def test_names_in_a_table_move_no_cursor_and_break_no_line():
+    assert label(result([1], metric="m\n", tags={"host": "\x1b[2J"}, over=["\x9b"])) == (
+        "m\\u000a{host=\\u001b[2J} over \\u009b"
     )
 
 
@@ -104,7 +125,7 @@ def test_json_is_in_seconds_and_json_ms_in_milliseconds():
     [
         ("table", "no points\n"),
         ("json", "[]\n"),
-        ("csv", "metric,tags,timestamp_ms,value\n"),
+        ("csv", "metric,timestamp_ms,value\n"),
     ],
 )
 def test_no_results_as_text(output, expected):
@@ -128,7 +149,7 @@ CHARTS = {
     "one point": [result([7])],
     "only NaN": [result([NAN, NAN])],
     "infinite": [result([1.0, math.inf, 2.0])],
-    "strange names": [result([1, 2], tags={"k": FORBIDDEN}), result([3, 4], metric="$m$ _{x")],
+    "strange names": [result([1, 2], tags={"k": "$a$ \x1b"}), result([3, 4], metric="$m$ _{x")],
     "many": [result(range(i, i + 5), tags={"host": f"web{i:02}"}) for i in range(30)],
 }
 
@@ -158,84 +179,12 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-class Page(html.parser.HTMLParser):
-    """The text and the attributes of each element, by tag."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found, self.open = [], []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.open = [tag, dict(attributes), ""]
-        self.found.append(self.open)
-
-    def handle_data(self, text):
-        if self.open:
-            self.open[2] += text
-
-    def handle_endtag(self, tag):
-        self.open = []
-
-    def texts(self, tag):
-        return [text for name, _, text in self.found if name == tag]
-
-
-def page(results, tmp_path, title="title"):
-    path = tmp_path / "chart.html"
-    assert render(results, str(path), title) is None
-    return path.read_text(encoding="utf-8")
-
-
-def chart_data(parsed):
-    (text,) = [text for tag, attributes, text in parsed.found if attributes.get("id") == "data"]
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
-@pytest.mark.parametrize("results", CHARTS.values(), ids=CHARTS)
-def test_a_page_holds_every_series_and_loads_nothing(results, tmp_path):
-    text = page(results, tmp_path)
-    parsed = Page(text)
-    data = chart_data(parsed)
-    assert [one["times"] for one in data] == [result.times_ms.tolist() for result in results]
-    assert parsed.texts("span") == short_labels(results)
-    assert "://" not in text
-    assert not any({"src", "href"} & attributes.keys() for _, attributes, _ in parsed.found)
-    assert "default-src 'none'" in text
-
-
-def test_a_page_escapes_names_and_title(tmp_path):
-    text = page([result([1], tags={"k": FORBIDDEN})], tmp_path, title=FORBIDDEN)
-    assert FORBIDDEN not in text
-    parsed = Page(text)
-    assert parsed.texts("title") == parsed.texts("h1") == [FORBIDDEN]
-    assert parsed.texts("span") == [f"k={FORBIDDEN}"]
-    assert not parsed.texts("b")
-
-
-def test_a_page_has_null_for_what_cannot_be_drawn(tmp_path):
-    (data,) = chart_data(Page(page([result([1.5, NAN, math.inf])], tmp_path)))
-    assert data["values"] == [1.5, None, None]
-
-
-@pytest.mark.parametrize(
-    ("values", "figures"),
-    [
-        ([1000, 3000], ["2", "1,000", "2,000", "3,000", "3,000"]),
-        ([0.25, NAN, 1.0, 0.5], ["3", "0.25", "0.583333", "1", "0.5"]),
-        ([1234567.891, 1e-9], ["2", "1e-09", "617,284", "1,234,568", "1e-09"]),
-        ([NAN], ["0"]),
-    ],
-)
-def test_a_page_s_table_sums_up_each_series(values, figures, tmp_path):
-    assert Page(page([result(values)], tmp_path)).texts("td") == figures
-
-
-def test_a_page_without_points_says_so(tmp_path):
-    parsed = Page(page([], tmp_path))
-    assert parsed.texts("p") == ["no points in this range"]
-    assert {attributes["id"] for _, attributes, _ in parsed.found if "hidden" in attributes} == {
-        "plot",
-        "series",
-    }
+@pytest.mark.parametrize(("name", "library"), [("a.png", "matplotlib"), ("a.html", "plotly")])
+def test_a_missing_library_is_one_line_that_names_the_extra(name, library, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError) as error:
+        rendering.check_output(str(tmp_path / name))
+    assert str(error.value) == (
+        f"charts need {library}, which is not installed: pip install 'timebeam[plots]'"
+    )
+    rendering.check_output("table")

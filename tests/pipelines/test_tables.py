@@ -7,9 +7,9 @@ from google.cloud import bigtable as admin
 from google.cloud.bigtable import column_family
 from google.cloud.bigtable.table import Table
 
-from pipelines.local.emulator import HOST_VARIABLE
 from tests.support.commands import timebeam
 from tests.support.stored import Store
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 
 def flags_of(bigtable: tuple[str, str], prefix: str) -> list[str]:

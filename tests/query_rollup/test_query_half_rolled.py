@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, ReadRowsQuery
 
-from schema.layouts.opentsdb import keys
-from schema.points import Series
 from tests.support.commands import timebeam
 from tests.support.rolled import (
     DAY,
@@ -28,7 +26,9 @@ from tests.support.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from transforms.bigtable.target import open_table
+from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.target import open_table
 
 END = DAY + 24 * HOUR - 1
 HOURLY = interval("1h", "1d")
@@ -161,6 +161,31 @@ def test_an_interval_that_lacks_a_number_comes_from_points(plain: Store, tmp_pat
         assert ("2024-02-28T04:00:00Z to 2024-02-28T05:00:00Z" in said) == (function != "max")
 
 
+@pytest.mark.parametrize(("number", "lacking"), [(0, "sum"), (1, "count")])
+def test_groups_of_which_another_tool_wrote_one_number(
+    plain: Store, tmp_path: Path, number: int, lacking: str
+) -> None:
+    """What the rows of SUM lack is read elsewhere; those of COUNT are not looked at."""
+    groups = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum", "count"]}]
+    config = config_file(tmp_path, [HOURLY], groups)
+    with_tables(plain, config)
+    send(plain, tmp_path, points())
+    roll_up(plain, config, DAY, DAY + 24 * HOUR)
+    table = open_table(plain.target, plain.layout.options.table_prefix + "preagg-1h")
+    removed = 0
+    for row in table.read_rows(ReadRowsQuery()):
+        if ("_aggregate", "SUM") in plain.series(row.row_key).tags:
+            columns = [cell.qualifier for cell in row.cells if cell.qualifier[0] == number]
+            table.mutate_row(row.row_key, [DeleteRangeFromColumn("t", column) for column in columns])
+            removed += len(columns)
+    assert removed == 2 * 24
+    for function in ("sum", "count"):
+        flags = ["--aggregator=zimsum", "--group_by=dc", f"--downsample=1h-{function}"]
+        found, wanted, said = both(plain, config, "m", DAY, END, *flags)
+        same(found, wanted, exact=True, tags=False)
+        assert ("(pre-aggregates of 1h, sum by dc)" in said) == (function != lacking), said
+
+
 def test_what_cannot_be_read_is_said(plain: Store, tmp_path: Path) -> None:
     config = config_file(tmp_path, [HOURLY])
     with_tables(plain, config)
@@ -247,6 +272,6 @@ def test_wrong_usage(plain: Store, tmp_path: Path) -> None:
     ran = timebeam(*query, tmp_path / "none.json")
     assert (ran.code, "cannot read the rollup configuration" in ran.err) == (2, True)
     ran = timebeam(*(flag.replace("opentsdb", "kairosdb") for flag in query), config)
-    assert (ran.code, "layout kairosdb has none" in ran.err) == (2, True)
+    assert (ran.code, "layout kairosdb has no rollup tables; opentsdb has" in ran.err) == (2, True)
     ran = timebeam(*query, config, "--downsample=1h-sum")
     assert (ran.code, ran.err) == (1, "timebeam query: No such name for 'metrics': 'm'\n")

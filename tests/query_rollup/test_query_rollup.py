@@ -10,12 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.rollup import read_config
-from schema.points import Series
-from schema.query.aggregate import AGGREGATORS
-from schema.query.answer import Result, answer
-from schema.query.downsample import Downsampling, Fill
-from schema.query.rollups import Question
 from tests.support.rolled import (
     DAY,
     HOUR,
@@ -29,7 +23,13 @@ from tests.support.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from transforms.rollup.lookup import find_points, find_rolled_up
+from timebeam.pipelines.rollup.config import read_config
+from timebeam.schema.points import Series
+from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.answer import Result, answer
+from timebeam.schema.query.downsample import Downsampling, Fill
+from timebeam.schema.query.rollups import Question
+from timebeam.transforms.query.rollups import find_points, find_rolled_up
 
 HOURS = 54
 START, END = DAY + 5 * HOUR // 2, DAY + 50 * HOUR + 700
@@ -95,7 +95,7 @@ def test_every_function_aggregator_and_grouping(store: Store, config: Path, metr
         for (fill, by), name in itertools.product(ways, (*AGGREGATORS, "none")):
             filled = dataclasses.replace(how, fill=fill)
             found, wanted = (
-                answer(metric, one.found, by, name, filled, asked.start_ms, asked.end_ms)
+                answer(metric, one.series, by, name, filled, asked.start_ms, asked.end_ms)
                 for one in (through, raw)
             )
             alike(found, wanted, exact)

@@ -13,7 +13,7 @@ from tests.support.commands import timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Call, FaultProxy, Plan, faulty
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run
-from transforms.bigtable import reader
+from timebeam.transforms.bigtable import reader
 
 BUCKETS, HOURS = 4, 4
 METRIC = "sys.m0"

@@ -28,8 +28,8 @@ from tests.support.fault_proxy import (
     some_keys,
 )
 from tests.support.stored import Store
-from transforms.bigtable.errors import service_error
-from transforms.bigtable.target import open_table
+from timebeam.transforms.bigtable.retry import service_error
+from timebeam.transforms.bigtable.target import open_table
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 KEYS = [b"a", b"b", b"c", b"d"]

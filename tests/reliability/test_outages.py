@@ -12,7 +12,6 @@ import grpc
 import pytest
 from google.cloud.bigtable.batcher import MutationsBatcher
 
-from pipelines.local.emulator import Emulator
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import (
     AFTER,
@@ -28,8 +27,10 @@ from tests.support.fault_proxy import (
 from tests.support.stored import Store
 from tests.support.tcp_cable import plugged
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run
-from transforms import write
-from transforms.bigtable import mutate
+from timebeam.pipelines.local.emulator import Emulator
+from timebeam.transforms import write
+from timebeam.transforms.bigtable import retry
+from timebeam.transforms.bigtable.io import REQUESTS
 
 BUDGET_SECONDS = 2
 FROM_THE_THIRD_ON = range(3, 1_000_000)
@@ -45,8 +46,7 @@ def work(tmp_path: Path, seed: int) -> Workload:
 @pytest.fixture
 def short_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers repeat a request for `BUDGET_SECONDS` at most, instead of 2 or 10 minutes."""
-    monkeypatch.setattr(mutate, "OPERATION_SECONDS", BUDGET_SECONDS)
-    monkeypatch.setattr(write, "OPERATION_SECONDS", BUDGET_SECONDS)
+    monkeypatch.setattr(retry, "OPERATION_SECONDS", BUDGET_SECONDS)
     make = MutationsBatcher._init_batcher
 
     def make_impatient(batcher: MutationsBatcher) -> None:
@@ -83,7 +83,7 @@ def test_bigtable_stays_away_from_the_direct_writer(
     assert not letters(work)
     failed = [call for call, _ in proxy.faults]
     assert failed[-1].at - failed[0].at < BUDGET_SECONDS * 1.1
-    assert len({call.request for call in failed}) <= write._REQUESTS
+    assert len({call.request for call in failed}) <= REQUESTS
     assert len(failed[0].request) < 2 * write.BUFFER_BYTES
     assert not holds(store, work.points, "points")
     assert run(work, store, *flags).code == 0
@@ -123,7 +123,7 @@ def test_bigtable_stays_away_from_appends(
         ran = run(work, store, "--packing=append")
     assert "503 injected before the call" in check_reported(ran, caplog)
     failed = [call for call, _ in proxy.faults]
-    assert len({call.request for call in failed}) <= write._REQUESTS
+    assert len({call.request for call in failed}) <= REQUESTS
     assert failed[-1].at - failed[0].at < BUDGET_SECONDS * 1.1
     assert run(work, store, "--packing=append").code == 0
     check_equal(store, work.points, "append")

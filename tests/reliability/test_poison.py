@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from schema.points import Reason
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Call, faulty, some_keys
 from tests.support.model import row_key
 from tests.support.stored import Store
@@ -24,6 +23,7 @@ from tests.support.workload import (
     read_letters,
     run,
 )
+from timebeam.schema.points import Reason
 
 LONG_NAME = "n" * 5000
 

@@ -25,7 +25,7 @@ from tests.support.fault_proxy import (
 )
 from tests.support.stored import Store
 from tests.support.workload import PACKINGS, WRITERS, Workload, check_equal, holds, letters, run
-from transforms import write
+from timebeam.transforms.bigtable.retry import OPERATION_SECONDS
 
 ABORTED = grpc.StatusCode.ABORTED
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -119,7 +119,7 @@ def test_direct_writer_survives_a_burst_of_every_transient_code(
     assert ran.code == 0
     assert not letters(work)
     assert len(proxy.faults) == len(faults)
-    assert proxy.seen[-1].at - proxy.seen[0].at < write.OPERATION_SECONDS
+    assert proxy.seen[-1].at - proxy.seen[0].at < OPERATION_SECONDS
     check_equal(store, work.points, packing)
 
 

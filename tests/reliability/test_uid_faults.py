@@ -11,7 +11,6 @@ import grpc
 import pytest
 from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest
 
-from schema.layouts import Name
 from tests.support import uid_victim
 from tests.support.commands import timebeam
 from tests.support.fault_proxy import (
@@ -30,7 +29,8 @@ from tests.support.fault_proxy import (
 from tests.support.stored import Store
 from tests.support.uid_race import race
 from tests.support.workload import Workload, check_equal, run
-from transforms.uids import UidPolicy
+from timebeam.schema.layouts import Name
+from timebeam.transforms.ingest.uids import UidPolicy
 
 CREATE = UidPolicy(auto_create_metrics=True)
 METRICS = tuple(Name("metrics", f"sys.m{number}") for number in range(5))

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from schema.layouts import LAYOUTS, Layout
-from schema.points import PointBatch, Series
 from tests.rollup.test_rollup_job import Points, points_of, total
 from tests.support.commands import Ran, ingest, timebeam
-from transforms.bigtable.reader import TableReader, scan_table
-from transforms.bigtable.target import Target
-from transforms.read_points import read_points
-from transforms.rollup.touched import read_marks
+from timebeam.schema.layouts import LAYOUTS, Layout
+from timebeam.schema.points import PointBatch, Series
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.copy.read_points import read_points
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.rollup.touched import read_marks
 
 DAY = 1_772_236_800  # 2026-02-28
 HOUR = 3600
@@ -196,7 +196,7 @@ def test_killed_and_run_again(place: Place) -> None:
     points = points_of(random.Random(7), DAY, 24)
     place.send(points, 1)
     rng = random.Random(8)
-    command = [sys.executable, "-m", "pipelines.cli", "rollup", *place.flags, "--day=2026-02-28"]
+    command = [sys.executable, "-m", "timebeam", "rollup", *place.flags, "--day=2026-02-28"]
     command += ["--rollup_config", str(place.config), "--dead_letters", str(place.folder / "killed")]
     for _ in range(2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

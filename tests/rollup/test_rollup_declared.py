@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Ran, ingest, timebeam
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.tables import table_names
-from transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.tables import table_names
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import scan_table
 
 ZONE = "America/Los_Angeles"
 TODAY = datetime.datetime.now(zoneinfo.ZoneInfo(ZONE)).date()

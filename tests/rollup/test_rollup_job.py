@@ -23,16 +23,16 @@ from typing import Any
 import pytest
 from google.cloud.bigtable.data import ReadRowsQuery
 
-from pipelines.rollup import read_config
-from schema.layouts.opentsdb import keys, select
-from schema.points import Series
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
-from transforms import chunks
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import Target, open_table
-from transforms.rollup.job import rollup_tables
+from timebeam.pipelines.rollup.config import read_config
+from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.points import Series
+from timebeam.transforms import chunks
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.rollup.job import rollup_tables
 
 DAY = 1_772_236_800  # 2026-02-28, the last day of its month
 HOUR, MINUTE = 3600, 60
@@ -386,7 +386,14 @@ def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path) -> Non
     points = points_of(random.Random(7), DAY, 24)
     send(store, tmp_path, points, 1)
     rng = random.Random(8)
-    command = [sys.executable, "-m", "pipelines.cli", "rollup", *store.flags, f"--rollup_config={config}"]
+    command = [
+        sys.executable,
+        "-m",
+        "timebeam.pipelines.cli",
+        "rollup",
+        *store.flags,
+        f"--rollup_config={config}",
+    ]
     command.append(f"--dead_letters={tmp_path / 'killed'}")
     for _ in range(10):
         process = subprocess.Popen(

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.rollup.config_json import parse_config
-from schema.rollup.plan import plan
 from tests.support.rolled import interval
 from tests.transforms.test_chunks import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
-from transforms.bigtable.splits import WHOLE
-from transforms.rollup.accumulate import shared_of
-from transforms.rollup.job import RollupJob
-from transforms.series_keys import UidOptions
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.rollup.plan import plan
+from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.rollup.accumulate import shared_intervals
+from timebeam.transforms.rollup.job import RollupJob
 
 GROUPS = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}]
 
@@ -60,7 +60,7 @@ def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, wind
         for one in cut(job.layout, samples, chunk_bytes, start_s, end_s)
         if next(iter(METRICS)) in one.metrics
     ]
-    shared = shared_of(job, chunks)
+    shared = shared_intervals(job, chunks)
     for whole in job.plan.intervals:
         length = whole.interval.seconds
         for output in job.tables(whole.interval, "a"):
@@ -82,7 +82,7 @@ def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, wind
 def test_rows_whose_series_cannot_be_told_are_shuffled(settings_of_job):
     job = job_of(0, START, START + DAY, **settings_of_job)
     chunks = cut(job.layout, [], 10**9, START, START + DAY)[:1]
-    singles = {one.table for one in shared_of(job, chunks) if one.table.startswith("rollup-")}
+    singles = {one.table for one in shared_intervals(job, chunks) if one.table.startswith("rollup-")}
     assert singles == {"rollup-5m", "rollup-1h", "rollup-2h", "rollup-1d"}
-    grouped = {one.table for one in shared_of(job, chunks)} - singles
+    grouped = {one.table for one in shared_intervals(job, chunks)} - singles
     assert grouped == set()  # in tables of their own they are written at once

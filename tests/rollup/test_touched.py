@@ -28,7 +28,7 @@ from tests.rollup.test_rollup_job import (
 )
 from tests.support.commands import ingest, timebeam
 from tests.support.stored import Store
-from transforms.rollup.touched import Mark, clear_marks, read_marks, touched_ranges
+from timebeam.transforms.rollup.touched import Mark, clear_marks, read_marks, touched_ranges
 
 
 @pytest.fixture

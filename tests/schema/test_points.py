@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from schema.points import Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series, Stage
+from timebeam.schema.points import Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series, Stage
 
 A, B = Series.of("m", {"host": "a"}), Series.of("m", {"host": "b"})
 

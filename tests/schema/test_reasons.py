@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import schema
-from schema.layouts import SeriesKey
-from schema.layouts.kairosdb.layout import KairosDb
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.messages import FORMATS, Message
-from schema.points import PointBatch, Reason, Series
+from timebeam import schema
+from timebeam.schema.layouts import SeriesKey
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.messages import FORMATS, Message
+from timebeam.schema.points import PointBatch, Reason, Series
 
 LINES = {
     Reason.BAD_ENCODING: b"put m 1356998400 5 host=\xff",

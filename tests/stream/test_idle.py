@@ -12,11 +12,11 @@ import pytest
 from google.api_core import exceptions
 from google.pubsub_v1 import types
 
-from pipelines.local import subscription as subscription_module
-from pipelines.local.subscription import Subscription
 from tests.stream.test_local_stream import line, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer, raw
 from tests.support.stored import Store
+from timebeam.pipelines.local import subscription as subscription_module
+from timebeam.pipelines.local.subscription import Subscription
 
 MESSAGES = [Published(line(number), 1000 + number) for number in range(40)]
 

@@ -60,7 +60,14 @@ def start(store: Store, folder: Path, server: PubSubServer, *flags: str) -> subp
     """A stream in a process of its own."""
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "pipelines.cli", "ingest", *store.flags, "--format=opentsdb-json"),
+            *(
+                sys.executable,
+                "-m",
+                "timebeam.pipelines.cli",
+                "ingest",
+                *store.flags,
+                "--format=opentsdb-json",
+            ),
             *("--auto_create_metrics", "--bigtable_writer=direct", f"--input_subscription={SUBSCRIPTION}"),
             *(f"--dead_letters={folder / 'dead'}", "--flush_seconds=0.1", *flags),
         ],

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from schema.points import Reason
-from tests.support.commands import timebeam
+from tests.support.commands import timebeam, unless_given
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.stored import Store
+from timebeam.schema.points import Reason
 
 T = 1_767_225_600
 
@@ -34,14 +34,15 @@ def line(number: int, value: float = 1.5) -> bytes:
 def stream(store: Store, folder: Path, *flags: str | Path) -> dict[str, Any]:
     """Runs until nothing comes any more; the summary."""
     ran = timebeam(
-        *("ingest", *store.flags, "--auto_create_metrics", "--summary=json", "--stop_when_idle=0.5"),
-        *("--flush_seconds=0.2", "--dead_letters", folder / "dead"),
+        *("ingest", *store.flags, "--summary=json", "--flush_seconds=0.2"),
+        *unless_given(flags, "--auto_create_metrics", f"--dead_letters={folder / 'dead'}"),
+        *unless_given(flags, "--format=opentsdb-json", "--stop_when_idle=0.5"),
         *(
-            flags
-            if any("--input" in str(flag) for flag in flags)
-            else (f"--input_subscription={SUBSCRIPTION}", *flags)
+            []
+            if "--input_topic" in str(flags)
+            else unless_given(flags, f"--input_subscription={SUBSCRIPTION}")
         ),
-        *(() if any("--format" in str(flag) for flag in flags) else ("--format=opentsdb-json",)),
+        *flags,
     )
     assert ran.code == 0, ran.err
     return json.loads(ran.out)
@@ -85,10 +86,42 @@ def test_compressed_messages_and_messages_of_other_formats(store: Store, tmp_pat
         Published(line(5), 6, {"content-encoding": "identity"}),
     ]
     with PubSubServer(messages).running() as server:
-        stream(store, tmp_path, "--influx_metric={measurement}.{field}")
+        formats = ("--formats", "opentsdb-text,influx", "avro")
+        stream(store, tmp_path, "--influx_metric={measurement}.{field}", *formats)
         assert server.left == 0
     assert values(store) == dict.fromkeys(range(6), 1.5)
     assert not letters(tmp_path)
+
+
+def test_messages_choose_among_the_formats_that_are_named(store: Store, tmp_path: Path) -> None:
+    messages = [
+        Published(line(0), 1, {"format": "opentsdb-json"}),
+        Published(b"put m %d 1.5 host=a" % (T + 1), 2, {"format": "opentsdb-text"}),
+        Published(b"m,host=a value=1.5 %d000000000" % (T + 2), 3, {"format": "influx"}),
+    ]
+    with PubSubServer(messages).running() as server:
+        summary = stream(store, tmp_path, "--formats=opentsdb-text")
+        assert server.left == 0
+    assert values(store) == dict.fromkeys(range(2), 1.5)
+    (letter,) = letters(tmp_path)
+    assert (letter["reason"], letter["payload"]) == ("unknown-format", messages[2].data.decode())
+    assert "--formats influx" in letter["message"]
+    assert summary["refused"] == {"unknown-format": 1}
+
+
+def test_formats_must_exist(store: Store) -> None:
+    ran = timebeam(
+        *(
+            "ingest",
+            *store.flags,
+            "--format=influx",
+            f"--input_subscription={SUBSCRIPTION}",
+            "--formats",
+            "cvs",
+        )
+    )
+    assert ran.code == 2
+    assert "no format 'cvs'" in ran.err
 
 
 def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from pipelines.local.micro_batches import Repeated
-from pipelines.local.subscription import Subscription
-from schema.messages import Message
 from tests.stream.test_local_stream import letters, line, stream, values
 from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
-from transforms.messages import ParseMessagesFn
+from timebeam.pipelines.local.micro_batches import Repeated
+from timebeam.pipelines.local.subscription import Subscription
+from timebeam.schema.messages import Message
+from timebeam.transforms.input.messages import ParseMessagesFn
 
 
 @pytest.fixture
@@ -121,7 +121,14 @@ def test_signals_stop_when_what_was_pulled_is_stored(store: Store, tmp_path: Pat
     with PubSubServer(MESSAGES).running() as server:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "pipelines.cli", "ingest", *store.flags, "--format=opentsdb-json"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "timebeam.pipelines.cli",
+                    "ingest",
+                    *store.flags,
+                    "--format=opentsdb-json",
+                ),
                 *("--auto_create_metrics", f"--input_subscription={SUBSCRIPTION}", "--packing=compacted"),
                 *("--flush_seconds=60", f"--dead_letters={tmp_path / 'dead'}", "--summary=json"),
             ],
@@ -183,7 +190,7 @@ def test_what_may_be_held_is_bounded() -> None:
 
 
 def test_a_failed_run_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transforms import metrics
+    from timebeam.transforms import metrics
 
     def build(root: Any, read: Any) -> None:
         import apache_beam as beam

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from schema.points import Reason
 from tests.reliability.test_poison import POISON_JSON
 from tests.support.commands import timebeam
 from tests.support.model import Point
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
+from timebeam.schema.points import Reason
 
 FLAGS = ("--format=opentsdb-json", "--auto_create_metrics", "--stop_when_idle=0.5", "--flush_seconds=0.3")
 

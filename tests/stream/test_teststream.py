@@ -12,14 +12,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing import test_stream
 
-from pipelines.graph import Flow, Job, build_from_messages
-from schema.layouts import Packing
-from schema.messages import Message
-from schema.points import Envelope
 from tests.support.stored import Store
-from transforms import coders
-from transforms.series_keys import UidOptions
-from transforms.uids import UidPolicy
+from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.job import Flow, write_dead_letters
+from timebeam.schema.layouts import Packing
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Envelope
+from timebeam.transforms.ingest import coders
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
 
 HOUR = 3600
 T = 1_767_225_600  # a full hour
@@ -53,11 +54,12 @@ def run(
 ) -> None:
     """Runs the graph that Dataflow runs, with the events in place of its source."""
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    job = Job("opentsdb-json", {}, store.layout, packing, store.target, writer, uids, str(folder / "dead"))
-    flow = Flow(endless=True, flush_seconds=FLUSH)
+    graph = PointsGraph("opentsdb-json", {}, store.layout, packing, store.target, writer, uids)
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
-        build_from_messages(pipeline, job, events.advance_watermark_to_infinity(), flow)
+        read = events.advance_watermark_to_infinity()
+        refused = graph.from_messages(pipeline, read, Flow(flush_seconds=FLUSH))
+        write_dead_letters(refused, str(folder / "dead"), None)
     assert not list(folder.glob("dead*"))
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from schema.layouts.opentsdb import annotation_cells as cells
 from tests.support.commands import Ingested, Ran, ingest, timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 
 A, B = "000001000001000001", "000001000001000002"
 """The TSUIDs of sys.load{host=a} and of sys.load{host=b}."""
@@ -46,10 +46,8 @@ def notes(store: Store) -> set[tuple[bytes, bytes, int, bytes]]:
     return {cell for cell in store.cells() if cells.is_annotation(cell[1])}
 
 
-def query(store: Store, *flags: str) -> Ran:
-    """A query of both hours that must succeed."""
-    ran = timebeam(
-        *("query", "sys.load", *store.flags, f"--start={BASE_S}", f"--end={BASE_S + 7200}", *flags)
-    )
+def query(store: Store, *flags: str, start: int = BASE_S, end: int = BASE_S + 7200) -> Ran:
+    """A query, of both hours by default, that must succeed; times in s."""
+    ran = timebeam("query", "sys.load", *store.flags, f"--start={start}", f"--end={end}", *flags)
     assert ran.code == 0, ran.err
     return ran

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pipelines.parameters import LAYOUT
-from schema.layouts import LAYOUTS, Layout, Selected, Selection
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
-from transforms.bigtable.reader import TableReader, scan_table
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import Target
+from timebeam.pipelines.parameters import LAYOUT
+from timebeam.schema.layouts import LAYOUTS, Layout, Selected, Selection
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
 EVER_MS = 1 << 42
 """Behind every time of a test."""
@@ -96,7 +96,8 @@ class AnyStore:
     def arrived(self) -> dict[tuple[SeriesName, int], tuple[int, Number]]:
         """The same, with the arrival in ms of each value.
 
-        Of two values of one instant the one that arrived last counts, as with a query.
+        Of two values of one instant the one that arrived last counts, as with a query; of two that arrived
+        together that of the later row, which in KairosDB's layout is a text, then a double.
         """
         found: dict[tuple[SeriesName, int], tuple[int, Number]] = {}
         everything = Selection(None, {}, 0, EVER_MS)
@@ -108,6 +109,6 @@ class AnyStore:
                 assert not series.resources
                 name, arrival_ms = (series.metric, series.tags), int(decoded.batch.arrivals_ms[i])
                 held = found.get((name, time_ms))
-                if held is None or held[0] < arrival_ms:
+                if held is None or held[0] <= arrival_ms:
                     found[name, time_ms] = arrival_ms, number(value)  # type: ignore[arg-type]
         return found

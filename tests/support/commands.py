@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines import cli
+from timebeam.pipelines import cli
 
 
 class Ran(NamedTuple):
@@ -50,3 +51,9 @@ def ingest(folder: Path, *arguments: str | Path) -> Ingested:
         summary,
         [json.loads(line) for path in files for line in path.read_text("utf-8").splitlines()],
     )
+
+
+def unless_given(flags: Sequence[str | Path], *defaults: str | Path) -> list[str]:
+    """The options of `defaults`, each as --NAME=VALUE, whose names are not among `flags`."""
+    given = {str(flag).partition("=")[0] for flag in flags}
+    return [str(default) for default in defaults if str(default).partition("=")[0] not in given]

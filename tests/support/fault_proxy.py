@@ -31,7 +31,7 @@ import grpc
 import pytest
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
-from pipelines.local.emulator import HOST_VARIABLE
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 BEFORE, AFTER = "before", "after"
 

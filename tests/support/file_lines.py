@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from schema.messages import Message
-from schema.points import Rejected
-from transforms import decompress, files
-from transforms.files import match
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Rejected
+from timebeam.transforms.input import decompress, files
+from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input.files import match
 
 Lines = list[tuple[int, bytes]]
 """(offset, line with its newline)."""
@@ -27,9 +28,10 @@ def sizes(block: int, line: int, parts_a_read: int = 1, slice_: int = 4096) -> I
     """Small blocks, lines, parts and slices of compressed bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK_BYTES", block)
-        patch.setattr(files, "LINE_BYTES", line)
+        patch.setattr(cutters, "LINE_BYTES", line)
         patch.setattr(files, "_PARTS_A_READ", parts_a_read)
         patch.setattr(decompress, "_SLICE", slice_)
+        patch.setattr(decompress, "_ZSTD_SLICE", slice_)
         yield
 
 

@@ -1,6 +1,6 @@
 """What the tables must hold after an ingest, worked out a second time from the input, in plain Python.
 
-From section 1 of the format notes (keys 1.1 and 1.2, qualifiers 1.5, values 1.6), by struct and a hash
+From docs/spec/opentsdb.md §1 (keys 1.1 and 1.2, qualifiers 1.5, values 1.6), by struct and a hash
 by hand: none of the code under test makes these bytes. Reading goes by `plain_opentsdb`.
 """
 
@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from schema.layouts import Name
-from schema.layouts.opentsdb.options import OpenTsdbOptions
 from tests.schema.layouts.plain_opentsdb import Number, java_bucket, number, read_row, read_value
+from timebeam.schema.layouts import Name
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 
 SeriesName: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
 """(metric, tags sorted by key)."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 from collections.abc import Callable, Sequence
 from unittest import mock
 
-from pipelines import cli
-from pipelines.run import beam_options
+from timebeam.pipelines import cli
+from timebeam.pipelines.parsing import Parser
+from timebeam.pipelines.runners import beam_options
 
 _METHODS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
 
@@ -25,13 +25,13 @@ def refusal(arguments: Sequence[str]) -> str | None:
         return None
     if command not in cli.COMMANDS:
         return f"no command {command!r}"
-    methods = {name: getattr(argparse.ArgumentParser, name) for name in _METHODS}
+    methods = {name: getattr(Parser, name) for name in _METHODS}
     inside = [0]
 
     def asked(name: str) -> Callable[..., object]:
         """One of the methods: the outermost call on the command's own parser ends the program."""
 
-        def parse(self: argparse.ArgumentParser, *arguments: object, **named: object) -> object:
+        def parse(self: Parser, *arguments: object, **named: object) -> object:
             inside[0] += 1
             try:
                 found = methods[name](self, *arguments, **named)
@@ -48,7 +48,8 @@ def refusal(arguments: Sequence[str]) -> str | None:
 
     said = io.StringIO()
     with (
-        mock.patch.multiple(argparse.ArgumentParser, **{name: asked(name) for name in methods}),
+        mock.patch.multiple(Parser, **{name: asked(name) for name in methods}),
+        mock.patch.object(cli, "_check_credentials"),
         contextlib.redirect_stderr(said),
         contextlib.redirect_stdout(io.StringIO()),
     ):

@@ -1,6 +1,6 @@
 """A query computed in plain Python from the points that were sent: grouping, buckets, interpolation.
 
-Sections 8.1, 8.3 and 8.4 of the format notes, by loops over lists.
+docs/spec/opentsdb.md §8.1, §8.3 and §8.4, by loops over lists.
 """
 
 from __future__ import annotations

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipelines.rollup import read_config
-from schema.points import Series
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
-from transforms.bigtable.tables import create_tables
-from transforms.rollup.job import rollup_tables
+from timebeam.pipelines.commands import rollup
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.rollup.config import read_config
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.rollup.job import rollup_tables
 
 DAY = 1_709_078_400  # 2024-02-28, the day before a leap day
 HOUR = 3600
@@ -34,7 +39,7 @@ def config_file(
     default = interval("1m", "1h", table="tsdb", defaultInterval=True)
     names = ("sum", "count", "min", "max", "first", "last")
     content = {
-        "aggregationIds": {name: number for number, name in enumerate(names)},
+        "aggregationIds": dict(zip(names, (0, 1, 2, 3, 4, 6), strict=True)),
         "intervals": [default, *intervals],
         "timebeam": {"preAggregates": list(pre_aggregates), **ours},
     }
@@ -109,3 +114,15 @@ def same(found: Any, wanted: Any, *, exact: bool, tags: bool = True) -> None:
             got = one["dps"][time]
             close = not exact and isinstance(number, float) and math.isclose(got, number, rel_tol=1e-12)
             assert got == number or close, (one["tags"], time, got, number)
+
+
+def rollup_at(now_s: float, *arguments: str | Path) -> Ran:
+    """`timebeam rollup`, as if it were run at that time."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = rollup.main([str(argument) for argument in arguments], now_ms=int(now_s * 1000))
+        except UsageError as error:
+            code = 2
+            print(error, file=sys.stderr)
+    return Ran(code, out.getvalue(), err.getvalue())

@@ -6,8 +6,8 @@ import base64
 import json
 from collections.abc import Sequence
 
-from schema.layouts import Cell, Layout, Row, SeriesKey
-from schema.points import PointBatch, Rejected, Series
+from timebeam.schema.layouts import Cell, Layout, Row, SeriesKey
+from timebeam.schema.points import PointBatch, Rejected, Series
 
 START_MS = 1_356_998_400_000
 SERIES = Series.of("sys.cpu", {"host": "web01"})

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 
-from transforms.bigtable.target import EMULATOR_VARIABLE
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 
 RESPONSE: Any = ReadRowsResponse.pb()
 CHUNK: Any = ReadRowsResponse.CellChunk.pb()

@@ -7,14 +7,14 @@ from typing import Any
 
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
-from schema.layouts import Name, Row
-from schema.layouts.opentsdb import annotation_cells, select
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Series
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import Target, open_table
+from timebeam.schema.layouts import Name, Row
+from timebeam.schema.layouts.opentsdb import annotation_cells, select
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.readers.table_reader import scan_table
 
 CellBytes = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pipelines.local.emulator import HOST_VARIABLE
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: close() sends RST
 

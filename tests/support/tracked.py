@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from schema.layouts import Encoded, SeriesKey
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.points import PointBatch
+from timebeam.schema.layouts import Encoded, SeriesKey
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import PointBatch
 
 FOLDER = "TIMEBEAM_TEST_PIDS"
 """The variable that names the folder in which each process leaves a file, named by its id."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import itertools
 
-from schema.layouts import Name, Severity
 from tests.support.commands import timebeam
 from tests.support.stored import Store
-from transforms.uids import UidPolicy, UidTable
+from timebeam.schema.layouts import Name, Severity
+from timebeam.transforms.ingest.uids import UidPolicy, UidTable
 
 ALL = UidPolicy(auto_create_metrics=True)
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 
-from schema.layouts import Name
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.points import RefusedError
-from transforms.bigtable.target import Target
-from transforms.uids import UidPolicy, UidTable
+from timebeam.schema.layouts import Name
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import RefusedError
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.uids import UidPolicy, UidTable
 
 _barrier: Barrier | None = None
 

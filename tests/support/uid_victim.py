@@ -6,9 +6,9 @@ import multiprocessing
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
-from schema.layouts import Layout, Name
-from transforms.bigtable.target import Target
-from transforms.uids import UidPolicy, UidTable
+from timebeam.schema.layouts import Layout, Name
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.uids import UidPolicy, UidTable
 
 
 def start(target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]) -> BaseProcess:

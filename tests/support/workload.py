@@ -15,14 +15,14 @@ from typing import NamedTuple
 from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
-from schema.points import Reason
 from tests.support import model
 from tests.support.commands import Ran, timebeam
 from tests.support.model import Point, SeriesName, StoredCell
 from tests.support.pubsub_server import Published
 from tests.support.stored import Store
-from transforms.bigtable.target import open_table
-from transforms.dead_letters import from_json
+from timebeam.schema.points import Reason
+from timebeam.transforms.bigtable.target import open_table
+from timebeam.transforms.dead_letters.store import from_json
 
 HOUR_S = 3600
 START_S = 1_767_225_600  # 2026-01-01

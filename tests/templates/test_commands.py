@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs import JOBS
 from tests.support.dataflow import ROOT
+from timebeam.pipelines.deploy.jobs import JOBS
 
 BUILD = [
     *("--repository=europe-west1-docker.pkg.dev/my-project/timebeam", "--tag=0.1.0"),
@@ -33,7 +33,7 @@ INGEST = {
     "input_subscription": "projects/my-project/subscriptions/points",
     "dead_letters": "projects/my-project/topics/dead",
 }
-FLEX = [name for name, job in JOBS.items() if not job.classic]
+FLEX = list(JOBS)
 
 
 def command(name: str, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -102,17 +102,6 @@ def test_the_first_call_that_fails_ends_it(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text() == "builds\n"
 
 
-def test_the_classic_template_is_made_by_its_program() -> None:
-    flags = ["rollup_classic", *BUILD, "--project=my-project", "--region=europe-west1"]
-    ran = command("build", *flags, "--print_only", "--", "--salt_width", "1")
-    make, copy = (shlex.split(line) for line in ran.stdout.splitlines())
-    assert make[1:3] == ["-m", "pipelines.rollup_classic"]
-    assert "--template_location=gs://my-bucket/timebeam/templates/rollup_classic" in make
-    assert make[-2:] == ["--salt_width", "1"]
-    assert any(word.endswith("/timebeam-rollup:0.1.0") for word in make)
-    assert copy[-1] == "gs://my-bucket/timebeam/templates/rollup_classic_metadata"
-
-
 def test_run_prints_its_call() -> None:
     (words,) = lines("run", "rollup", *RUN, *given(ROLLUP))
     assert words[:5] == ["gcloud", "dataflow", "flex-template", "run", "timebeam-rollup"]
@@ -139,11 +128,14 @@ def test_a_stream_can_be_updated_and_has_modes() -> None:
     assert "--additional-experiments=streaming_mode_exactly_once" in words
 
 
-def test_the_classic_template_is_started_as_one() -> None:
-    kept = {name: value for name, value in ROLLUP.items() if name != "layout"}
-    (words,) = lines("run", "rollup_classic", *RUN, *given(kept))
-    assert words[:5] == ["gcloud", "dataflow", "jobs", "run", "timebeam-rollup-classic"]
-    assert "--gcs-location=gs://my-bucket/templates/rollup_classic" in words
+@pytest.mark.parametrize(
+    ("packing", "mode"),
+    [([], "at_least_once"), (["append"], "at_least_once"), (["compacted"], "exactly_once")],
+)
+def test_the_streaming_mode_follows_the_packing(packing: list[str], mode: str) -> None:
+    flags = [f"--packing={name}" for name in packing]
+    (words,) = lines("run", "ingest", *RUN, *given(INGEST), *flags)
+    assert f"--additional-experiments=streaming_mode_{mode}" in words
 
 
 @pytest.mark.parametrize(
@@ -157,9 +149,7 @@ def test_the_classic_template_is_started_as_one() -> None:
         ("run", ["rollup", "--bucket=my-bucket", "--region=r", *given(ROLLUP)], "invalid bucket value"),
         ("run", ["rollup", *RUN, "--update", *given(ROLLUP)], "unrecognized arguments: --update"),
         ("build", [], "required: --repository, --tag, --bucket"),
-        ("build", ["nonsense", *BUILD], "no job 'nonsense': choose of compact"),
-        ("build", ["rollup_classic", *BUILD], "needs --project and --region"),
-        ("build", [*BUILD, "--", "--salt_width", "1"], "rollup_classic, which is not asked for"),
+        ("build", ["nonsense", *BUILD], "no job 'nonsense': choose from compact"),
     ],
 )
 def test_what_is_wrong_is_one_line(name: str, arguments: list[str], said: str) -> None:

@@ -14,13 +14,13 @@ import pytest
 from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
-from pipelines import launch
-from pipelines.jobs import JOBS
-from pipelines.parameters import parser_of
-from pipelines.templates import IMAGE, files, image_spec, metadata, template_parameters
 from tests.support.dataflow import ROOT, as_texts, environment
+from timebeam.pipelines.deploy import launch
+from timebeam.pipelines.deploy.jobs import JOBS
+from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
+from timebeam.pipelines.parameters import parser_of
 
-FLEX = [name for name, job in JOBS.items() if not job.classic]
+FLEX = list(JOBS)
 NO_VALUE = "no\nvalue"
 BAD = {
     "NUMBER": ["", "x", "-1", "1e3", "0x10"],
@@ -42,13 +42,14 @@ BAD_TEXTS = {
     "influx_metric": ["", "metric", "{measurement}"],
     "avro_fields": ["", "metric", "metric=", "=name", "metric=name,,value=v"],
     "avro_schema": ["", "points", "schema.avsc"],
+    "formats": ["", "influx,", "influx avro", "Influx"],
 }
 
 
 @pytest.mark.parametrize("path", files(), ids=str)
 def test_the_committed_file_is_the_generated_one(path: Any) -> None:
     committed = (ROOT / path).read_text("utf-8")
-    assert committed == files()[path], "run `python -m pipelines.templates write`"
+    assert committed == files()[path], "run `python -m timebeam.pipelines.deploy.templates write`"
 
 
 def test_no_other_template_is_committed() -> None:
@@ -87,6 +88,19 @@ def test_only_the_stream_has_streaming_modes() -> None:
         assert found["streaming"] == (name == "ingest")
         assert modes & found.keys() == (modes if name == "ingest" else set())
     assert metadata(JOBS["ingest"])["defaultStreamingMode"] == "AT_LEAST_ONCE"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_form_shows_parameters_only_where_they_count(name: str) -> None:
+    by_name = {parameter["name"]: parameter for parameter in metadata(JOBS[name])["parameters"]}
+    for parameter in by_name.values():
+        parent = by_name.get(parameter.get("parentName", ""))
+        if parent is not None:
+            choices = {option["value"] for option in parent["enumOptions"]}
+            assert set(parameter["parentTriggerValues"]) <= choices
+        assert parent is not None or "parentName" not in parameter
+        if parameter["groupName"] == "Format" and parameter["name"] != "formats":  # of all formats
+            assert parameter["parentName"] == "format"
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.jobs import JOBS
-from schema.points import Series
 from tests.support.dataflow import ROOT
 from tests.support.stored import Store
+from timebeam.pipelines.deploy.jobs import JOBS
+from timebeam.schema.points import Series
 
 DOCKERFILE = (ROOT / "templates" / "Dockerfile").read_text()
 LOCK = (ROOT / "requirements-test.lock").read_text()
-FLEX = [name for name, job in JOBS.items() if not job.classic]
+FLEX = list(JOBS)
 
 
 def instructions(word: str) -> list[str]:
@@ -106,7 +106,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for source in sources:
             to = tree / place / source if place == "./" else tree / place
             if (ROOT / source).is_dir():
-                shutil.copytree(ROOT / source, to, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(
+                    ROOT / source, to, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+                )
             else:
                 shutil.copy(ROOT / source, to)
     quiet = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
@@ -129,15 +131,23 @@ def test_the_wheel_has_all_that_the_packages_have(installed: Path) -> None:
     (wheel,) = installed.glob("timebeam-*.whl")
     found = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
-        str(path.relative_to(ROOT))
+        f"timebeam/{path.relative_to(ROOT)}"
         for package in ("schema", "transforms", "pipelines")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert wanted <= found
-    assert {name.split("/")[0] for name in found if ".dist-info" not in name} == {
-        *("schema", "transforms", "pipelines")
-    }
+    assert {name.split("/")[0] for name in found if ".dist-info" not in name} == {"timebeam"}
+    assert not [name for name in found if name.startswith("timebeam/timebeam")]
+
+
+def test_another_package_of_the_name_schema_works_beside_it(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "from schema import Schema; from timebeam.schema.points import Series; print(Schema(int).validate(7))"
+    )
+    python = str(installed / "venv" / "bin" / "python")
+    ran = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout == "7\n", ran.stderr
 
 
 def test_the_source_distribution_has_all_that_setup_reads(installed: Path) -> None:
@@ -154,10 +164,10 @@ def test_the_source_distribution_has_all_that_setup_reads(installed: Path) -> No
     (sdist,) = installed.glob("timebeam-*.tar.gz")
     with tarfile.open(sdist) as file:
         found = {name.partition("/")[2] for name in file.getnames()}
-    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE", "pipelines/launch.py"} <= found
-    assert {
-        str(path.relative_to(tree)) for path in tree.rglob("*.avsc") if "build" not in path.parts
-    } <= found
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= found
+    assert "timebeam/pipelines/deploy/launch.py" in found
+    assert not {name.split("/")[0] for name in found} & {"schema", "transforms", "pipelines"}
+    assert {f"timebeam/{path.relative_to(tree)}" for path in (tree / "schema").rglob("*.avsc")} <= found
 
 
 def test_what_is_installed_runs(
@@ -175,7 +185,7 @@ def test_what_is_installed_runs(
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    where = "import pipelines.cli; print(pipelines.cli.__file__)"
+    where = "import timebeam.pipelines.cli; print(timebeam.pipelines.cli.__file__)"
     assert str(installed / "venv") in run("python", "-c", where)
     assert "usage: timebeam COMMAND" in run("timebeam", "--help")
     said = run(

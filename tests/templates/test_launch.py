@@ -77,7 +77,7 @@ def test_a_parameter_can_name_another_image(store: Store, tmp_path: Path) -> Non
         ("ingest", {"no_such_parameter": "1"}, "unknown option --no_such_parameter"),
         ("ingest", {"table_prefix": "not-there-"}, "Create what is missing with: timebeam tables create"),
         ("rollup", {}, "unknown option --format"),
-        ("rollup_classic", {}, "TIMEBEAM_JOB must be one of ingest, "),
+        ("nonsense", {}, "TIMEBEAM_JOB must be one of ingest, "),
     ],
 )
 def test_what_is_wrong_is_one_line_and_no_job(

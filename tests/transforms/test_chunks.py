@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts.opentsdb import keys
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from transforms import chunks
-from transforms.bigtable.splits import WHOLE
-from transforms.bigtable.target import Target
-from transforms.chunks import Chunk, hour_chunks
+from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms import chunks
+from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.chunks import Chunk, hour_chunks
 
 TARGET = Target("p", "i")
 HOUR, DAY = 3600, 86_400

@@ -11,8 +11,6 @@ import grpc
 import pytest
 from google.api_core.exceptions import PermissionDenied
 
-from schema.layouts import Cell, Packing, Row
-from schema.points import Reason, Rejected, Stage
 from tests.support.eager import eagerly
 from tests.support.fault_proxy import (
     AFTER,
@@ -29,8 +27,10 @@ from tests.support.fault_proxy import (
 )
 from tests.support.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.stored import Store
-from transforms.bigtable.target import Target
-from transforms.write import WriteRows, data_tables
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.write import StoreRows, data_tables
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def write(
     target = Target(store.target.project, store.target.instance, profile)
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
-        sink = WriteRows(target, data_tables(store.layout), writer, packing)
+        sink = StoreRows(target, data_tables(store.layout), writer, packing)
         return {"refused": root | beam.Create(rows, reshuffle=False) | sink}
 
     return eagerly(build)["refused"]
@@ -86,10 +86,19 @@ def test_a_writer_writes_every_cell_as_it_is(store: Store, writer: str) -> None:
     assert store.cells() == cells_of(rows)
 
 
+def test_beams_writer_refuses_rows_of_tables_that_it_does_not_write(store: Store) -> None:
+    rows = rows_of(store, 5)
+    bad = rows[2]._replace(table="elsewhere")
+    (rejected,) = write(store, [*rows[:2], bad, *rows[3:]], "beam")
+    assert (rejected.reason, rejected.stage) == (Reason.WRITE_REFUSED, Stage.WRITE)
+    assert row_of(rejected) == bad
+    assert store.cells() == cells_of([*rows[:2], *rows[3:]])
+
+
 def test_the_direct_writer_sends_what_fits_a_request(
     store: Store, emulator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.write.MUTATIONS", 10)
+    monkeypatch.setattr("timebeam.transforms.bigtable.io.MUTATIONS", 10)
     rows = [one._replace(cells=one.cells[:1] * 4) for one in rows_of(store, 9)]
     with faulty(emulator, no_faults) as proxy:
         assert write(store, rows, "direct", profile="with-single-cluster-routing") == []
@@ -101,7 +110,7 @@ def test_the_direct_writer_sends_what_fits_a_request(
 def test_the_direct_writer_holds_no_more_than_its_buffer(
     store: Store, emulator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.write.BUFFER_BYTES", 1)
+    monkeypatch.setattr("timebeam.transforms.write.BUFFER_BYTES", 1)
     rows = rows_of(store, 5)
     with faulty(emulator, no_faults) as proxy:
         assert write(store, rows, "direct") == []

@@ -9,13 +9,13 @@ from typing import Any
 
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
 
-from schema.meta.ts_meta import meta_table
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.tables import create_tables
-from transforms.bigtable.target import open_table
-from transforms.trees.table import tree_table
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.target import open_table
+from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.trees.table import tree_table
 
 TreeCell = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""

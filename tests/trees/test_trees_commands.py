@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.local.emulator import HOST_VARIABLE
 from tests.golden.tree_cases import tree_case
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import BEFORE, COMPARE_AND_SET, Do, faulty, nth
 from tests.trees.forest import Forest
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 SPLIT = {"level": 0, "order": 0, "type": "METRIC", "separator": "\\."}
 HOST = {"level": 1, "order": 0, "type": "TAGK", "field": "host", "regex": "^([a-z]+)"}
@@ -77,7 +77,7 @@ def test_trees_are_told_apart_by_id_else_by_name(forest: Forest) -> None:
     (forest.folder / "tree.json").write_text(json.dumps(TREE))
     ran = forest.run("create", forest.folder / "tree.json")
     assert ran.code == 2
-    assert "trees 1, 9 all have the name 'T'" in ran.err
+    assert "trees 1, 9 are all named 'T'" in ran.err
 
 
 def test_rules_are_changed_and_deleted_if_asked(forest: Forest) -> None:
@@ -128,9 +128,9 @@ def test_who_changes_a_tree_at_the_same_time_is_not_overwritten(forest: Forest, 
         (["show", "--depth", "0"], "whole number of at least 1"),
         (["test"], "test takes a series"),
         (["test", "sys.cpu"], "no-tags"),
-        (["test", "sys.cpu", "host"], "'host' is no tag"),
-        (["test", "sys.cpu", "a=b", "a=c"], "stands twice"),
-        (["test", "sys cpu!", "a=b"], "no tag"),
+        (["test", "sys.cpu", "host"], "'host' is not a tag"),
+        (["test", "sys.cpu", "a=b", "a=c"], "is a duplicate tag"),
+        (["test", "sys cpu!", "a=b"], "not a tag"),
         (["test", "metric-\U0001f600", "host=a"], "bad-metric"),
         (["test", "sys.cpu", "host=主机"], "name-not-storable"),
         (["test", "000001"], "series-not-storable"),

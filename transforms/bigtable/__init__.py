@@ -1,0 +1,36 @@
+"""A Bigtable connector for Beam pipelines in Python; it imports nothing else of timebeam.
+
+`ReadRows` and `WriteRows` are PTransforms; the functions below them are in the modules of this package.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from timebeam.transforms.bigtable.rows import Cell, Deletion, EncodedRow, KeyRange, Row
+from timebeam.transforms.bigtable.target import BigtableError, Target
+
+if typing.TYPE_CHECKING:
+    from timebeam.transforms.bigtable.io import FailedRow, ReadRows, WriteRows
+
+__all__ = [
+    "BigtableError",
+    "Cell",
+    "Deletion",
+    "EncodedRow",
+    "FailedRow",
+    "KeyRange",
+    "ReadRows",
+    "Row",
+    "Target",
+    "WriteRows",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Imports Beam only for those who use it: commands that run no pipeline start a second sooner."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from timebeam.transforms.bigtable import io
+
+    return getattr(io, name)

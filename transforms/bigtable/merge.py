@@ -26,7 +26,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from schema.layouts import Cell, Row
+from timebeam.transforms.bigtable.rows import Cell, CellTuple, RowType
 
 Merged = TypeVar("Merged")
 
@@ -121,25 +121,30 @@ class Merger(Generic[Merged]):
         self.last = key
 
 
-class RowMerger(Merger[Row]):
-    """Merges into rows; cell timestamps in ms, labels left out."""
+class RowMerger(Merger[RowType]):
+    """Merges into rows; cell timestamps in ms, labels left out.
 
-    def __init__(self, table: str) -> None:
+    Args:
+      row_type, cell_type: the named tuples to make; fields as those of `Row` and `Cell`.
+    """
+
+    def __init__(self, table: str, row_type: type[RowType], cell_type: type[CellTuple] = Cell) -> None:
         super().__init__()
-        self._table = table
+        self._table, self._row_type, self._cell_type = table, row_type, cell_type
 
-    def take(self, response: Any) -> list[Row]:
+    def take(self, response: Any) -> list[RowType]:
         """See `Merger.take`."""
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
         key: Any = None
         name, family, qualifier = None, "", None
         micros, labels = 0, []
-        cells: list[Cell] = []
+        cells: list[CellTuple] = []
         parts: list[bytes] = []
         if self._open is not None:
             key, name, family, qualifier, micros, labels, cells, parts = self._open
         last, table, rows = self.last, self._table, []
+        row_type, cell_type = self._row_type, self._cell_type
         new = tuple.__new__  # half the time of a named tuple's own
         for chunk in response.chunks:
             if chunk.reset_row:
@@ -184,9 +189,9 @@ class RowMerger(Merger[Row]):
             if parts:
                 value = b"".join([*parts, value])
                 parts = []
-            cells.append(new(Cell, (family, qualifier, micros // 1000, value)))
+            cells.append(new(cell_type, (family, qualifier, micros // 1000, value)))
             if chunk.commit_row:
-                rows.append(new(Row, (table, key, cells, ())))
+                rows.append(new(row_type, (table, key, cells, ())))
                 last = key
                 key, name, family, qualifier, cells = None, None, "", None, []
         self.last = last

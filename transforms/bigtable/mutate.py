@@ -2,15 +2,13 @@
 
 The client's own bulk write makes two Python objects and their protobuf wrappers for every cell, ten times
 the work of a plain message; for a cell for each point that was most of a run. Rows that are encoded already
-(`transforms.bigtable.wire`) are only put behind each other.
+(`timebeam.transforms.bigtable.wire`) are only concatenated.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,77 +20,60 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 from google.cloud.bigtable_v2.types import MutateRowsResponse
 
-from transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from transforms.bigtable.wire import AnyRow, request_bytes
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
+from timebeam.transforms.bigtable.rows import RowMutation
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.wire import request_bytes
 
-RETRYABLE = (
-    exceptions.ServiceUnavailable,
-    exceptions.DeadlineExceeded,
-    exceptions.Aborted,
-    exceptions.InternalServerError,
-    exceptions.ResourceExhausted,
-)
-"""Errors that may pass."""
-
-FOR_GOOD = (
-    exceptions.InvalidArgument,
-    exceptions.FailedPrecondition,
-    exceptions.OutOfRange,
-)
-"""Errors of one row, which no repetition mends. All others are errors of the table, or of us."""
-
-OPERATION_SECONDS = 120.0
-ATTEMPT_SECONDS = 60.0
 _CLIENT_INFO = ClientInfo(user_agent="timebeam")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 5.0
 
 
-def mutate_rows(target: Target, table: str, rows: Sequence[AnyRow]) -> list[tuple[int, Exception]]:
-    """Writes rows; (position, why) of those that are refused for good.
+def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
+    """Writes rows; (number, reason) of those that Bigtable refuses.
 
-    What may succeed later is repeated, only those rows, for two minutes. If the service refuses a request
+    Rows whose errors may pass are written again, for two minutes. If the service refuses a request
     as a whole, the rows are sent in halves, so that one bad row takes no others with it.
 
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
-    return _written(target, table, rows, range(len(rows)), time.monotonic() + OPERATION_SECONDS)
+    return _write(target, table, rows, range(len(rows)), Backoff())
 
 
-def _written(
-    target: Target, table: str, rows: Sequence[AnyRow], numbers: Sequence[int], deadline: float
+def _write(
+    target: Target, table: str, rows: Sequence[RowMutation], numbers: Sequence[int], backoff: Backoff
 ) -> list[tuple[int, Exception]]:
-    """The refused ones of some of the rows."""
+    """Writes the rows of these numbers; the refused ones."""
     refused: list[tuple[int, Exception]] = []
-    pending, pause = numbers, _FIRST_PAUSE
+    pending = numbers
     while True:
-        errors, whole = _attempt(target, table, [rows[number] for number in pending])
-        if isinstance(whole, FOR_GOOD):
-            left = [pending[at] for at in errors]
-            if len(left) == 1:
-                return [*refused, (left[0], whole)]
-            halves = (left[: len(left) // 2], left[len(left) // 2 :])
-            return refused + [one for half in halves for one in _written(target, table, rows, half, deadline)]
-        again: list[int] = []
-        last: Exception | None = None
-        for at, error in errors.items():
-            if isinstance(error, FOR_GOOD):
-                refused.append((pending[at], error))
+        errors, request_error = _attempt(target, table, [rows[number] for number in pending])
+        if isinstance(request_error, REFUSALS):
+            unwritten = [pending[index] for index in errors]
+            if len(unwritten) == 1:
+                return [*refused, (unwritten[0], request_error)]
+            middle = len(unwritten) // 2
+            for half in (unwritten[:middle], unwritten[middle:]):
+                refused += _write(target, table, rows, half, backoff)
+            return refused
+        repeated: list[int] = []
+        last_error: Exception | None = None
+        for index, error in errors.items():
+            if isinstance(error, REFUSALS):
+                refused.append((pending[index], error))
             elif isinstance(error, RETRYABLE):
-                again.append(pending[at])
-                last = error
+                repeated.append(pending[index])
+                last_error = error
             else:
                 raise error
-        if last is None:
+        if last_error is None:
             return refused
-        if time.monotonic() + pause > deadline:
-            raise last
-        time.sleep(pause * random.uniform(0.5, 1.0))
-        pending, pause = again, min(_LONGEST_PAUSE, pause * 2)
+        backoff.wait(last_error)
+        pending = repeated
 
 
 def _attempt(
-    target: Target, table: str, rows: Sequence[AnyRow]
+    target: Target, table: str, rows: Sequence[RowMutation]
 ) -> tuple[dict[int, Exception], Exception | None]:
     """One request: (the error of each row that is not known to be written, the error of the whole)."""
     name, profile = target.table_name(table), target.app_profile or ""
@@ -109,7 +90,7 @@ def _attempt(
                 else:
                     errors[entry.index] = _error(entry.status)
     except exceptions.GoogleAPICallError as error:
-        unanswered = [at for at, found in errors.items() if found is missing]
+        unanswered = [index for index, answer in errors.items() if answer is missing]
         errors.update(dict.fromkeys(unanswered, error))
         return errors, error if len(unanswered) == len(rows) else None
     return errors, None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-from schema.layouts import Layout, Reader, Row, Scan
-from transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target, open_table
 
 MOST_SPLITS = 64
 
-Range = tuple[bytes, bytes]
-"""[start, end) of row keys; an empty end is that of the table."""
-
-WHOLE: Range = (b"", b"")
+WHOLE: KeyRange = (b"", b"")
 
 
 def split_keys(target: Target, table: str, most: int = MOST_SPLITS) -> list[bytes]:
@@ -52,7 +48,7 @@ def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
 
 
 def range_cuts(
-    target: Target, table: str, ranges: Sequence[Range], least_bytes: int, most: int = MOST_SPLITS
+    target: Target, table: str, ranges: Sequence[KeyRange], least_bytes: int, most: int = MOST_SPLITS
 ) -> list[bytes]:
     """Keys that cut some ranges into at most `most` parts of about the same number of bytes, ascending.
 
@@ -75,12 +71,12 @@ def range_cuts(
     return _cuts(inside, max(1, least_bytes, size // most), most)
 
 
-def ascend(ranges: Sequence[Range]) -> bool:
+def ascend(ranges: Sequence[KeyRange]) -> bool:
     """Whether each range begins where the one before it ends, or behind that."""
     return all(end and end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
-def sampled_bytes(target: Target, table: str, ranges: Sequence[Range]) -> tuple[int, int]:
+def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tuple[int, int]:
     """(about how many bytes the rows of some ranges have, and those of the whole table), by SampleRowKeys."""
     found = total = 0
     start = b""
@@ -91,58 +87,18 @@ def sampled_bytes(target: Target, table: str, ranges: Sequence[Range]) -> tuple[
     return found, total
 
 
-def layout_splits(target: Target, layout: Layout) -> list[Range]:
-    """Ranges of keys of a layout's data table, which together are everything."""
-    table = next(spec.name for spec in layout.tables() if spec.holds_points)
-    return ranges_between(sorted({layout.cut_at(key) for key in split_keys(target, table)}))
-
-
-def within(reader: Reader, layout: Layout, keys: Range) -> Reader:
-    """A reader of the data rows of a range of keys, and of what of an index is for them."""
-    return RangeReader(
-        reader, {spec.name for spec in layout.tables() if spec.holds_points or spec.same_keys}, keys
-    )
-
-
-def ranges_between(cuts: Sequence[bytes]) -> list[Range]:
+def ranges_between(cuts: Sequence[bytes]) -> list[KeyRange]:
     """The ranges between ascending keys, which together are everything."""
     return list(zip([b"", *cuts], [*cuts, b""], strict=True))
 
 
-def cuts_within(cuts: Sequence[bytes], ranges: Sequence[Range]) -> list[bytes]:
+def cuts_within(cuts: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bytes]:
     """Those of some keys that lie inside of a range, and so cut it in two."""
     return [cut for cut in cuts if any(start < cut and (not end or cut < end) for start, end in ranges)]
 
 
-def scan_within(scan: Scan, keys: Range) -> Scan:
-    """The same of a range of keys only; perhaps without any ranges."""
-    ranges = [cut for one in scan.ranges if (cut := _both(one, keys)) is not None]
-    return dataclasses.replace(scan, ranges=ranges)
-
-
-def _both(one: Range, other: Range) -> Range | None:
+def common_range(one: KeyRange, other: KeyRange) -> KeyRange | None:
+    """The keys that are in both ranges; None if there are none."""
     start = max(one[0], other[0])
     end = min((end for end in (one[1], other[1]) if end), default=b"")
     return None if end and start >= end else (start, end)
-
-
-class RangeReader:
-    """A `Reader` to which only a range of the keys of some tables is there; of all others everything."""
-
-    def __init__(self, reader: Reader, tables: Collection[str], within: Range) -> None:
-        self._reader, self._tables, self._within = reader, tables, within
-
-    def scan(self, scan: Scan) -> Iterator[Row]:
-        """See `Reader.scan`."""
-        if scan.table in self._tables and self._within != WHOLE:
-            scan = scan_within(scan, self._within)
-            if not scan.ranges:
-                return
-        yield from self._reader.scan(scan)
-
-    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
-        """See `Reader.rows`."""
-        if table in self._tables:
-            start, end = self._within
-            keys = [key for key in keys if start <= key and (not end or key < end)]
-        return self._reader.rows(table, keys)

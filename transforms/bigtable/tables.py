@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
@@ -11,9 +12,20 @@ from google.cloud.bigtable.column_family import GarbageCollectionRule
 from google.cloud.bigtable.instance import Instance
 from google.cloud.bigtable.table import Table
 
-from schema.layouts import TableSpec
-from transforms.bigtable.gc_rules import rule_text, with_max_age, with_versions
-from transforms.bigtable.target import BigtableError, Target, check_emulator
+from timebeam.transforms.bigtable.gc_rules import rule_text, with_max_age, with_versions
+from timebeam.transforms.bigtable.target import BigtableError, Target, check_emulator
+
+
+class TableSpec(Protocol):
+    """A table and its families."""
+
+    @property
+    def name(self) -> str:
+        """The table's name, without project and instance."""
+
+    @property
+    def families(self) -> Mapping[str, int]:
+        """How many versions garbage collection keeps of each cell, by family."""
 
 
 def create_tables(target: Target, specs: Sequence[TableSpec], *, dry_run: bool) -> Iterator[str]:

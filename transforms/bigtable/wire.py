@@ -14,35 +14,28 @@ wire format: a field is its number and type, then a varint, or a length and so m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
-from schema.layouts import Cell, Deletion, Row
-from schema.points import Bytes, Int64s
+from timebeam.transforms.bigtable.rows import (
+    Cell,
+    CellTuple,
+    Deletion,
+    DeletionTuple,
+    EncodedRow,
+    Row,
+    RowMutation,
+)
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
 
 _ENTRY = MutateRowsRequest.Entry.pb()
 _MORE = np.array([0] + [int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)], np.int64)
 """By size of a varint the bits that say that bytes follow."""
-
-
-class EncodedRow(NamedTuple):
-    """A row to be written whose mutations are bytes already.
-
-    Attributes:
-      mutations: fields 2 of an Entry, one behind the other.
-      mutation_count: how many they are.
-    """
-
-    table: str
-    key: bytes
-    mutations: bytes
-    mutation_count: int
-
-
-AnyRow = Row | EncodedRow
-"""What can be written."""
 
 
 def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -> tuple[bytes, Int64s]:
@@ -113,35 +106,38 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     return wide.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
 
 
-def deletions(columns: Iterable[Deletion]) -> bytes:
-    """The mutations that delete columns, one behind the other."""
-    return mutations_of(Row("", b"", (), tuple(columns)))
+def deletions(columns: Iterable[DeletionTuple]) -> bytes:
+    """The mutations that delete columns, concatenated."""
+    return encoded_mutations((), columns)
 
 
-def mutations_of(row: Row) -> bytes:
-    """The mutations of a row, its deletions first."""
+def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:
+    """The mutations that delete columns, then set cells, concatenated."""
     entry = _ENTRY()
-    new_mutation: Callable[[], Any] = entry.mutations.add
-    for family, qualifier, before_ms in row.deleted:
+    add_mutations(entry.mutations, cells, deleted)
+    encoded: bytes = entry.SerializeToString()
+    return encoded
+
+
+def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> None:
+    """Adds what deletes columns, then what sets cells, to a repeated field of Mutation messages."""
+    new_mutation: Callable[[], Any] = mutations.add
+    for family, qualifier, before_ms in deleted:
         column = new_mutation().delete_from_column
         column.family_name = family
         column.column_qualifier = qualifier
         if before_ms is not None:
             column.time_range.end_timestamp_micros = before_ms * 1000
-    for family, qualifier, timestamp_ms, value in row.cells:
+    for family, qualifier, timestamp_ms, value in cells:
         cell = new_mutation().set_cell
         cell.family_name = family
         cell.column_qualifier = qualifier
         cell.timestamp_micros = timestamp_ms * 1000
         cell.value = value
-    encoded: bytes = entry.SerializeToString()
-    return encoded
 
 
-def row_of(row: AnyRow) -> Row:
-    """A row as its cells and deletions, decoded if it is encoded: for the few that are looked at again."""
-    if isinstance(row, Row):
-        return row
+def decoded_row(row: EncodedRow) -> Row:
+    """The cells and deletions of an encoded row: slow, for the few that are looked at again."""
     cells, deleted = [], []
     for mutation in _ENTRY.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):
@@ -155,16 +151,16 @@ def row_of(row: AnyRow) -> Row:
     return Row(row.table, row.key, cells, deleted)
 
 
-def request_bytes(table_name: str, app_profile: str, rows: Iterable[AnyRow]) -> bytes:
+def request_bytes(table_name: str, app_profile: str, rows: Iterable[RowMutation]) -> bytes:
     """A MutateRowsRequest."""
-    parts = [_field(1, table_name.encode())]
+    fields = [_field(1, table_name.encode())]
     for row in rows:
-        mutations = row.mutations if isinstance(row, EncodedRow) else mutations_of(row)
-        key = _field(1, row.key)
-        parts += (b"\x12", _varint(len(key) + len(mutations)), key, mutations)
+        mutations = row.mutations if isinstance(row, EncodedRow) else encoded_mutations(row[2], row[3])
+        key = _field(1, row[1])
+        fields += (b"\x12", _varint(len(key) + len(mutations)), key, mutations)
     if app_profile:
-        parts.append(_field(3, app_profile.encode()))
-    return b"".join(parts)
+        fields.append(_field(3, app_profile.encode()))
+    return b"".join(fields)
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -173,9 +169,9 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from schema.declared.days import day_pattern, day_piece, is_of_day, table_of
-from schema.declared.model import DayTables, TableLayout
-from schema.layouts import Row, Scan, TableSpec
-from schema.points import Reason, Stage
-from transforms import metrics
-from transforms.bigtable.limits import refused_row
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import Range, ranges_between, split_keys
-from transforms.bigtable.target import Target
-from transforms.pack import mutations
-from transforms.rejected import RejectedOutput, refuse
+from timebeam.schema.declared.codec.days import day_pattern, day_piece, is_of_day, table_of
+from timebeam.schema.declared.model import DayTables, TableLayout
+from timebeam.schema.layouts import Row, Scan, TableSpec
+from timebeam.schema.points import Reason, Stage
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import ranges_between, split_keys
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.readers.table_reader import TableReader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class TableRangesFn(beam.DoFn):
     def __init__(self, target: Target, table: str) -> None:
         self._target, self._table = target, table
 
-    def process(self, _: object) -> Iterator[Range]:
+    def process(self, _: object) -> Iterator[KeyRange]:
         """See the class."""
         yield from ranges_between(split_keys(self._target, self._table))
 
@@ -59,7 +60,7 @@ class CopyDayFn(beam.DoFn):
         self._copy = copy
         self._piece = day_piece(copy.source, copy.day)
 
-    def process(self, keys: Range) -> Iterator[Row | RejectedOutput]:
+    def process(self, keys: KeyRange) -> Iterator[Row | RejectedOutput]:
         """See the class."""
         copy, source = self._copy, self._copy.source
         pattern = day_pattern(source, self._piece)
@@ -67,9 +68,9 @@ class CopyDayFn(beam.DoFn):
         for row in TableReader(copy.target).scan(scan):
             metrics.count("messages_read")
             try:
-                wanted = is_of_day(source, row.key, self._piece)
+                is_wanted = is_of_day(source, row.key, self._piece)
             except ValueError as error:
                 yield refuse(refused_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
                 continue
-            if wanted:
+            if is_wanted:
                 yield from mutations([row._replace(table=copy.table)])

@@ -1,4 +1,4 @@
-"""Rollups of declared tables: numbers to accumulators by group, and groups to rows over what stands there."""
+"""Rollups of declared tables: numbers become accumulators by group, and groups replace rows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from schema.declared.model import DeclaredRollup, TableLayout
-from schema.declared.rollups import rollup_rows, start_of, values_of
-from schema.layouts import Cell, Row, Scan
-from schema.points import PointBatch, join
-from schema.rollup.accumulate import accumulate
-from schema.rollup.buckets import Buckets, merge
-from schema.rollup.pieces import packed_series, unpacked
-from transforms import metrics
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.splits import Range
-from transforms.bigtable.target import Target
-from transforms.pack import mutations, over_standing
-from transforms.rejected import RejectedOutput, refuse
-from transforms.rollup.series import SeriesText, series_of, text_of
+from timebeam.schema.declared.codec.rollups import rollup_rows, start_of, values_of
+from timebeam.schema.declared.model import DeclaredRollup, TableLayout
+from timebeam.schema.layouts import Cell, Row, Scan
+from timebeam.schema.points import PointBatch, join
+from timebeam.schema.rollup.accumulate import accumulate
+from timebeam.schema.rollup.buckets import Buckets, merge
+from timebeam.schema.rollup.pieces import packed_series, unpacked
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.ingest.pack import mutations, overwriting
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.as_series import SeriesText, series_of, text_of
 
 _ROWS_AT_ONCE = 5_000
 _MOST_BUCKETS = 200_000
@@ -49,36 +49,36 @@ class AccumulateValuesFn(beam.DoFn):
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._job = job
 
-    def process(self, keys: Range) -> Iterator[tuple[SeriesText, bytes] | RejectedOutput]:
+    def process(self, keys: KeyRange) -> Iterator[tuple[SeriesText, bytes] | RejectedOutput]:
         """See the class."""
         job = self._job
-        held: list[PointBatch] = []
+        batches: list[PointBatch] = []
         buckets: Buckets | None = None
         for row in TableReader(job.target).scan(Scan(job.source.table, (keys,))):
             metrics.count("messages_read")
             batch, rejected = values_of(job.rollup, job.source, row)
-            for one in rejected:
-                yield refuse(one)
+            for refusal in rejected:
+                yield refuse(refusal)
             if batch is None:
                 continue
             inside = np.flatnonzero((batch.times_ms >= job.start_ms) & (batch.times_ms < job.end_ms))
             if len(inside):
                 metrics.count("points_read", len(inside))
-                held.append(batch.take(inside))
-            if len(held) >= _ROWS_AT_ONCE:
-                buckets, held = _added(buckets, held), []
+                batches.append(batch.take(inside))
+            if len(batches) >= _ROWS_AT_ONCE:
+                buckets, batches = _added(buckets, batches), []
                 if len(buckets) >= _MOST_BUCKETS:
                     yield from _packed(buckets)
                     buckets = None
-        if held:
-            buckets = _added(buckets, held)
+        if batches:
+            buckets = _added(buckets, batches)
         if buckets is not None:
             yield from _packed(buckets)
 
 
-def _added(buckets: Buckets | None, held: list[PointBatch]) -> Buckets:
-    found = accumulate(join(held), _SECOND, ties=True, ends=False)
-    return found if buckets is None else merge([buckets, found])
+def _added(buckets: Buckets | None, batches: list[PointBatch]) -> Buckets:
+    added = accumulate(join(batches), _SECOND, ties=True, ends=False)
+    return added if buckets is None else merge([buckets, added])
 
 
 def _packed(buckets: Buckets) -> Iterator[tuple[SeriesText, bytes]]:
@@ -96,24 +96,24 @@ class RollupRowsFn(beam.DoFn):
         self, group: tuple[SeriesText, Iterable[bytes]]
     ) -> Iterator[tuple[bytes, Row] | RejectedOutput]:
         """See the class."""
-        text, pieces = group
-        buckets = unpacked([(series_of(text), list(pieces))], _SECOND, ends=False)
+        text, packed = group
+        buckets = unpacked([(series_of(text), list(packed))], _SECOND, ends=False)
         rows, rejected = rollup_rows(self._job.rollup, buckets)
-        for one in rejected:
-            yield refuse(one)
+        for refusal in rejected:
+            yield refuse(refusal)
         metrics.count("points_packed", len(rows))
         metrics.count_rollup(f"buckets_{self._job.rollup.interval}", len(rows))
         for row in rows:
             yield row.key, row
 
 
-class StandingRowsFn(beam.DoFn):
+class ExistingRowsFn(beam.DoFn):
     """Ranges of the rollup table's keys in; (row key, its cells) of the rows of the range of time out."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._job = job
 
-    def process(self, keys: Range) -> Iterator[tuple[bytes, list[Cell]]]:
+    def process(self, keys: KeyRange) -> Iterator[tuple[bytes, list[Cell]]]:
         """See the class."""
         job = self._job
         for row in TableReader(job.target).scan(Scan(job.rollup.target.table, (keys,))):
@@ -133,7 +133,9 @@ class OverwriteFn(beam.DoFn):
 
     def process(self, group: tuple[bytes, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
         """See the class."""
-        key, found = group
-        new = next(iter(found[PIECES]), Row(self._table, key, []))
-        standing = [cell for cells in found[STANDING] for cell in cells]
-        yield from mutations([over_standing(new, standing)])
+        key, inputs = group
+        (new,) = [*inputs[PIECES]] or [
+            Row(self._table, key, [])
+        ]  # groups differ in their keys: see `problems`
+        existing = [cell for cells in inputs[STANDING] for cell in cells]
+        yield from mutations([overwriting(new, existing)])

@@ -1,1 +1,1 @@
-"""OpenTSDB's meta data in Bigtable: written by an ingest, made anew from the data, and removed."""
+"""OpenTSDB's meta data in Bigtable: written by an ingest, rebuilt from the data, and removed."""

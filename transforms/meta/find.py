@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schema.layouts import Layout, Row, Scan
-from schema.layouts.opentsdb import keys
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.meta import search
-from schema.meta import tsuid as tsuids
-from schema.meta.search import Listed, Names, Wanted
-from schema.meta.ts_meta import FAMILY, meta_table
-from schema.points import Series
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.row_keys import scan_keys
-from transforms.bigtable.target import Target
+from timebeam.schema.layouts import Row, Scan, SeriesIndex, SeriesMeta
+from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.meta import search
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.search import Listed, UidNames, Wanted
+from timebeam.schema.meta.ts_meta import FAMILY, meta_table
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader
 
 _EVER_MS = (1 << 32) * 1000 - 1
 
@@ -22,23 +21,23 @@ Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
 
 
-def from_meta(target: Target, layout: OpenTsdb, wanted: Wanted) -> Iterator[Found]:
+def from_meta(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
     """The series that the meta table knows, ascending by TSUID."""
     table, reader = meta_table(layout.options.table_prefix).name, TableReader(target)
-    ranges = [(uid, _next(uid)) for uid in _metrics(layout, wanted, reader)]
+    ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search.listed(layout.options, with_meta, Names(layout.uid_table, reader), wanted)
+    return search.listed(layout.options, with_meta, UidNames(layout.uid_table, reader), query)
 
 
-def from_data(target: Target, layout: OpenTsdb, wanted: Wanted) -> Iterator[Found]:
+def from_data(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
     """The series that have rows in the data table; those of one metric are held in memory at once."""
     reader = TableReader(target)
-    rows = (row for uid in _metrics(layout, wanted, reader) for row in _series_rows(target, layout, uid))
-    return search.listed(layout.options, rows, Names(layout.uid_table, reader), wanted)
+    rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid))
+    return search.listed(layout.options, rows, UidNames(layout.uid_table, reader), query)
 
 
-def from_keys(target: Target, layout: Layout, wanted: Wanted) -> Iterator[Found]:
+def from_keys(target: Target, layout: SeriesIndex, query: Wanted) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; all that are found are held in memory."""
     seen: set[Series] = set()
     for spec in layout.tables():
@@ -50,19 +49,19 @@ def from_keys(target: Target, layout: Layout, wanted: Wanted) -> Iterator[Found]
             except ValueError as error:
                 yield key, str(error)
                 continue
-            if series not in seen and wanted.takes(series):
+            if series not in seen and query.takes(series):
                 seen.add(series)
                 yield Listed(series)
 
 
-def _metrics(layout: OpenTsdb, wanted: Wanted, reader: TableReader) -> list[bytes]:
-    """The UIDs of the wanted metrics, ascending."""
-    start = search.fixed_start(wanted.metric)
-    found = search.names_from(layout.uid_table, "metrics", start, reader)
-    return sorted(uid for name, uid in found if search.matches(name, [wanted.metric]))
+def _metrics(layout: SeriesMeta, query: Wanted, reader: TableReader) -> list[bytes]:
+    """The UIDs of the matching metrics, ascending."""
+    start = search.fixed_start(query.metric)
+    names = select.names_from(layout.uid_table, "metrics", start, reader)
+    return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
 
 
-def _series_rows(target: Target, layout: OpenTsdb, metric: bytes) -> Iterator[Row]:
+def _series_rows(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[Row]:
     """A row without cells, with the TSUID as key, for each series of a metric."""
     seen: set[bytes] = set()
     for start, end in keys.ranges(layout.options, metric, 0, _EVER_MS):

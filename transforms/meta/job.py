@@ -8,14 +8,14 @@ from typing import NamedTuple
 from apache_beam.metrics.metric import Metrics
 from apache_beam.runners.runner import PipelineResult
 
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.meta.ts_meta import meta_table
-from transforms.bigtable.target import Target
-from transforms.metrics import META_NAMESPACE, counted
+from timebeam.schema.layouts import SeriesMeta
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.metrics import META_NAMESPACE, counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SyncJob:
+class MetaSyncJob:
     """Which tables, and what is done with them.
 
     Attributes:
@@ -24,7 +24,7 @@ class SyncJob:
     """
 
     target: Target
-    layout: OpenTsdb
+    layout: SeriesMeta
     count: bool = False
     dry_run: bool = False
 
@@ -34,7 +34,7 @@ class SyncJob:
         return meta_table(self.layout.options.table_prefix).name
 
 
-class Tally(NamedTuple):
+class MetaSyncTally(NamedTuple):
     """What a synchronisation met and did.
 
     Attributes:
@@ -67,10 +67,10 @@ class Tally(NamedTuple):
         return self.keys_skipped + self.series_skipped + self.damaged
 
 
-COUNTERS = {name: Metrics.counter(META_NAMESPACE, name) for name in Tally._fields}
+COUNTERS = {name: Metrics.counter(META_NAMESPACE, name) for name in MetaSyncTally._fields}
 
 
-def tally_of(result: PipelineResult) -> Tally:
+def meta_sync_tally(result: PipelineResult) -> MetaSyncTally:
     """The figures of a finished pipeline."""
-    found = counted(result, META_NAMESPACE)
-    return Tally(**{name: found[name] for name in Tally._fields})
+    counters = counted(result, META_NAMESPACE)
+    return MetaSyncTally(**{name: counters[name] for name in MetaSyncTally._fields})

@@ -1,24 +1,23 @@
-"""Meta data of series that have no points any more: found, and removed on demand."""
+"""Finds the meta data of series without points, and removes it on demand."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 
-from schema.layouts import Deletion, Row
-from schema.layouts.opentsdb import keys
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.meta import tsuid as tsuids
-from schema.meta.ts_meta import meta_table
-from transforms.bigtable.mutate import mutate_rows
-from transforms.bigtable.reader import scan_table
-from transforms.bigtable.row_keys import scan_keys
-from transforms.bigtable.target import Target
+from timebeam.schema.layouts import Deletion, Row, SeriesMeta
+from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import scan_table
 
 _EVER_MS = (1 << 32) * 1000 - 1
 
 
-def orphans(target: Target, layout: OpenTsdb) -> Iterator[Row]:
+def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
     """The rows of the meta table whose series have no row in the data table, as they were read.
 
     The series of one metric are held in memory at once. Rows that are none of a series are left out.
@@ -26,15 +25,15 @@ def orphans(target: Target, layout: OpenTsdb) -> Iterator[Row]:
     options = layout.options
     rows = scan_table(target, meta_table(options.table_prefix).name)
     for metric, of_metric in itertools.groupby(rows, lambda row: row.key[: options.uid_width_metric]):
-        known = {row.key: row for row in of_metric if _is_tsuid(layout, row.key)}
-        for key in _data_keys(target, layout, metric) if known else ():
-            known.pop(key, None)
-            if not known:
+        meta_rows = {row.key: row for row in of_metric if _is_tsuid(layout, row.key)}
+        for key in _data_keys(target, layout, metric) if meta_rows else ():
+            meta_rows.pop(key, None)
+            if not meta_rows:
                 break
-        yield from known.values()
+        yield from meta_rows.values()
 
 
-def _is_tsuid(layout: OpenTsdb, key: bytes) -> bool:
+def _is_tsuid(layout: SeriesMeta, key: bytes) -> bool:
     try:
         tsuids.pairs(layout.options, key)
     except ValueError:
@@ -42,7 +41,7 @@ def _is_tsuid(layout: OpenTsdb, key: bytes) -> bool:
     return True
 
 
-def _data_keys(target: Target, layout: OpenTsdb, metric: bytes) -> Iterator[bytes]:
+def _data_keys(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[bytes]:
     """The TSUID of every row of a metric."""
     for start, end in keys.ranges(layout.options, metric, 0, _EVER_MS):
         for key in scan_keys(target, layout.data_table, start, end):

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import apache_beam as beam
 
-from schema.layouts import Scan
-from schema.layouts.opentsdb.rows import read_row
-from schema.meta import tsuid as tsuids
-from transforms.bigtable.reader import scan_rows
-from transforms.bigtable.row_keys import scan_keys
-from transforms.bigtable.splits import Range, ranges_between, split_keys
-from transforms.meta.job import COUNTERS, SyncJob
+from timebeam.schema.layouts import Scan
+from timebeam.schema.layouts.opentsdb.rows import read_row
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import ranges_between, split_keys
+from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
+from timebeam.transforms.readers.table_reader import scan_rows
 
 _HELD = 100_000
 """Series that are remembered while a range is read."""
@@ -22,22 +23,22 @@ _HELD = 100_000
 _LOGGED = 10  # of each kind of trouble in one bundle
 
 
-class Trouble:
-    """Counts what could not be dealt with, and names the first of it in the log."""
+class SkipLog:
+    """Counts skipped rows and series, and logs the first ones."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._logged = 0
 
     def tell(self, counter: str, text: str) -> None:
         """Counts one."""
         COUNTERS[counter].inc()
-        self._told += 1
-        if self._told <= _LOGGED:
+        self._logged += 1
+        if self._logged <= _LOGGED:
             logging.getLogger(__name__).warning("skipped: %s", text)
 
 
-class Found(NamedTuple):
-    """What the data table says of one series.
+class SeriesExtent(NamedTuple):
+    """The period of one series in the data table.
 
     Attributes:
       first_s, last_s: base times of its first and last row, in seconds.
@@ -51,36 +52,36 @@ class Found(NamedTuple):
     points: int = 0
 
 
-def merged(parts: Iterable[Found]) -> Found:
-    """What some ranges say of one series."""
-    found = list(parts)
-    return Found(
-        min(part.first_s for part in found),
-        max(part.last_s for part in found),
-        max(part.latest_ms for part in found),
-        sum(part.points for part in found),
+def merged_extent(range_extents: Iterable[SeriesExtent]) -> SeriesExtent:
+    """The extent of one series over several key ranges."""
+    extents = list(range_extents)
+    return SeriesExtent(
+        min(extent.first_s for extent in extents),
+        max(extent.last_s for extent in extents),
+        max(extent.latest_ms for extent in extents),
+        sum(extent.points for extent in extents),
     )
 
 
 class RangesFn(beam.DoFn):
     """Anything in; the key ranges of the data table out."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Range]:
+    def process(self, _: object) -> Iterator[KeyRange]:
         yield from ranges_between(split_keys(self._job.target, self._job.layout.data_table))
 
 
 class ReadSeriesFn(beam.DoFn):
-    """A key range in; (TSUID, what its rows there say) out; a series may come more than once."""
+    """A key range in; (TSUID, its `SeriesExtent` there) out; a series may come more than once."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
 
-    def process(self, keys: Range) -> Iterator[tuple[bytes, Found]]:
-        held: dict[bytes, Found] = {}
-        trouble = Trouble()
+    def process(self, keys: KeyRange) -> Iterator[tuple[bytes, SeriesExtent]]:
+        extents: dict[bytes, SeriesExtent] = {}
+        trouble = SkipLog()
         options = self._job.layout.options
         for key, latest_ms, points in self._rows(keys):
             COUNTERS["rows_read"].inc()
@@ -91,14 +92,14 @@ class ReadSeriesFn(beam.DoFn):
             except ValueError as error:
                 trouble.tell("keys_skipped", str(error))
                 continue
-            new = Found(base_s, base_s, latest_ms, points)
-            held[tsuid] = merged((held[tsuid], new)) if tsuid in held else new
-            if len(held) == _HELD:
-                yield from held.items()
-                held = {}
-        yield from held.items()
+            new = SeriesExtent(base_s, base_s, latest_ms, points)
+            extents[tsuid] = merged_extent((extents[tsuid], new)) if tsuid in extents else new
+            if len(extents) == _HELD:
+                yield from extents.items()
+                extents = {}
+        yield from extents.items()
 
-    def _rows(self, keys: Range) -> Iterator[tuple[bytes, int, int]]:
+    def _rows(self, keys: KeyRange) -> Iterator[tuple[bytes, int, int]]:
         """(key, newest cell timestamp, points) of each row; the points only if they are asked for."""
         target, table = self._job.target, self._job.layout.data_table
         if not self._job.count:

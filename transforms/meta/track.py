@@ -1,4 +1,4 @@
-"""Meta data of the series that an ingest stores: looked at once per series and worker process."""
+"""Meta data of the series that an ingest stores, checked once per series and worker process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.utils import shared
 
-from schema.layouts import Row
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.lru import LruCache
-from schema.meta import tsuid as tsuids
-from schema.meta.rows import MetaMode, series_row, uid_rows
-from schema.meta.ts_meta import meta_table
-from schema.meta.tsuid import Pair
-from transforms import metrics
-from transforms.bigtable.create import create_cells
-from transforms.bigtable.reader import read_rows
-from transforms.bigtable.target import Target
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import Row, SeriesMeta
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.rows import MetaMode, series_row, uid_rows
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.tsuid import Pair
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.conditional import create_cells
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import read_rows
 
 ROWS_AT_ONCE = 2_000
 
@@ -46,7 +45,7 @@ class TrackFn(beam.DoFn):
     It is remembered only when it is stored, so that a bundle that failed and is repeated leaves nothing out.
     """
 
-    def __init__(self, target: Target, layout: OpenTsdb, mode: MetaMode, cache_size: int) -> None:
+    def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
         self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
         self._shared = shared.Shared()
         self._seen: _Seen | None = None
@@ -63,7 +62,7 @@ class TrackFn(beam.DoFn):
         self._seen = self._shared.acquire(lambda: _Seen(size))
 
     def start_bundle(self) -> None:
-        """Begins to gather anew."""
+        """Starts with no new series."""
         self._new = {}
 
     def process(self, row: Row) -> None:
@@ -114,15 +113,17 @@ class TrackFn(beam.DoFn):
     def _names(self) -> dict[Pair, int]:
         """The UIDs of the new series that may be new, and when each was first seen, in seconds."""
         assert self._seen is not None
-        found: dict[Pair, int] = {}
+        first_seen_s: dict[Pair, int] = {}
         with self._seen.lock:
             for tsuid, (created_ms, _) in self._new.items():
                 for pair in tsuids.pairs(self._layout.options, tsuid):
                     if not self._seen.uids.get(pair):
-                        found[pair] = min(found.get(pair, created_ms // 1000), created_ms // 1000)
-        return found
+                        first_seen_s[pair] = min(
+                            first_seen_s.get(pair, created_ms // 1000), created_ms // 1000
+                        )
+        return first_seen_s
 
     def _create(self, table: str, rows: Sequence[Row]) -> None:
         """Sets the cells that are not there."""
-        there = read_rows(self._target, table, [row.key for row in rows])
-        metrics.count_meta(create_cells(self._target, table, rows, there))
+        existing = read_rows(self._target, table, [row.key for row in rows])
+        metrics.count_meta(len(create_cells(self._target, table, rows, existing).created))

@@ -1,12 +1,12 @@
 """Raw points into rollups, by chunk of the raw table: the large part of the work.
 
-| what | goes |
+| accumulators of | go |
 |---|---|
 | intervals that divide an hour, of single series: a row has all their points | to the writer, as mutations |
 | intervals, of series or groups, that the chunk has all points of | the same, when the chunk has been read |
 | others | as accumulators, to where those of a row meet |
 
-So nothing is shuffled but what lies in several chunks: long intervals, and groups, of metrics that are cut.
+Only intervals that span several chunks are shuffled: long intervals, and groups, of metrics that are cut.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schema.layouts import SeriesKey
-from schema.layouts.opentsdb.keys import SPAN_S, row_key
-from schema.points import PointBatch, Rejected
-from schema.rollup.accumulator import Accumulated, Accumulator
-from schema.rollup.buckets import Buckets
-from schema.rollup.config import RollupInterval
-from schema.rollup.pieces import packed_rows
-from transforms import metrics
-from transforms.bigtable.reader import TableReader
-from transforms.bigtable.remember import RememberingReader
-from transforms.bigtable.splits import within
-from transforms.bigtable.wire import EncodedRow
-from transforms.chunks import Chunk, hour_chunks
-from transforms.memory import give_back_memory
-from transforms.rejected import REJECTED, refuse
-from transforms.rollup.in_place import TableInPlace
-from transforms.rollup.job import SINGLE, Output, RollupJob, RollupRowKey, encode
-from transforms.rollup.names import Names
-from transforms.rollup.reading import read_numbers, span_of
-from transforms.series_keys import SeriesKeys
+from timebeam.schema.layouts import SeriesKey
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
+from timebeam.schema.points import PointBatch, Rejected
+from timebeam.schema.rollup.accumulator import Accumulated, Accumulator
+from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.pieces import packed_rows
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.chunks import Chunk, hour_chunks
+from timebeam.transforms.dead_letters.rejected import REJECTED, refuse
+from timebeam.transforms.ingest.series_keys import SeriesKeys
+from timebeam.transforms.readers.ranges import within
+from timebeam.transforms.readers.remember import RememberingReader
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.encode import encode
+from timebeam.transforms.rollup.in_place import TableInPlace
+from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey
+from timebeam.transforms.rollup.memory import give_back_memory
+from timebeam.transforms.rollup.reading import read_numbers, read_period
+from timebeam.transforms.rollup.series_keys import RollupSeriesKeys
 
-Piece = tuple[str, bytes]
+PackedGroup = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""
 
 PIECES: Final = "pieces"
-"""The output of accumulators that have to meet others."""
+"""The output of accumulators that a shuffle merges."""
 
 SHARED: Final = "shared"
 """The output of chunks whose rows a shuffle puts together."""
 
 
-class Shared(NamedTuple):
+class SharedIntervals(NamedTuple):
     """Intervals of some metrics that lie in several chunks.
 
     Attributes:
@@ -79,54 +80,58 @@ def accumulating(fn: beam.DoFn, *side_inputs: Any) -> Any:
 
 
 def typed(outputs: Any, tag: str) -> PCollection[Any]:
-    """An output of one of these, with its type, which Beam does not find out."""
-    found: PCollection[Any] = outputs[tag]
-    found.element_type = {PIECES: tuple[RollupRowKey, Piece], SHARED: Shared}[tag]
-    return found
+    """An output of one of these steps, with its element type, which Beam does not infer."""
+    collection: PCollection[Any] = outputs[tag]
+    collection.element_type = {PIECES: tuple[RollupRowKey, PackedGroup], SHARED: SharedIntervals}[tag]
+    return collection
 
 
 class ChunksFn(beam.DoFn):
-    """Anything in; the chunks of all metrics that are rolled up out, and `Shared` to `SHARED`."""
+    """Anything in; the chunks of all metrics that are rolled up out, and `SharedIntervals` to `SHARED`."""
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Chunk | TaggedOutput[Any, Shared]]:
+    def process(self, _: object) -> Iterator[Chunk | TaggedOutput[Any, SharedIntervals]]:
         """See the class."""
         job = self._job
-        found = job.metric_uids(TableReader(job.target))
-        wanted = {metric: uid for metric, uid in found.items() if any(job.kind(metric))}
+        metric_uids = job.metric_uids(TableReader(job.target))
+        rolled_up = {metric: uid for metric, uid in metric_uids.items() if any(job.kind(metric))}
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        found_chunks = hour_chunks(job.target, job.layout, wanted, start_s, end_s, job.kind)
+        found_chunks = hour_chunks(job.target, job.layout, rolled_up, start_s, end_s, job.kind)
         for _, of_metrics in itertools.groupby(found_chunks, key=lambda chunk: chunk.uids):
-            some = list(of_metrics)
-            yield from some
-            for shared in shared_of(job, some):
+            metric_chunks = list(of_metrics)
+            yield from metric_chunks
+            for shared in shared_intervals(job, metric_chunks):
                 yield TaggedOutput(SHARED, shared)
 
 
-def shared_of(job: RollupJob, chunks: Sequence[Chunk]) -> list[Shared]:
+def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedIntervals]:
     """The intervals of metrics, whose chunks are all of these, that no chunk writes alone."""
     uids = chunks[0].uids
-    found: dict[Shared, None] = {}  # once, where series and groups have one table
+    shared: dict[SharedIntervals, None] = {}  # once, where series and groups have one table
     for plan in job.plan.intervals:
         for output in job.tables(plan.interval, chunks[0].metrics[0]):
-            at = plan.start_s
+            reached_s = plan.start_s
             for alone in sorted(
-                (one.start_s, one.end_s)
-                for one in (job.in_place(plan, output, chunk) for chunk in chunks)
-                if not one.is_empty
+                (in_place.start_s, in_place.end_s)
+                for in_place in (job.in_place(plan, output, chunk) for chunk in chunks)
+                if not in_place.is_empty
             ):
-                if at < alone[0]:
-                    found[Shared(uids, plan.interval.interval, output.table, at, alone[0])] = None
-                at = max(at, alone[1])
-            if at < plan.end_s:
-                found[Shared(uids, plan.interval.interval, output.table, at, plan.end_s)] = None
-    return list(found)
+                if reached_s < alone[0]:
+                    shared[
+                        SharedIntervals(uids, plan.interval.interval, output.table, reached_s, alone[0])
+                    ] = None
+                reached_s = max(reached_s, alone[1])
+            if reached_s < plan.end_s:
+                shared[SharedIntervals(uids, plan.interval.interval, output.table, reached_s, plan.end_s)] = (
+                    None
+                )
+    return list(shared)
 
 
 class AccumulateFn(beam.DoFn):
-    """`Chunk` in; `EncodedRow` out, ((table, row key), `Piece`) to `PIECES`, and refusals.
+    """`Chunk` in; `EncodedRow` out, ((table, row key), `PackedGroup`) to `PIECES`, and refusals.
 
     The accumulators of a chunk are merged before they go out, so that a group of many series, too,
     is few pieces for each chunk.
@@ -149,32 +154,32 @@ class AccumulateFn(beam.DoFn):
     def process(self, chunk: Chunk) -> Iterator[Any]:
         """See the class."""
         work = _ChunkWork(self._job, self._keys, chunk)
-        held = work.accumulator()
+        accumulator = work.accumulator()
         for batch in self._read(chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
             metrics.count("points_packed", len(batch))
-            held.add(batch)
-            if held.is_full:
-                yield from work.take(held)
-        yield from work.take(held)
+            accumulator.add(batch)
+            if accumulator.is_full:
+                yield from work.take(accumulator)
+        yield from work.take(accumulator)
         yield from work.end()
 
     def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None
-        layout, span = self._job.layout, span_of(self._job.plan, chunk)
-        own = within(self._reader, layout, chunk.keys)
+        layout, span = self._job.layout, read_period(self._job.plan, chunk)
+        reader = within(self._reader, layout, chunk.keys)
         last_ms = span.end_ms - 1
-        select = functools.partial(layout.select_metrics, chunk.uids, span.start_ms, last_ms, own)
+        select = functools.partial(layout.select_metrics, chunk.uids, span.start_ms, last_ms, reader)
         return read_numbers(layout, select, span)
 
 
 class _ChunkWork:
-    """What becomes of the accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`)."""
+    """The accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`), and their output."""
 
     def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
-        self._job, self._names, self._metric = job, Names(job, keys), chunk.metrics[0]
+        self._job, self._names, self._metric = job, RollupSeriesKeys(job, keys), chunk.metrics[0]
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         self._outputs = [
             (plan, output)
@@ -182,9 +187,9 @@ class _ChunkWork:
             for output in job.tables(plan.interval, self._metric)
         ]
         for plan, output in self._outputs:
-            own = job.in_place(plan, output, chunk)
-            if not own.is_empty:
-                table = TableInPlace(job, own, output.table, chunk)
+            in_place = job.in_place(plan, output, chunk)
+            if not in_place.is_empty:
+                table = TableInPlace(job, in_place, output.table, chunk)
                 self._in_place[plan.interval.interval, output.of_groups] = table
 
     def accumulator(self) -> Accumulator:
@@ -192,51 +197,51 @@ class _ChunkWork:
         lengths = {plan.interval.seconds for plan, _ in self._outputs}
         return Accumulator(lengths, ends=self._job.config.has_ends)
 
-    def take(self, held: Accumulator) -> Iterator[Any]:
+    def take(self, accumulator: Accumulator) -> Iterator[Any]:
         """What can go out of the accumulators of some rows."""
-        found = held.take()
-        if found is None:
+        accumulated = accumulator.take()
+        if accumulated is None:
             return
         if self._job.is_single(self._metric):
-            yield from self._each(found, of_groups=False)
-        for grouping in self._names.groupings(found.series):
-            yield from self._each(found.of_groups(grouping), of_groups=True)
+            yield from self._by_interval(accumulated, of_groups=False)
+        for grouping in self._names.groupings(accumulated.series):
+            yield from self._by_interval(accumulated.of_groups(grouping), of_groups=True)
 
     def end(self) -> Iterator[Any]:
-        """What goes out when all rows of the chunk have been read."""
+        """The output when all rows of the chunk have been read."""
         for plan, output in self._outputs:
             table = self._in_place.get((plan.interval.interval, output.of_groups))
             if table is None:
                 continue
-            held = table.held()
-            if held is not None:
-                yield from self._out(held, plan.interval, output, table)
-            yield from table.left()
+            merged = table.merged()
+            if merged is not None:
+                yield from self._out(merged, plan.interval, output, table)
+            yield from table.unwritten()
 
-    def _each(self, found: Accumulated, *, of_groups: bool) -> Iterator[Any]:
+    def _by_interval(self, accumulated: Accumulated, *, of_groups: bool) -> Iterator[Any]:
         """What can go out of the accumulators of series, or of groups."""
-        by_length = found.by_length()
+        by_length = accumulated.by_length()
         for plan, output in self._outputs:
             if output.of_groups == of_groups:
                 buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
-                yield from self._taken(buckets, plan.interval, output)
+                yield from self._ready(buckets, plan.interval, output)
 
-    def _taken(self, buckets: Buckets, interval: RollupInterval, output: Output) -> Iterator[Any]:
-        """What goes out now of accumulators of series, or of groups; the rest is held, or shared."""
+    def _ready(self, buckets: Buckets, interval: RollupInterval, output: OutputTable) -> Iterator[Any]:
+        """The output that is complete; the rest is kept, or shuffled."""
         table = self._in_place.get((interval.interval, output.of_groups))
         if table is not None:
-            own, buckets = table.parted(buckets)
+            in_place, buckets = table.split(buckets)
             if output.of_groups or SPAN_S % interval.seconds:
-                table.hold(own)
+                table.hold(in_place)
             else:
-                yield from self._out(own, interval, output, table)
+                yield from self._out(in_place, interval, output, table)
         if len(buckets):
             yield from self._out(buckets, interval, output, None)
 
     def _out(
-        self, buckets: Buckets, interval: RollupInterval, output: Output, table: TableInPlace | None
+        self, buckets: Buckets, interval: RollupInterval, output: OutputTable, table: TableInPlace | None
     ) -> Iterator[Any]:
-        """Accumulators as mutations, or as pieces."""
+        """Accumulators as mutations, or packed for the shuffle."""
         aggregators = self._names.aggregators(buckets.series) if output.of_groups else [SINGLE]
         for aggregator in aggregators:
             if output.of_groups:
@@ -245,19 +250,19 @@ class _ChunkWork:
                 keys, refused = self._names.single(buckets)
             yield from map(refuse, refused)
             if table is None:
-                yield from _pieces(buckets, keys, interval, output.table, aggregator)
+                yield from _packed_groups(buckets, keys, interval, output.table, aggregator)
             else:
                 encoding = functools.partial(encode, self._job, interval, aggregator)
                 yield from table.rows(buckets, keys, encoding)
 
 
-def _pieces(
+def _packed_groups(
     buckets: Buckets,
     keys: Sequence[SeriesKey | None],
     interval: RollupInterval,
     table: str,
     aggregator: str,
-) -> Iterator[TaggedOutput[Any, tuple[RollupRowKey, Piece]]]:
+) -> Iterator[TaggedOutput[Any, tuple[RollupRowKey, PackedGroup]]]:
     """Pieces of those series, or groups, that have a key."""
     for number, base_s, packed in packed_rows(buckets, interval, hours=interval.is_default):
         key = keys[number]

@@ -1,4 +1,4 @@
-"""Rollups that have all their points where they are read: encoded and written over what stands there."""
+"""Rollups whose points are all in one chunk: encoded by the worker that reads it, without a shuffle."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from schema.layouts import SeriesKey
-from schema.layouts.opentsdb.keys import row_keys
-from schema.rollup.buckets import Buckets, merge
-from schema.rollup.opentsdb_rollup import EncodedRollups
-from schema.rollup.plan import IntervalPlan
-from transforms import metrics
-from transforms.bigtable.wire import EncodedRow
-from transforms.chunks import Chunk
-from transforms.rejected import RejectedOutput, refuse
-from transforms.rollup.job import RollupJob
-from transforms.rollup.mutations import count_written, over, row_mutations
-from transforms.rollup.standing import ChunkStanding
+from timebeam.schema.layouts import SeriesKey
+from timebeam.schema.layouts.opentsdb.keys import row_keys
+from timebeam.schema.rollup.buckets import Buckets, merge
+from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups
+from timebeam.schema.rollup.plan import IntervalPlan
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.rollup.encode import count_written, over, row_mutations
+from timebeam.transforms.rollup.existing import ChunkExisting
+from timebeam.transforms.rollup.job import RollupJob
 
 _MOST_PARTS = 64
 _ENCODED_AT_ONCE = 20_000
@@ -34,22 +34,22 @@ class TableInPlace:
 
     def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
         self._plan, self._table = plan, job.table(name)
-        self._standing = ChunkStanding(job, plan, name, chunk)
-        self._held: list[Buckets] = []
+        self._existing = ChunkExisting(job, plan, name, chunk)
+        self._waiting: list[Buckets] = []
 
-    def parted(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
-        """(the buckets that are written here, the others)."""
+    def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
+        """(the buckets of this table, the rest)."""
         return buckets.parted(self._plan.start_s * 1000, self._plan.end_s * 1000)
 
     def hold(self, buckets: Buckets) -> None:
-        """Keeps accumulators to which others are to be added."""
-        self._held.append(buckets)
-        if len(self._held) >= _MOST_PARTS:
-            self._held = [merge(self._held)]
+        """Keeps accumulators that are not complete yet."""
+        self._waiting.append(buckets)
+        if len(self._waiting) >= _MOST_PARTS:
+            self._waiting = [merge(self._waiting)]
 
-    def held(self) -> Buckets | None:
-        """All that was held together, of each series, or group, and interval one; None if nothing was."""
-        return merge(self._held) if self._held else None
+    def merged(self) -> Buckets | None:
+        """All kept accumulators, merged by series (or group) and interval; None if there are none."""
+        return merge(self._waiting) if self._waiting else None
 
     def rows(
         self,
@@ -58,34 +58,36 @@ class TableInPlace:
         encode: Callable[[Buckets], EncodedRollups],
     ) -> Iterator[EncodedRow | RejectedOutput]:
         """The mutations of buckets that have all their points, of those series that have a key."""
-        kept = np.array([key is not None for key in keys], np.bool_)
-        if not kept.all():
-            buckets = buckets.take(np.flatnonzero(kept[buckets.index]))
+        has_key = np.array([key is not None for key in keys], np.bool_)
+        if not has_key.all():
+            buckets = buckets.take(np.flatnonzero(has_key[buckets.index]))
         metrics.count_rollup(f"buckets_{self._plan.interval.interval}", len(buckets))
-        for part in buckets.by_series(_ENCODED_AT_ONCE):
-            yield from self._written(encode(part), keys)
+        for block in buckets.by_series(_ENCODED_AT_ONCE):
+            yield from self._written(encode(block), keys)
 
     def _written(
         self, encoded: EncodedRollups, keys: Sequence[SeriesKey | None]
     ) -> Iterator[EncodedRow | RejectedOutput]:
         yield from map(refuse, encoded.rejected)
-        held = [key for key in (keys[number] for number in encoded.series.tolist()) if key is not None]
-        of_rows = row_keys(held, encoded.bases_s)
+        row_series_keys = [
+            key for key in (keys[number] for number in encoded.series.tolist()) if key is not None
+        ]
+        of_rows = row_keys(row_series_keys, encoded.bases_s)
         sizes = np.diff(encoded.firsts)
         numbers: Sequence[int] = []
         stale: dict[int, list[bytes]] = {}
-        if len(self._standing):
-            numbers = [self._standing.number(key) for key in of_rows]
-            stale = self._standing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
+        if len(self._existing):
+            numbers = [self._existing.number(key) for key in of_rows]
+            stale = self._existing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
         content = row_mutations(encoded)
         table = self._table
-        for at, (key, sets, count) in enumerate(zip(of_rows, content, sizes.tolist(), strict=True)):
-            gone = stale.get(numbers[at]) if stale else None
+        for position, (key, sets, count) in enumerate(zip(of_rows, content, sizes.tolist(), strict=True)):
+            gone = stale.get(numbers[position]) if stale else None
             yield over(key, table, sets, count, gone) if gone else EncodedRow(table, key, sets, count)
         key_bytes = int(np.fromiter(map(len, of_rows), np.int64, len(of_rows)) @ sizes)
         count_written(len(of_rows), len(encoded.codes), key_bytes, encoded.wide)
 
-    def left(self) -> Iterator[EncodedRow]:
-        """The mutations that delete what stands there of intervals that were not written."""
-        for key, gone in self._standing.left():
+    def unwritten(self) -> Iterator[EncodedRow]:
+        """The mutations that delete existing intervals that were not written."""
+        for key, gone in self._existing.unwritten():
             yield over(key, self._table, b"", 0, gone)

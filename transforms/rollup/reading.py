@@ -1,4 +1,4 @@
-"""The points of a chunk."""
+"""Reads the points of a chunk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.layouts import DecodedRows, Finding, Layout, Row, Selected
-from schema.points import PointBatch, Reason, Rejected, Series, Stage
-from schema.rollup.accumulate import aggregatable
-from schema.rollup.plan import Plan
-from transforms import metrics
-from transforms.ahead import ahead
-from transforms.bigtable.limits import refused_row
-from transforms.bigtable.reader import read_ahead
-from transforms.chunks import Chunk
+from timebeam.schema.layouts import DecodedRows, Finding, Layout, Row, Selected
+from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.rollup.accumulate import aggregatable
+from timebeam.schema.rollup.plan import RollupPlan
+from timebeam.transforms import metrics
+from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.readers.ahead import ahead
+from timebeam.transforms.readers.table_reader import read_ahead
 
 _READS_AHEAD = 1
 
@@ -26,8 +26,8 @@ class _Read(NamedTuple):
     """Rows that were decoded together.
 
     Attributes:
-      rows: how many they are.
-      outside: those of them that were left out: they have points of another time than their own.
+      rows: their number.
+      outside: rows left out because they hold points of another hour than their key's.
     """
 
     rows: int
@@ -35,44 +35,44 @@ class _Read(NamedTuple):
     outside: Sequence[Row]
 
 
-class Span(NamedTuple):
+class ReadPeriod(NamedTuple):
     """[start_ms, end_ms)."""
 
     start_ms: int
     end_ms: int
 
 
-def span_of(plan: Plan, chunk: Chunk) -> Span:
-    """The time of a chunk, as far as the plan wants it."""
-    return Span(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
+def read_period(plan: RollupPlan, chunk: Chunk) -> ReadPeriod:
+    """The part of a chunk's time that the plan rolls up."""
+    return ReadPeriod(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
 
 
 def read_numbers(
     layout: Layout,
     select: Callable[[], Iterable[Selected | Finding]],
-    span: Span,
+    span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]] = frozenset,
 ) -> Iterator[PointBatch | Rejected]:
     """The finite numbers of rows, each instant once, in large batches, and the refusal of the rest.
 
-    A thread reads and decodes, while the caller adds up what came before.
+    A thread reads and decodes while the caller accumulates the previous batch.
 
     Args:
       select: gives the rows, which may have points of other times too.
       several_rows: see `Layout.several_rows`; both are called by that thread.
     """
     reads = functools.partial(_reads, layout, select, span, several_rows)
-    for found in ahead(reads, _READS_AHEAD):
-        if isinstance(found, Finding):
-            yield Rejected(found.key, Reason.CORRUPT_FILE, found.text, Stage.READ, found.table)
+    for read in ahead(reads, _READS_AHEAD):
+        if isinstance(read, Finding):
+            yield Rejected(read.key, Reason.CORRUPT_FILE, read.text, Stage.READ, read.table)
             continue
-        batch, damage, skipped = found.decoded.batch, found.decoded.damage, found.decoded.skipped
-        metrics.count("messages_read", found.rows)
+        batch, damage, skipped = read.decoded.batch, read.decoded.damage, read.decoded.skipped
+        metrics.count("messages_read", read.rows)
         metrics.count("points_read", len(batch))
         metrics.count_rollup("cells_skipped", skipped)
         for row, text in damage:
             yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
-        for row in found.outside:
+        for row in read.outside:
             yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
         good, rejected = aggregatable(batch)
         yield from rejected
@@ -83,19 +83,21 @@ def read_numbers(
 def _reads(
     layout: Layout,
     select: Callable[[], Iterable[Selected | Finding]],
-    span: Span,
+    span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]],
 ) -> Iterator[_Read | Finding]:
     """The rows, with those of their points that are in the span."""
-    apart: dict[Series, list[Selected]] = {one: [] for one in several_rows()}
-    for found in read_ahead(select()):
-        if isinstance(found, Finding):
-            yield found
+    apart: dict[Series, list[Selected]] = {selected: [] for selected in several_rows()}
+    for selected_rows in read_ahead(select()):
+        if isinstance(selected_rows, Finding):
+            yield selected_rows
             continue
-        for one in found:
-            if one.series in apart:
-                apart[one.series].append(one)
-        yield _decoded(layout, [one for one in found if one.series not in apart], *span)
+        for selected in selected_rows:
+            if selected.series in apart:
+                apart[selected.series].append(selected)
+        yield _decoded(
+            layout, [selected for selected in selected_rows if selected.series not in apart], *span
+        )
     for rows in apart.values():
         read = _decoded(layout, rows, *span)
         batch = _each_instant_once(read.decoded.batch)
@@ -107,12 +109,16 @@ def _decoded(layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: in
     decoded, outside = layout.decode_rows(rows), frozenset[int]()
     if decoded.outside:  # intervals of theirs may lie in other rows too, and would be written twice
         outside = frozenset(decoded.outside)
-        decoded = layout.decode_rows([one for at, one in enumerate(rows) if at not in outside])
-    return _Read(len(rows), decoded.within(start_ms, end_ms), [rows[at].row for at in sorted(outside)])
+        decoded = layout.decode_rows(
+            [selected for position, selected in enumerate(rows) if position not in outside]
+        )
+    return _Read(
+        len(rows), decoded.within(start_ms, end_ms), [rows[position].row for position in sorted(outside)]
+    )
 
 
 def _each_instant_once(batch: PointBatch) -> PointBatch:
-    """The points of one series, of each instant the one that arrived last."""
+    """The points of one series, each instant once: the latest arrival wins."""
     order = np.lexsort((batch.arrivals_ms, batch.times_ms))
     times_ms = batch.times_ms[order]
     is_last = np.ones(len(order), np.bool_)

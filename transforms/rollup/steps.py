@@ -1,30 +1,27 @@
-"""The steps of a rollup, of a job that is known, or of one that only the workers know."""
+"""The steps of a rollup."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from transforms.bigtable.wire import EncodedRow
-from transforms.rejected import REJECTED, refusing
-from transforms.rollup.accumulate import (
+from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.rollup.accumulate import (
     PIECES,
     SHARED,
     AccumulateFn,
     ChunksFn,
-    Piece,
+    PackedGroup,
     accumulating,
     chunking,
     typed,
 )
-from transforms.rollup.job import RollupJob, RollupRowKey
-from transforms.rollup.rows import EncodeRowFn, StandingFn
-
-Make = Callable[[RollupJob], beam.DoFn]
-"""Makes the DoFn of a job."""
+from timebeam.transforms.rollup.grouped_rows import EncodeRowFn, ExistingQualifiersFn
+from timebeam.transforms.rollup.job import RollupJob, RollupRowKey
 
 
 class Added(NamedTuple):
@@ -39,30 +36,28 @@ class Added(NamedTuple):
     refused: Sequence[PCollection[Any]]
 
 
-def add_steps(once: PCollection[Any], fn_of: Callable[[Make], beam.DoFn], *side_inputs: Any) -> Added:
+def add_steps(once: PCollection[Any], job: RollupJob) -> Added:
     """Adds all steps but the writing.
 
     Args:
       once: one element, whatever it is.
-      fn_of: the DoFn of a step, which is given the side inputs.
+      job: what is rolled up.
     """
-    piece = tuple[RollupRowKey, Piece]
-    chunks = once | "Chunks" >> chunking(fn_of(ChunksFn), *side_inputs)
+    piece = tuple[RollupRowKey, PackedGroup]
+    chunks = once | "Chunks" >> chunking(ChunksFn(job))
     accumulated = (
-        chunks.main
-        | "SpreadChunks" >> beam.Reshuffle()
-        | "Accumulate" >> accumulating(fn_of(AccumulateFn), *side_inputs)
+        chunks.main | "SpreadChunks" >> beam.Reshuffle() | "Accumulate" >> accumulating(AccumulateFn(job))
     )
-    standing = (
+    existing = (
         typed(chunks, SHARED)
         | "SpreadShared" >> beam.Reshuffle()
-        | "Standing" >> beam.ParDo(fn_of(StandingFn), *side_inputs).with_output_types(piece)
+        | "Standing" >> beam.ParDo(ExistingQualifiersFn(job)).with_output_types(piece)
     )
     encoded = (
-        (typed(accumulated, PIECES), standing)
+        (typed(accumulated, PIECES), existing)
         | "Both" >> beam.Flatten()
         | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(fn_of(EncodeRowFn), EncodedRow, *side_inputs)
+        | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
     )
     rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
     return Added(rows, [accumulated[REJECTED], encoded[REJECTED]])

@@ -8,17 +8,17 @@ from typing import NamedTuple
 from apache_beam.metrics.metric import Metrics
 from apache_beam.runners.runner import PipelineResult
 
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.trees.definitions import Tree
-from transforms.bigtable.target import Target
-from transforms.metrics import counted
-from transforms.trees.table import tree_table
+from timebeam.schema.layouts import Trees
+from timebeam.schema.trees.definitions import Tree
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.metrics import counted
+from timebeam.transforms.trees.table import tree_table
 
 NAMESPACE = "timebeam-trees"
 """Of the counters that only this job has."""
 
 
-class Tally(NamedTuple):
+class TreeSyncTally(NamedTuple):
     """What a sync met. Leaves and branches are written or there; failures are cells of series without one."""
 
     series: int
@@ -32,17 +32,17 @@ class Tally(NamedTuple):
     refused: int
 
 
-COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in Tally._fields}
+COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in TreeSyncTally._fields}
 
 
-def tally_of(result: PipelineResult) -> Tally:
+def tree_sync_tally(result: PipelineResult) -> TreeSyncTally:
     """The figures of a finished pipeline."""
-    found = counted(result, NAMESPACE)
-    return Tally(**{name: found[name] for name in Tally._fields})
+    counters = counted(result, NAMESPACE)
+    return TreeSyncTally(**{name: counters[name] for name in TreeSyncTally._fields})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SyncJob:
+class TreeSyncJob:
     """Which series go into which trees.
 
     Attributes:
@@ -51,7 +51,7 @@ class SyncJob:
     """
 
     target: Target
-    layout: OpenTsdb
+    layout: Trees
     trees: tuple[Tree, ...]
     source: str
     dry_run: bool = False

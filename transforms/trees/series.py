@@ -1,17 +1,23 @@
-"""The series of OpenTSDB's tables by TSUID: from the meta table, or from the keys of the data rows."""
+"""The series of OpenTSDB's tables as tree rules see them: by key range, by TSUID, or by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from google.api_core import exceptions
 
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.meta import tsuid as tsuids
-from schema.points import Reason, Rejected, Stage
-from transforms.bigtable.row_keys import scan_keys
-from transforms.bigtable.splits import Range
-from transforms.bigtable.target import Target
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import Name, Reader, Trees
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
+from timebeam.schema.trees.evaluate import TreeSeries, Uid
+from timebeam.schema.trees.uids import read_uid
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target
 
 
 def has_rows(target: Target, table: str) -> bool:
@@ -22,11 +28,11 @@ def has_rows(target: Target, table: str) -> bool:
         return False
 
 
-def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: Range) -> Iterator[bytes | Rejected]:
+def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
     """The TSUIDs of the rows of a key range, ascending by key, or the refusal of a row that has none.
 
     In the data table a series has a row for each hour, and comes once for each run of its rows. The
-    rows of global annotations are no series.
+    rows of global annotations are skipped.
 
     Args:
       table: the meta table, or the data table.
@@ -47,3 +53,128 @@ def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: Range) -> 
         if tsuid != last:
             yield tsuid
         last = tsuid
+
+
+_KNOWN = 1_000_000
+
+
+class UidNames:
+    """The UIDs of one layout, remembered; bounded. Not for threads."""
+
+    def __init__(self, layout: Trees, reader: Reader) -> None:
+        self._layout, self._reader = layout, reader
+        self._cache: LruCache[Pair, Uid | RefusedError] = LruCache(_KNOWN)
+
+    def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
+        """The series of each TSUID, or why it has none; the UIDs of all are read together."""
+        pairs = [self._pairs(tsuid) for tsuid in tsuids]
+        uids = self.of(
+            {
+                pair
+                for series_pairs in pairs
+                if not isinstance(series_pairs, RefusedError)
+                for pair in series_pairs
+            }
+        )
+        return [
+            series_pairs
+            if isinstance(series_pairs, RefusedError)
+            else _series(tsuid, [uids[pair] for pair in series_pairs])
+            for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
+        ]
+
+    def of(self, pairs: set[Pair]) -> dict[Pair, Uid | RefusedError]:
+        """Each UID, from memory or the table."""
+        uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
+        missing = sorted(pairs.difference(uids))
+        keys = sorted({uid for _, uid in missing})
+        rows = self._reader.rows(self._layout.uid_table, keys) if keys else {}
+        for kind, uid in missing:
+            self._cache[kind, uid] = uids[kind, uid] = read_uid(rows.get(uid), kind, uid)
+        return uids
+
+    def _pairs(self, tsuid: bytes) -> Sequence[Pair] | RefusedError:
+        try:
+            return tsuids.pairs(self._layout.options, tsuid)
+        except ValueError as error:
+            why = f"{error}: are the UID widths those of the TSDs?"
+            return RefusedError(Reason.SERIES_NOT_STORABLE, why)
+
+
+def _series(tsuid: bytes, uids: Sequence[Uid | RefusedError]) -> TreeSeries | RefusedError:
+    """The series of its UIDs, in the order of the TSUID."""
+    named: list[Uid] = []
+    for uid in uids:
+        if isinstance(uid, RefusedError):
+            return uid
+        named.append(uid)
+    return TreeSeries(tsuid, named[0], list(zip(named[1::2], named[2::2], strict=True)))
+
+
+_PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
+
+
+def find_series(layout: Trees, words: Sequence[str], reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
+    """(the series, its names without a UID: these have no custom fields and no place in a TSUID).
+
+    Args:
+      words: a TSUID, or `metric tag=value ...`, or `metric{tag=value,...}` as queries print it.
+      reader: None to look nothing up.
+
+    Raises:
+      RefusedError: the words are not a series, a name cannot be stored, or a UID of the TSUID has no name.
+    """
+    if len(words) == 1 and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", words[0]):
+        if reader is None:
+            raise RefusedError(Reason.BAD_SYNTAX, "a TSUID needs the UID table: give metric tag=value ...")
+        (tree_series,) = UidNames(layout, reader).series([bytes.fromhex(words[0])])
+        if isinstance(tree_series, RefusedError):
+            raise tree_series
+        return tree_series, []
+    series = _parsed(" ".join(words))
+    refused = layout.refuse(series)
+    if refused is not None:
+        raise refused
+    return _with_uids(layout, series, reader)
+
+
+def _parsed(text: str) -> Series:
+    """Parses a series.
+
+    Raises:
+      RefusedError: a tag is malformed or duplicate.
+    """
+    printed = _PRINTED.fullmatch(text)
+    metric, *pairs = [printed[1], *printed[2].split(",")] if printed else text.split()
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key in tags:
+            why = "is a duplicate tag" if equals else "is not a tag"
+            raise RefusedError(
+                Reason.BAD_SYNTAX, f"{pair!r} {why}; give metric tag=value tag=value ..., or a TSUID"
+            )
+        tags[key] = value
+    return Series.of(metric, tags)
+
+
+def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
+    """The series with its custom fields, and its TSUID if all names have UIDs."""
+    names = layout.names(series)
+    uids = select.look_up(layout.uid_table, names, reader) if reader else {}
+    missing = [name for name in names if name not in uids]
+    described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
+    if reader:
+        uid_by_pair = UidNames(layout, reader).of({(name.kind, uid) for name, uid in uids.items()})
+        for name, uid in uids.items():
+            described_uid = uid_by_pair[name.kind, uid]
+            if isinstance(described_uid, RefusedError):
+                raise described_uid
+            described[name] = described_uid
+    tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
+    tsuid = b""
+    if not missing:
+        tags.sort(key=lambda pair: uids[pair[0]] + uids[pair[1]])
+        tsuid = uids[names[0]] + b"".join(uids[key] + uids[value] for key, value in tags)
+    pairs = [(described[key], described[value]) for key, value in tags]
+    return TreeSeries(tsuid, described[names[0]], pairs), missing

@@ -1,14 +1,15 @@
 """Series placed in trees: a batch pipeline that writes what is missing, by compare-and-set.
 
     key ranges ─► TSUIDs ─► rules ─► by row: branch, leaves ─► set what is absent
-                              └─► series without match      └─► collisions ─► failures, if wanted
+                              └─► series without match      └─► collisions ─► failures, if enabled
 
-Of several series for one leaf the smallest TSUID gets it, as it would from one reader of the meta
-table; what stands in the table stays. Reading before writing makes a second run write nothing.
+If several series map to one leaf, the smallest TSUID gets it, as with a single reader of the meta table.
+Existing cells stay. Rows are read before they are written, so a second run writes nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,21 +19,26 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
-from schema.points import Reason, RefusedError, Rejected, Stage
-from schema.trees import cells
-from schema.trees.definitions import Tree
-from schema.trees.evaluate import TreeSeries, place
-from transforms import metrics
-from transforms.bigtable.limits import KEY_BYTES
-from transforms.bigtable.reader import TableReader, read_rows
-from transforms.bigtable.splits import Range, ranges_between, split_keys
-from transforms.rejected import REJECTED, RejectedOutput, refuse, refusing
-from transforms.trees.branches import Completed, Entry, Refusal, complete_row
-from transforms.trees.compare_set import Column
-from transforms.trees.failures import StoreFailuresFn
-from transforms.trees.job import COUNTERS, SyncJob
-from transforms.trees.names import UidNames
-from transforms.trees.series import read_tsuids
+from timebeam.schema.layouts import Cell, ColumnRange, Row, Scan
+from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.trees.evaluate import TreeSeries, place
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
+from timebeam.transforms.bigtable.splits import ranges_between, split_keys
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
+from timebeam.transforms.trees.branches import (
+    BranchEntry,
+    ColumnValue,
+    CompletedRow,
+    SeriesRefusal,
+    complete_row,
+)
+from timebeam.transforms.trees.job import COUNTERS, TreeSyncJob
+from timebeam.transforms.trees.series import UidNames, read_tsuids
+from timebeam.transforms.write import write_batch
 
 FAILURES = "failures"
 
@@ -44,7 +50,7 @@ _CONNECTIONS = 16
 class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
     """Places the series of a job; returns the PCollection of `Rejected` ones."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: TreeSyncJob) -> None:
         super().__init__()
         self._job = job
 
@@ -63,7 +69,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             if job.source != job.layout.data_table
             else read.main | "DistinctSeries" >> beam.Distinct()
         ) | "Batch" >> beam.BatchElements(100, _SERIES_AT_ONCE)
-        placed = batches | "Place" >> _with_failures(_PlaceFn(job), tuple[bytes, Entry])
+        placed = batches | "Place" >> _with_failures(_PlaceFn(job), tuple[bytes, BranchEntry])
         stored = (
             placed.main
             | "GroupPerBranch" >> beam.GroupByKey()
@@ -87,29 +93,29 @@ def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
 class _RangesFn(beam.DoFn):
     """Anything in; key ranges that together are the table of the series out."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Range]:
+    def process(self, _: object) -> Iterator[KeyRange]:
         yield from ranges_between(split_keys(self._job.target, self._job.source))
 
 
 class _SeriesFn(beam.DoFn):
     """A key range in; TSUIDs out."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
 
-    def process(self, within: Range) -> Iterator[bytes | RejectedOutput]:
+    def process(self, within: KeyRange) -> Iterator[bytes | RejectedOutput]:
         job = self._job
-        for found in read_tsuids(job.target, job.layout, job.source, within):
-            yield refuse(found) if isinstance(found, Rejected) else found
+        for tsuid in read_tsuids(job.target, job.layout, job.source, within):
+            yield refuse(tsuid) if isinstance(tsuid, Rejected) else tsuid
 
 
 class _PlaceFn(beam.DoFn):
-    """TSUIDs in; (row key, `Entry`) of leaves, and of each branch of a bundle once, out."""
+    """TSUIDs in; (row key, `BranchEntry`) of leaves, and of each branch of a bundle once, out."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
         self._names: UidNames | None = None
         self._branches: set[tuple[int, tuple[str, ...]]] = set()
@@ -126,43 +132,43 @@ class _PlaceFn(beam.DoFn):
         tsuids = sorted(tsuids)
         for tsuid, series in zip(tsuids, self._names.series(tsuids), strict=True):
             if isinstance(series, RefusedError):
-                yield refuse(_rejected(self._job, Refusal(tsuid, series)))
+                yield refuse(_rejected(self._job, SeriesRefusal(tsuid, series)))
                 continue
             for tree in self._job.trees:
                 try:
                     yield from self._placed(tree, series)
                 except RefusedError as error:
-                    yield refuse(_rejected(self._job, Refusal(tsuid, error), tree.tree_id))
+                    yield refuse(_rejected(self._job, SeriesRefusal(tsuid, error), tree.tree_id))
 
     def _placed(self, tree: Tree, series: TreeSeries) -> Iterator[Any]:
-        found = place(tree, series)
-        if not found.leaf:
+        placement = place(tree, series)
+        if not placement.leaf:
             COUNTERS["not_matched"].inc()
             if tree.store_failures:
-                failure = Column(cells.NOT_MATCHED + series.tsuid, found.not_matched.encode())
+                failure = ColumnValue(cells.NOT_MATCHED + series.tsuid, placement.not_matched.encode())
                 yield TaggedOutput(FAILURES, (cells.not_matched_key(tree.tree_id), failure))
             return
-        key = cells.branch_key(tree.tree_id, found.path)
+        key = cells.branch_key(tree.tree_id, placement.path)
         if len(key) > KEY_BYTES:
             raise RefusedError(
                 Reason.OVER_BIGTABLE_LIMIT,
-                f"{len(found.path)} levels make a row key of {len(key)} bytes; Bigtable takes {KEY_BYTES}",
+                f"{len(placement.path)} levels: a row key of {len(key)} bytes; Bigtable takes {KEY_BYTES}",
             )
-        for depth in range(len(found.path)):
-            branch = (tree.tree_id, found.path[:depth])
+        for depth in range(len(placement.path)):
+            branch = (tree.tree_id, placement.path[:depth])
             if branch not in self._branches:
                 self._branches.add(branch)
-                yield cells.branch_key(*branch), Entry(series.tsuid, branch[1], "")
-        yield key, Entry(series.tsuid, found.path, found.leaf)
+                yield cells.branch_key(*branch), BranchEntry(series.tsuid, branch[1], "")
+        yield key, BranchEntry(series.tsuid, placement.path, placement.leaf)
 
 
 class _StoreFn(beam.DoFn):
-    """(row key, `Entry`s) in; sets what is absent; collisions to `FAILURES`."""
+    """(row key, `BranchEntry`s) in; sets what is absent; collisions to `FAILURES`."""
 
-    def __init__(self, job: SyncJob) -> None:
+    def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
         self._trees = {tree.tree_id: tree for tree in job.trees}
-        self._held: list[tuple[bytes, list[Entry]]] = []
+        self._groups: list[tuple[bytes, list[BranchEntry]]] = []
         self._entries = 0
         self._pool: ThreadPoolExecutor | None = None
 
@@ -174,31 +180,31 @@ class _StoreFn(beam.DoFn):
             self._pool.shutdown()
 
     def start_bundle(self) -> None:
-        self._held, self._entries = [], 0
+        self._groups, self._entries = [], 0
 
-    def process(self, group: tuple[bytes, Iterable[Entry]]) -> Iterator[Any]:
+    def process(self, group: tuple[bytes, Iterable[BranchEntry]]) -> Iterator[Any]:
         key, entries = group
-        self._held.append((key, sorted(entries)))
-        self._entries += len(self._held[-1][1])
-        if len(self._held) >= _ROWS_AT_ONCE or self._entries >= 50 * _ROWS_AT_ONCE:
+        self._groups.append((key, sorted(entries)))
+        self._entries += len(self._groups[-1][1])
+        if len(self._groups) >= _ROWS_AT_ONCE or self._entries >= 50 * _ROWS_AT_ONCE:
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[Any]:
-        for found in self._flush():
-            yield TaggedOutput(found.tag, GlobalWindows.windowed_value(found.value))
+        for output in self._flush():
+            yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
 
     def _flush(self) -> Iterator[TaggedOutput[Any, Any]]:
         """Reads the rows that are held, together, and completes them, several at a time."""
         assert self._pool is not None
-        job, held = self._job, self._held
-        self._held, self._entries = [], 0
-        standing = read_rows(job.target, job.table, [key for key, _ in held])
+        job, groups = self._job, self._groups
+        self._groups, self._entries = [], 0
+        existing = read_rows(job.target, job.table, [key for key, _ in groups])
 
-        def complete(one: tuple[bytes, list[Entry]]) -> Completed:
-            key, entries = one
-            return complete_row(job.target, job.table, key, entries, standing.get(key), dry_run=job.dry_run)
+        def complete(group: tuple[bytes, list[BranchEntry]]) -> CompletedRow:
+            key, entries = group
+            return complete_row(job.target, job.table, key, entries, existing.get(key), dry_run=job.dry_run)
 
-        for (key, _), result in zip(held, self._pool.map(complete, held), strict=True):
+        for (key, _), result in zip(groups, self._pool.map(complete, groups), strict=True):
             tree = self._trees[int.from_bytes(key[: cells.ID_BYTES], "big")]
             for name, count in result.counts.items():
                 COUNTERS[name].inc(count)
@@ -207,11 +213,11 @@ class _StoreFn(beam.DoFn):
             for refusal in result.refused:
                 yield refuse(_rejected(job, refusal, tree.tree_id))
             for tsuid, first in result.collisions if tree.store_failures else ():
-                failure = Column(cells.COLLISION + tsuid, first.encode("iso-8859-1", "replace"))
+                failure = ColumnValue(cells.COLLISION + tsuid, first.encode("iso-8859-1", "replace"))
                 yield TaggedOutput(FAILURES, (cells.collision_key(tree.tree_id), failure))
 
 
-def _rejected(job: SyncJob, refusal: Refusal, tree_id: int | None = None) -> Rejected:
+def _rejected(job: TreeSyncJob, refusal: SeriesRefusal, tree_id: int | None = None) -> Rejected:
     """The refusal of a series, by all trees or by one."""
     payload = {"tsuid": cells.hex_text(refusal.tsuid)} | ({} if tree_id is None else {"treeId": tree_id})
     error = refusal.error
@@ -220,8 +226,37 @@ def _rejected(job: SyncJob, refusal: Refusal, tree_id: int | None = None) -> Rej
 
 
 class _CountFn(beam.DoFn):
-    """Counts what is refused; gives it on."""
+    """Counts refusals and passes them on."""
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
         COUNTERS["refused"].inc()
         yield rejected
+
+
+_COLUMNS_AT_ONCE = 1_000
+
+
+class StoreFailuresFn(beam.DoFn):
+    """(row key, columns of series without a leaf) in; writes those that are missing or changed."""
+
+    def __init__(self, job: TreeSyncJob) -> None:
+        self._job = job
+
+    def process(self, group: tuple[bytes, Iterable[ColumnValue]]) -> Iterator[RejectedOutput]:
+        """See the class."""
+        job, (key, columns) = self._job, group
+        remaining = iter(sorted(set(columns)))
+        while batch := list(itertools.islice(remaining, _COLUMNS_AT_ONCE)):
+            within = ColumnRange(cells.FAMILY, batch[0].qualifier, batch[-1].qualifier + b"\0")
+            scan = Scan(job.table, ((key, key + b"\0"),), columns=within)
+            existing = {cell.qualifier: cell for row in scan_rows(job.target, scan) for cell in row.cells}
+            changed = []
+            for column in batch:
+                old = existing.get(column.qualifier)
+                if old is None or old.value != column.value:
+                    time_ms = 0 if old is None else old.timestamp_ms + 1
+                    changed.append(Cell(cells.FAMILY, column.qualifier, time_ms, column.value))
+            COUNTERS["failures_written"].inc(len(changed))
+            if changed and not job.dry_run:
+                for rejected in write_batch(job.target, job.table, [Row(job.table, key, changed)]):
+                    yield refuse(rejected)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from schema.layouts import Cell, Row, Scan, TableSpec
-from schema.trees import cells
-from schema.trees.browse import Content, read_content
-from schema.trees.definitions import LAST_TREE_ID, Tree, TreeError
-from transforms.bigtable.reader import read_rows, scan_rows
-from transforms.bigtable.target import BigtableError, Target
-from transforms.trees.compare_set import replace
+from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.browse import Content, read_content
+from timebeam.schema.trees.definitions import LAST_TREE_ID, Tree, TreeError
+from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.readers.table_reader import read_rows, scan_rows
 
 
 def tree_table(prefix: str) -> TableSpec:
@@ -78,18 +78,18 @@ class TreeTable:
     def _store_rules(self, tree: Tree, stored: dict[bytes, Cell], *, exact: bool, dry_run: bool) -> list[str]:
         """Adds, changes and, if asked, deletes rules; what was done."""
         lines = []
-        wanted = {cells.rule_qualifier(rule): rule for rule in tree.rules}
-        for qualifier, rule in wanted.items():
+        rules = {cells.rule_qualifier(rule): rule for rule in tree.rules}
+        for qualifier, rule in rules.items():
             old, new = stored.get(qualifier), cells.rule_json(rule)
             if old is None or old.value != new:
                 self._replace(tree, qualifier, old, new, dry_run)
                 lines.append(f"rule {rule}: {'new' if old is None else 'changed'}")
         for qualifier, cell in stored.items():
-            if qualifier.startswith(cells.RULE) and qualifier not in wanted:
-                what = qualifier.removeprefix(cells.RULE).decode("iso-8859-1")
+            if qualifier.startswith(cells.RULE) and qualifier not in rules:
+                rule_text = qualifier.removeprefix(cells.RULE).decode("iso-8859-1")
                 if exact:
                     self._replace(tree, qualifier, cell, None, dry_run)
-                lines.append(f"rule {what}: {'deleted' if exact else 'not in the file, stays'}")
+                lines.append(f"rule {rule_text}: {'deleted' if exact else 'not in the file, stays'}")
         return lines
 
     def _store_definition(self, tree: Tree, stored: dict[bytes, Cell], *, dry_run: bool) -> list[str]:
@@ -110,7 +110,7 @@ class TreeTable:
         for number in range(tree_id, LAST_TREE_ID + 1):
             new = cells.tree_json(dataclasses.replace(tree, enabled=False))
             key = cells.tree_key(number)
-            if dry_run or replace(self._target, self._table, key, cells.FAMILY, cells.TREE, None, new):
+            if dry_run or self._replaces(key, cells.TREE, None, new):
                 return number
             if tree.tree_id:
                 return number  # somebody was faster: their definition is changed like any other
@@ -120,9 +120,18 @@ class TreeTable:
         self, tree: Tree, qualifier: bytes, old: Cell | None, new: bytes | None, dry_run: bool
     ) -> None:
         key = cells.tree_key(tree.tree_id)
-        if dry_run or replace(self._target, self._table, key, cells.FAMILY, qualifier, old, new):
+        if dry_run or self._replaces(key, qualifier, old, new):
             return
         raise BigtableError(f"tree {tree.tree_id} was changed by somebody else just now: run it again")
+
+    def _replaces(self, key: bytes, qualifier: bytes, old: Cell | None, new: bytes | None) -> bool:
+        """Replaces a cell that is still as it was read; whether it was.
+
+        Timestamps are functions of the old cell, so that no clock comes in.
+        """
+        timestamp_ms = 0 if old is None else old.timestamp_ms + 1
+        cell = None if new is None else Cell(cells.FAMILY, qualifier, timestamp_ms, new)
+        return replace_cells(self._target, self._table, [Replacement(key, old, cell)])[0]
 
     def _definitions(self) -> list[Row]:
         """The rows of all trees."""
@@ -149,13 +158,13 @@ def _definition(cell: Cell) -> Tree | None:
 def _id_of(name: str, rows: dict[int, Row]) -> int:
     """The id of the one tree of that name; 0 if there is none."""
     definitions = {number: _columns(row).get(cells.TREE) for number, row in rows.items()}
-    found = [
+    same_name = [
         number
         for number, cell in definitions.items()
         if cell and (tree := _definition(cell)) and tree.name == name
     ]
-    if len(found) > 1:
+    if len(same_name) > 1:
         raise TreeError(
-            f"trees {', '.join(map(str, found))} all have the name {name!r}: say which in treeId of the file"
+            f"trees {', '.join(map(str, same_name))} are all named {name!r}: set treeId in the file"
         )
-    return found[0] if found else 0
+    return same_name[0] if same_name else 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from schema.layouts.base import Finding, Row, Severity
-from schema.layouts.heroic import series_table
-from schema.layouts.heroic.keys import KeyForm, KeyParts
-from schema.layouts.heroic.rows import read_row
-from schema.layouts.heroic.select import Names
-from schema.layouts.heroic.series_table import Known
-from schema.points import Series
+from timebeam.schema.layouts.heroic import series_table
+from timebeam.schema.layouts.heroic.keys import KeyForm, KeyParts
+from timebeam.schema.layouts.heroic.rows import read_row
+from timebeam.schema.layouts.heroic.select import Names
+from timebeam.schema.layouts.heroic.series_table import Known
+from timebeam.schema.layouts.reading import Finding, Severity
+from timebeam.schema.layouts.tables import Row
+from timebeam.schema.points import Series
 
 _UNFINISHED = " (left by an interrupted write)"
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Encoded, Piece, SeriesKey
-from schema.layouts.heroic.keys import PERIOD_MS, KeyForm
-from schema.layouts.heroic.pieces import DISTRIBUTION, Points, packed_rows
-from schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
+from timebeam.schema.layouts.heroic.pieces import DISTRIBUTION, Points, packed_rows
+from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 _NAN_BITS = 0x7FF8 << 48
 _PERIOD_BITS = 32

@@ -1,6 +1,6 @@
 """What the two forms of Heroic's row key have in common: bases, order, and the interface of a form.
 
-A row holds 2^32 ms (49.7 days) of one series; its base is the first of them (section 2 of the notes).
+A row holds 2^32 ms (49.7 days) of one series; its base is the first of them (docs/spec/heroic.md §2).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from schema.layouts.base import SeriesKey
-from schema.points import Int64s, Series
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s, Series
 
 PERIOD_MS = 1 << 32
 LAST_BASE_MS = (1 << 63) - PERIOD_MS

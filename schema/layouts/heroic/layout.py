@@ -1,6 +1,7 @@
 """Layouts `heroic` and `heroic-readable`: the table `metrics` of spotify/heroic, and the same as text.
 
-Specification: sections 2 to 6 and 8 of the format notes (docs/heroic.md in short). The two differ in their
+Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short).
+The two differ in their
 keys and qualifiers only; beside the points both keep the series table, which Heroic has in Elasticsearch.
 """
 
@@ -12,34 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from schema.layouts.base import (
-    ARRIVAL,
-    Decoded,
-    Encoded,
-    Finding,
-    Layout,
-    Name,
-    Packing,
-    Reader,
-    Row,
-    Selected,
-    Selection,
-    SeriesKey,
-    TableSpec,
+from timebeam.schema.common.option import Kind, Option
+from timebeam.schema.layouts.capabilities import (
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupSeries,
+    SeriesIndex,
     hours_of,
+    restored_points,
 )
-from schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
-from schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
-from schema.layouts.heroic.readable_key import ReadableKeys
-from schema.layouts.heroic.rollup_names import HeroicRollupNames
-from schema.layouts.heroic.wire_key import WireKeys
-from schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
+from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
+from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
+from timebeam.schema.layouts.heroic.rollup_names import HeroicRollupNames
+from timebeam.schema.layouts.heroic.wire_key import WireKeys
+from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time of the points"
 
 
 @dataclasses.dataclass(frozen=True)
-class Heroic(Layout):
+class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     """Heroic's own bytes.
 
     Attributes:
@@ -153,6 +151,23 @@ class Heroic(Layout):
         """See `Layout.decode`."""
         return rows.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `Layout.restore`; points of a key without the names of resources stay a row."""
+        no_points = PointBatch.of([], 0)
+        if row.table == self.series_table:
+            series_table.check_index_row(row)
+            return Restored(no_points, row)
+        if row.table != self.data_table:
+            raise ValueError(f"table {row.table!r} is none of layout {self.name}")
+        parts = self.form.parse(row.key)
+        decoded = rows.read_row(row.cells, parts.base_ms, parts.series, self.form)
+        if decoded.skipped or not row.cells:
+            raise ValueError("a row of points has cells of points only")
+        points = restored_points(self, row, decoded, SeriesKey(parts.head, parts.tail))
+        if not parts.is_whole:
+            return Restored(no_points, row)
+        return Restored(points, row._replace(cells=()))
+
     def entry_of(self, key: bytes) -> tuple[Series, int]:
         """See `Layout.entry_of`; a key with resources and without their names does not tell."""
         parts = self.form.parse(key)
@@ -172,6 +187,14 @@ class HeroicReadable(Heroic):
     resource_names: bool = False
 
     name = "heroic-readable"
+    declared_options = (
+        Option(
+            "resource_names",
+            "heroic-readable: put the names of resources into row keys, beside their values",
+            Kind.FLAG,
+            False,
+        ),
+    )
 
     @property
     def form(self) -> KeyForm:

@@ -23,9 +23,9 @@ from functools import partial
 
 import numpy as np
 
-from schema.layouts.base import Cell
-from schema.layouts.heroic.keys import PERIOD_MS, KeyForm
-from schema.points import Int64s
+from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Int64s
 
 POINTS = "points"
 DISTRIBUTIONS = "distributionPoints"

@@ -1,4 +1,6 @@
-"""The row key of layout `heroic-readable`: text, for people who read tables with `cbt` (section 8).
+"""The row key of layout `heroic-readable`: text, for people who read tables with `cbt`.
+
+Format: docs/spec/heroic.md §8.
 
     metric,tagk=tagv,...,base[,resource]*         1297080123392: the base, decimal
 
@@ -16,9 +18,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schema.layouts.base import SeriesKey
-from schema.layouts.heroic.keys import PERIOD_MS, KeyForm, KeyParts, Offsets, Range, check_base, sorted_pairs
-from schema.points import Int64s, Series
+from timebeam.schema.layouts.heroic.keys import (
+    PERIOD_MS,
+    KeyForm,
+    KeyParts,
+    Offsets,
+    Range,
+    check_base,
+    sorted_pairs,
+)
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s, Series
 
 _PART = re.compile(r"((?:[^,=\\]|\\.)*)(?:=((?:[^,=\\]|\\.)*))?(,|\Z)")
 _PLAIN = re.compile(r"[^,=\\\x00-\x1f\x7f-\x9f]*")

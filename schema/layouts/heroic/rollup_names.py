@@ -5,7 +5,7 @@ Heroic itself stores none; with them as tags, its queries filter by them as by a
 
 from __future__ import annotations
 
-from schema.points import Reason, RefusedError, Series
+from timebeam.schema.points import Reason, RefusedError, Series
 
 ROLLUP, STAT = "rollup", "stat"
 

@@ -1,4 +1,4 @@
-"""Reading a data row: its cells into points (section 4)."""
+"""Reading a data row: its cells into points (docs/spec/heroic.md §4)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Cell, Decoded
-from schema.layouts.heroic.keys import KeyForm
-from schema.layouts.heroic.pieces import DISTRIBUTIONS, POINTS
-from schema.points import Kind, PointBatch, Series
+from timebeam.schema.layouts.heroic.keys import KeyForm
+from timebeam.schema.layouts.heroic.pieces import DISTRIBUTIONS, POINTS
+from timebeam.schema.layouts.reading import Decoded
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Kind, PointBatch, Series
 
 _SHOWN = 16  # bytes of a bad qualifier in a message
 

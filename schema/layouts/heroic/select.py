@@ -1,4 +1,6 @@
-"""The rows that a query wants: series by the series table, then rows by series and base (section 5).
+"""The rows that a query wants: series by the series table, then rows by series and base.
+
+Format: docs/spec/heroic.md §5.
 
 Unlike Heroic's, a query takes in both of its ends, and points that stand exactly on a base.
 """
@@ -10,19 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from schema.layouts.base import (
-    ColumnRange,
-    Finding,
-    Reader,
-    Scan,
-    Selected,
-    Selection,
-    Severity,
-)
-from schema.layouts.heroic import series_table
-from schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, KeyParts, base_of
-from schema.layouts.heroic.pieces import POINTS
-from schema.points import Series
+from timebeam.schema.layouts.heroic import series_table
+from timebeam.schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, KeyParts, base_of
+from timebeam.schema.layouts.heroic.pieces import POINTS
+from timebeam.schema.layouts.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
+from timebeam.schema.points import Series
 
 _RANGES_AT_ONCE = 1000
 

@@ -1,4 +1,4 @@
-"""The series table, in the place of Heroic's metadata in Elasticsearch (section 6 of the format notes).
+"""The series table, in the place of Heroic's metadata in Elasticsearch (docs/spec/heroic.md §6).
 
 | row key | columns of family `series` | for |
 |---|---|---|
@@ -19,10 +19,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from schema.layouts.base import Cell, Reader, Row, Scan, Selection, UnknownNameError
-from schema.layouts.heroic.keys import PERIOD_MS, sorted_pairs
-from schema.layouts.heroic.wire_key import WireKeys
-from schema.points import Series
+from timebeam.schema.layouts.heroic.keys import PERIOD_MS, sorted_pairs
+from timebeam.schema.layouts.heroic.wire_key import WireKeys
+from timebeam.schema.layouts.reading import Reader, Scan, Selection, UnknownNameError
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Series
 
 FAMILY = "series"
 KEY_LIMIT = 4096
@@ -78,6 +79,66 @@ def index_rows(table: str, series: Series, base_ms: int) -> list[Row]:
     ]
 
 
+def check_index_row(row: Row) -> None:
+    """Checks that the cells of a row are some that `index_rows` makes, of one base or of several.
+
+    Raises:
+      ValueError: they are not.
+    """
+    kind, *names = _names_of(row.key)
+    columns = {METRIC: b"metric", TAG: b"tag"}
+    if kind in columns:
+        good = len(names) == (1 if kind == METRIC else 3)
+        good &= all(cell == Cell(FAMILY, columns[kind], _ALWAYS, b"") for cell in row.cells)
+    else:
+        good = all(_is_of_series(row.key, cell) for cell in row.cells)
+    if not good or not row.cells:
+        raise ValueError(f"row {row.key[:80]!r} is none of the series table")
+
+
+def _names_of(key: bytes) -> list[bytes]:
+    """The kind of a row, and its names as they stand in the key; none for rows of series.
+
+    Raises:
+      ValueError: no row has this key.
+    """
+    kind, nul, rest = key.partition(_NUL)
+    if kind == TAG:  # the id may hold NULs
+        rest, end = rest[: -ID_BYTES - 1], rest[-ID_BYTES - 1 :]
+        nul = end[:1] if len(end) == ID_BYTES + 1 else b""
+    if nul != _NUL or kind not in (METRIC, SERIES, TAG):
+        raise ValueError(f"row key {key[:80]!r} is none of the series table")
+    if kind == SERIES:
+        return [kind]
+    names = rest.split(_NUL)
+    for name in names:
+        text = name.replace(b"\x01\x01", _NUL).replace(b"\x01\x02", b"\x01").decode()
+        if _escaped(text) != name:
+            raise ValueError(f"row key {key[:80]!r} is none of the series table")
+    return [kind, *names]
+
+
+def _is_of_series(key: bytes, cell: Cell) -> bool:
+    """Whether a cell is one of the row of a series that has this key.
+
+    Raises:
+      ValueError: its value is neither a series nor a base.
+    """
+    if cell.family != FAMILY:
+        return False
+    if cell.qualifier == b"series":
+        document = Cell(FAMILY, b"first", 0, b"0"), Cell(FAMILY, b"last", 0, b"0"), cell
+        series = read_series(Row("", key, document)).series
+        return cell == Cell(FAMILY, b"series", _ALWAYS, _document(series))
+    if cell.qualifier not in (b"first", b"last") or not cell.value.isdigit():
+        return False
+    base_ms = int(cell.value)
+    number = base_ms // PERIOD_MS
+    stamp = _FIRST - number if cell.qualifier == b"first" else number + 1
+    text = b"%d" % base_ms
+    return base_ms % PERIOD_MS == 0 and cell == Cell(FAMILY, cell.qualifier, stamp, text)
+
+
 def longest_key(series: Series) -> int:
     """Bytes of the longest key that a series has in the table."""
     keys = [row_key(SERIES, series.metric), *(row_key(TAG, series.metric, *tag) for tag in series.tags)]
@@ -118,7 +179,11 @@ def find(table: str, wanted: Selection, reader: Reader) -> Iterator[Known | tupl
     else:
         metric = row_key(METRIC, wanted.metric)
         if metric not in reader.rows(table, [metric]):
-            raise UnknownNameError(f"No such metric in table {table}: '{wanted.metric}'")
+            raise UnknownNameError(
+                f"No such metric in table {table}: '{wanted.metric}'",
+                wanted.metric,
+                lambda start: _metrics_from(table, start, reader),
+            )
         if wanted.tags:
             rows = _rows_of_ids(table, wanted.metric, _ids(table, wanted.metric, wanted, reader), reader)
         else:
@@ -131,6 +196,15 @@ def find(table: str, wanted: Selection, reader: Reader) -> Iterator[Known | tupl
             continue
         if wanted.takes(known.series):
             yield known
+
+
+def _metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:
+    """The metrics that begin with a text, ascending by their bytes."""
+    head = row_key(METRIC, "")
+    first = row_key(METRIC, start)
+    for row in reader.scan(Scan(table, [(first, first + b"\xff")], keys_only=True)):
+        raw = row.key[len(head) :].replace(b"\x01\x01", _NUL).replace(b"\x01\x02", b"\x01")
+        yield raw.decode(errors="replace")
 
 
 def _ids(table: str, metric: str, wanted: Selection, reader: Reader) -> list[bytes]:

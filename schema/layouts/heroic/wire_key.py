@@ -1,4 +1,4 @@
-"""The row key and qualifier that Heroic writes, byte for byte (sections 3 and 4 of the format notes).
+"""The row key and qualifier that Heroic writes, byte for byte (docs/spec/heroic.md §3 and §4).
 
     string(key) count(tags) {string(name) string(value)}* base:int64
     [1 0 length(payload) payload]           payload = count(resources) {plain(name) plain(value)}*
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schema.layouts.base import SeriesKey
-from schema.layouts.heroic.keys import KeyForm, KeyParts, Offsets, Range, check_base, sorted_pairs
-from schema.points import Int64s, Series
+from timebeam.schema.layouts.heroic.keys import KeyForm, KeyParts, Offsets, Range, check_base, sorted_pairs
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s, Series
 
 _SUFFIX = b"\x01\x00"  # one suffix, which is of type 0: resources
 _BASE_BYTES = 8

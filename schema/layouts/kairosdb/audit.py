@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from schema.layouts.base import Finding, Row, Severity
-from schema.layouts.kairosdb import index
-from schema.layouts.kairosdb.keys import KeyParts, parse_key
-from schema.layouts.kairosdb.options import RowSpec
-from schema.layouts.kairosdb.rows import decode
-from schema.layouts.kairosdb.select import Tables
+from timebeam.schema.layouts.kairosdb import index
+from timebeam.schema.layouts.kairosdb.keys import KeyParts, parse_key
+from timebeam.schema.layouts.kairosdb.options import RowSpec
+from timebeam.schema.layouts.kairosdb.rows import decode
+from timebeam.schema.layouts.kairosdb.select import Tables
+from timebeam.schema.layouts.reading import Finding, Severity
+from timebeam.schema.layouts.tables import Row
 
 
 def findings(tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Encoded, Piece, SeriesKey
-from schema.layouts.kairosdb import keys as row_keys
-from schema.layouts.kairosdb import pieces, values
-from schema.layouts.kairosdb.options import RowSpec
-from schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.layouts.kairosdb import keys as row_keys
+from timebeam.schema.layouts.kairosdb import pieces, values
+from timebeam.schema.layouts.kairosdb.options import RowSpec
+from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 KINDS = len(row_keys.TYPES)
 _OFFSET_BITS = 31

@@ -1,4 +1,4 @@
-"""The index tables: which rows there are, and which names (format notes, sections 1 and 7).
+"""The index tables: which rows there are, and which names (docs/spec/kairosdb.md §1 and §7).
 
 `row_keys` has the key of each data row with an empty cell: the old `row_key_index` with the metric moved
 into the key. `string_index` has three rows, with a column for each name and one zero byte as value.
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from schema.layouts.base import Cell, Row
-from schema.layouts.kairosdb import keys
-from schema.layouts.kairosdb.encode import KINDS, row_numbers, storable
-from schema.layouts.kairosdb.options import RowSpec
-from schema.points import PointBatch, Series
+from timebeam.schema.layouts.kairosdb import keys
+from timebeam.schema.layouts.kairosdb.encode import KINDS, row_numbers, storable
+from timebeam.schema.layouts.kairosdb.options import RowSpec
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import PointBatch, Series
 
 ROW_KEYS_FAMILY, NAMES_FAMILY = "k", "s"
 
@@ -56,6 +56,29 @@ def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str)
         Row(strings, TAG_NAMES, _names(name for name, _ in series.tags)),
         Row(strings, TAG_VALUES, _names({value for _, value in series.tags})),
     ]
+
+
+def check_row(row: Row, spec: RowSpec, row_keys: str, strings: str) -> None:
+    """Checks that the cells of a row of an index table are some that `rows` makes.
+
+    Raises:
+      ValueError: they are not.
+    """
+    if row.table == strings:
+        good = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
+        good &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
+        good &= all(cell.qualifier for cell in row.cells)
+    else:
+        series, entry = entry_of(row.key)
+        refusal = keys.refuse_series(series)
+        if refusal is not None:
+            raise refusal
+        row_ms = keys.parse_key(row.key).row_ms
+        if not 0 <= row_ms <= keys.LAST_MS or row_ms % spec.width_ms:
+            raise ValueError(f"row time {row_ms} is none of row spec {spec.value}")
+        good = rows(series, entry, spec, row_keys, strings)[0] == row._replace(cells=list(row.cells))
+    if not good or not row.cells:
+        raise ValueError(f"row {row.key[:80]!r} is none of table {row.table}")
 
 
 def entry_of(key: bytes) -> tuple[Series, int]:

@@ -1,4 +1,4 @@
-"""Row keys of `data_points` and `row_keys` (format notes, section 3).
+"""Row keys of `data_points` and `row_keys` (docs/spec/kairosdb.md §3).
 
 `metric 00 row_time:int64 [00 length:1 type] tags`; tags are `name=value:` each, with `:` before `:` and `=`
 of a name, and `=` before those of a value. Source: DataPointsRowKeySerializer of KairosDB 1.3.0.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from schema.layouts.base import SeriesKey
-from schema.points import Kind, Reason, RefusedError, Series
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Kind, Reason, RefusedError, Series
 
 KEY_BYTES = 4096
 """The longest row key that Bigtable takes."""

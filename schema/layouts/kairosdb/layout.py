@@ -1,6 +1,6 @@
 """Layout `kairosdb`: the tables of KairosDB 1.3.0 on Bigtable, keys, columns and values byte for byte.
 
-Specification: the format notes of KairosDB (docs/kairosdb.md in short).
+Specification: docs/spec/kairosdb.md (docs/reference/kairosdb.md in short).
 """
 
 from __future__ import annotations
@@ -11,32 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from schema.layouts.base import (
-    ARRIVAL,
-    Decoded,
-    Encoded,
-    Finding,
-    Layout,
-    Name,
-    Packing,
-    Reader,
-    Row,
-    Selected,
-    Selection,
-    SeriesKey,
-    TableSpec,
+from timebeam.schema.layouts.capabilities import (
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupSeries,
+    SeriesIndex,
     hours_of,
+    restored_points,
 )
-from schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
-from schema.layouts.kairosdb.encode import encode
-from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec, parse_retention
-from schema.layouts.kairosdb.rollup_names import KairosDbRollupNames
-from schema.layouts.kairosdb.select import Tables
-from schema.points import PointBatch, RefusedError, Series
+from timebeam.schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
+from timebeam.schema.layouts.kairosdb.encode import encode
+from timebeam.schema.layouts.kairosdb.options import OPTIONS, KairosDbOptions, RowSpec, parse_retention
+from timebeam.schema.layouts.kairosdb.rollup_names import KairosDbRollupNames
+from timebeam.schema.layouts.kairosdb.select import Tables
+from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.points import PointBatch, RefusedError, Series
 
 
 @dataclasses.dataclass(frozen=True)
-class KairosDb(Layout):
+class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     """The layout with its options; see `KairosDbOptions`.
 
     With the row spec `seconds` it reads only, since KairosDB itself reads such times back changed.
@@ -45,6 +41,7 @@ class KairosDb(Layout):
     options: KairosDbOptions = dataclasses.field(default_factory=KairosDbOptions)
 
     name = "kairosdb"
+    declared_options = OPTIONS
     packings = (Packing.POINTS,)
     rollup_names = KairosDbRollupNames()
 
@@ -134,6 +131,21 @@ class KairosDb(Layout):
     def entry_of(self, key: bytes) -> tuple[Series, int]:
         """See `Layout.entry_of`; rows without a type, as old KairosDBs wrote them, have no entry."""
         return index.entry_of(key)
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `Layout.restore`; points of another retention class go into that of this run."""
+        data, row_keys, strings = self.table_names
+        if row.table in (row_keys, strings):
+            index.check_row(row, self.options.row_spec, row_keys, strings)
+            return Restored(PointBatch.of([], 0), row)
+        if row.table != data:
+            raise ValueError(f"table {row.table!r} is none of layout {self.name}")
+        series = keys.parse_key(row.key).series
+        decoded = self.decode(row, series)
+        if decoded.skipped or not row.cells:
+            raise ValueError("a row of points has cells of points only")
+        points = restored_points(self, row, decoded, keys.series_key(series))
+        return Restored(points, row._replace(cells=()))
 
     def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""

@@ -1,4 +1,4 @@
-"""Options of the KairosDB layout, and the three row specs that a store can have (format notes, section 2).
+"""Options of the KairosDB layout, and the three row specs that a store can have (docs/spec/kairosdb.md §2).
 
 Source: datastore/cassandra/RowSpec of KairosDB 1.3.0, and its table `spec`.
 """
@@ -10,7 +10,8 @@ import enum
 from collections.abc import Sequence
 from typing import TypeVar
 
-from schema.points import Int64s
+from timebeam.schema.common.option import Kind, Option, values_of
+from timebeam.schema.points import Int64s
 
 Ints = TypeVar("Ints", int, Int64s)
 
@@ -18,7 +19,7 @@ FAMILY = "d"
 """Family of points that are kept for ever."""
 
 
-class RowSpec(str, enum.Enum):
+class RowSpec(enum.StrEnum):
     """How a time becomes a row time and a column: nothing in a row tells which one a store has."""
 
     LEGACY = "legacy"
@@ -95,3 +96,28 @@ def parse_retention(text: str) -> tuple[int, ...]:
 
 def _text(days: Sequence[int]) -> str:
     return ",".join(map(str, days))
+
+
+OPTIONS = (
+    Option(
+        "row_spec",
+        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
+        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
+        default=RowSpec.LEGACY.value,
+        choices=values_of(RowSpec),
+    ),
+    Option(
+        "retention",
+        "kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d",
+        default="",
+        regex=r"([0-9]+(,[0-9]+)*)?",
+        example="7,90",
+    ),
+    Option(
+        "retention_class",
+        "kairosdb: the class that points are written to, in days; 0: kept for ever",
+        Kind.WHOLE,
+        0,
+    ),
+)
+"""The options of the layout beside `table_prefix`: fields of `KairosDbOptions`."""

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.layouts.base import Cell
-from schema.points import Int64s
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Int64s
 
 _HEADER = struct.Struct(">IIQ")
 

@@ -1,12 +1,12 @@
 """Rollups in KairosDB's layout: metrics of their own, `{metric}.{interval}.{aggregator}`.
 
 The tag `saved_from` names the metric that they were made from, as KairosDB's own roll-up tasks do
-(format notes, section 10); unlike those, all tags are kept.
+(docs/spec/kairosdb.md §10); unlike those, all tags are kept.
 """
 
 from __future__ import annotations
 
-from schema.points import Reason, RefusedError, Series
+from timebeam.schema.points import Reason, RefusedError, Series
 
 SAVED_FROM = "saved_from"
 

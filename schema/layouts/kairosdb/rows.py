@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Cell, Decoded, Row
-from schema.layouts.kairosdb import keys, values
-from schema.layouts.kairosdb.options import RowSpec
-from schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Series
+from timebeam.schema.layouts.kairosdb import keys, values
+from timebeam.schema.layouts.kairosdb.options import RowSpec
+from timebeam.schema.layouts.reading import Decoded
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Series
 
 _FAMILIES = re.compile(r"d[0-9]*")
 _LAST_MS = (1 << 63) - 1

@@ -1,11 +1,13 @@
-"""The rows that a query wants: found in `row_keys`, read from `data_points` (format notes, section 6)."""
+"""The rows that a query wants: found in `row_keys`, read from `data_points` (docs/spec/kairosdb.md §6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from schema.layouts.base import (
+from timebeam.schema.layouts.kairosdb import index, keys
+from timebeam.schema.layouts.kairosdb.options import KairosDbOptions
+from timebeam.schema.layouts.reading import (
     ColumnRange,
     Finding,
     Reader,
@@ -15,9 +17,7 @@ from schema.layouts.base import (
     Severity,
     UnknownNameError,
 )
-from schema.layouts.kairosdb import index, keys
-from schema.layouts.kairosdb.options import KairosDbOptions
-from schema.points import Series
+from timebeam.schema.points import Series
 
 
 class Tables(NamedTuple):
@@ -45,7 +45,11 @@ def select(
       UnknownNameError: the metric is not in `string_index`.
     """
     if wanted.metric is not None and not _is_known(tables.strings, wanted.metric, reader):
-        raise UnknownNameError(f"no such metric: {wanted.metric!r}")
+        raise UnknownNameError(
+            f"no such metric: {wanted.metric!r}",
+            wanted.metric,
+            lambda start: _metrics_from(tables.strings, start, reader),
+        )
     width = options.row_spec.width_ms
     first_ms = max(0, wanted.start_ms) // width * width
     last_ms = min(wanted.end_ms, keys.LAST_MS) // width * width
@@ -105,6 +109,14 @@ def _is_known(strings: str, metric: str, reader: Reader) -> bool:
     columns = ColumnRange(index.NAMES_FAMILY, name, name + b"\0")
     ranges = ((index.METRICS, index.METRICS + b"\0"),)
     return any(row.cells for row in reader.scan(Scan(strings, ranges, columns=columns)))
+
+
+def _metrics_from(strings: str, start: str, reader: Reader) -> Iterator[str]:
+    """The metrics that begin with a text, ascending by their bytes."""
+    first = start.encode()
+    columns = ColumnRange(index.NAMES_FAMILY, first, first + b"\xff")
+    for row in reader.scan(Scan(strings, ((index.METRICS, index.METRICS + b"\0"),), columns=columns)):
+        yield from (cell.qualifier.decode(errors="replace") for cell in row.cells)
 
 
 def _columns(options: KairosDbOptions, wanted: Selection, row_ms: int) -> ColumnRange | None:

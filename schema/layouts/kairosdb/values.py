@@ -1,4 +1,4 @@
-"""Values of cells, many at a time (format notes, section 4).
+"""Values of cells, many at a time (docs/spec/kairosdb.md §4).
 
 | type | bytes |
 |---|---|
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.points import Bools, Int64s
+from timebeam.schema.points import Bools, Int64s
 
 STRING_BYTES = 65_535
 """The longest text in modified UTF-8."""

@@ -1,4 +1,4 @@
-"""Where annotations stand: rows by TSUID and time, columns 01 (section 4.1 of the format notes).
+"""Where annotations stand: rows by TSUID and time, columns 01 (docs/spec/opentsdb.md §4.1).
 
 meta/Annotation.getRowKey and getQualifier of OpenTSDB 2.4.1.
 
@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
-from schema.layouts.base import Cell, ColumnRange, Row, Scan, SeriesKey
-from schema.layouts.opentsdb import keys
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.layouts.opentsdb.pieces import FAMILY
-from schema.layouts.opentsdb.rows import ANNOTATION
-from schema.points import Reason, RefusedError
+from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
+from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.pieces import FAMILY
+from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
+from timebeam.schema.layouts.reading import ColumnRange, Scan
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Reason, RefusedError
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
 """The columns that annotations are among; points of seconds 16 to 31 are too."""

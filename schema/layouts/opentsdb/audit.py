@@ -1,16 +1,20 @@
-"""Is what stands in the tables sound: rows that decode, UIDs that map one to one (section 5)."""
+"""Is what stands in the tables sound: rows that decode, UIDs that map one to one.
+
+Format: docs/spec/opentsdb.md §5.
+"""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator
 
-from schema.layouts.base import Finding, Row, Severity
-from schema.layouts.opentsdb import many_rows, uid_table
-from schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from schema.layouts.opentsdb.keys import parse_key
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.layouts.opentsdb.rows import is_histogram, read_row
+from timebeam.schema.layouts.opentsdb import many_rows, uid_table
+from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
+from timebeam.schema.layouts.opentsdb.keys import parse_key
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
+from timebeam.schema.layouts.reading import Finding, Severity
+from timebeam.schema.layouts.tables import Row
 
 _NEARLY_EXHAUSTED = 0.8
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000

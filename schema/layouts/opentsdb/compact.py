@@ -1,6 +1,6 @@
 """A row of a closed hour as one cell: what a TSD's compaction makes of it, in one mutation of the row.
 
-Sections 2.2, 2.3 and 3 of the format notes (core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, an append
+docs/spec/opentsdb.md §2.2, §2.3 and §3 (core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, an append
 column is taken in too, and nothing is read or lost between writing and deleting: the mutation deletes each
 column that went in by its exact qualifier, and only the versions up to the one that was read. What is written
 meanwhile has another qualifier or a newer timestamp, and stays.
@@ -15,12 +15,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from schema.layouts.base import Cell, Deletion, Packing, Row
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import merge_elements
-from schema.layouts.opentsdb.pieces import FAMILY, columns
-from schema.layouts.opentsdb.rows import APPEND, RowColumns, read_columns, read_row
-from schema.points import Bools
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.merge import merge_elements
+from timebeam.schema.layouts.opentsdb.pieces import FAMILY, columns
+from timebeam.schema.layouts.opentsdb.rows import APPEND, RowColumns, read_columns, read_row
+from timebeam.schema.layouts.tables import Cell, Deletion, Row
+from timebeam.schema.layouts.writing import Packing
+from timebeam.schema.points import Bools
 
 APPEND_QUALIFIER = b"\x05\x00\x01"
 """The append column that a compaction writes. Every reader takes it, and nobody appends to it: an append to

@@ -1,6 +1,6 @@
 """Elements: the points of one or more columns as (qualifier, value) numbers, in numpy columns.
 
-Sections 1.5, 1.6, 2.1 and 3 of the format notes; core/Internal, core/CompactionQueue and
+docs/spec/opentsdb.md §1.5, §1.6, §2.1 and §3; core/Internal, core/CompactionQueue and
 core/AppendDataPoints of OpenTSDB 2.4.1.
 
 | qualifier | bits |
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schema.points import Bools, Bytes, Int64s, Kind
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 Codes = npt.NDArray[np.uint32]
 Raws = npt.NDArray[np.uint64]
@@ -166,7 +166,10 @@ def value_bytes(elements: Elements) -> tuple[bytes, Int64s]:
 
 
 def append_bytes(elements: Elements) -> bytes:
-    """The value of an append column: qualifier and value of each element in turn (section 3)."""
+    """The value of an append column: qualifier and value of each element in turn.
+
+    Format: docs/spec/opentsdb.md §3.
+    """
     in_ms = elements.in_ms
     starts = _starts(elements.widths + np.where(in_ms, 4, 2))
     out = np.empty(int(starts[-1]), np.uint8)
@@ -178,7 +181,9 @@ def append_bytes(elements: Elements) -> bytes:
 
 
 def split_columns(qualifiers: bytes, values: bytes) -> Elements:
-    """The elements of a plain or compacted column, whose value may end in one byte more (section 2.1).
+    """The elements of a plain or compacted column, whose value may end in one byte more.
+
+    Format: docs/spec/opentsdb.md §2.1.
 
     Raises:
       CorruptError: the lengths do not agree.
@@ -223,7 +228,7 @@ def split_qualifiers(qualifiers: bytes) -> Codes:
 
 
 def split_append(value: bytes) -> Elements:
-    """The elements of an append column in the order they were appended (section 3).
+    """The elements of an append column in the order they were appended (docs/spec/opentsdb.md §3).
 
     Raises:
       CorruptError: truncated or surplus bytes.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Encoded, Piece, SeriesKey
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.keys import SPAN_S, row_key
-from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
-from schema.layouts.opentsdb.pieces import packed_rows
-from schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
+from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.pieces import packed_rows
+from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 _SPAN_MS = SPAN_S * 1000
 _OFFSET_BITS = 22

@@ -1,4 +1,6 @@
-"""Row keys of the data table: [salt] metric UID, base time, tag UID pairs (sections 1.1 and 1.2).
+"""Row keys of the data table: [salt] metric UID, base time, tag UID pairs.
+
+Format: docs/spec/opentsdb.md §1.1 and §1.2.
 
 Sources: core/RowKey, core/Tags.resolveAllInternal, uid/UniqueId.getTSUIDFromKey (OpenTSDB 2.4.1).
 """
@@ -8,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from schema.layouts.base import SeriesKey
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Int64s
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s
 
 SPAN_S = 3600
 """Seconds in one row."""

@@ -1,6 +1,6 @@
 """Layout `opentsdb`: the data and UID tables of OpenTSDB 2.4, byte for byte.
 
-Specification: sections 1, 2, 3 and 5 of the format notes (docs/opentsdb.md in short).
+Specification: docs/spec/opentsdb.md §1, §2, §3 and §5 (docs/reference/opentsdb.md in short).
 """
 
 from __future__ import annotations
@@ -11,30 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from schema.layouts.base import (
-    ARRIVAL,
+from timebeam.schema.layouts.capabilities import (
+    Annotations,
+    Compaction,
+    Histograms,
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupTables,
+    SeriesMeta,
+    Trees,
+)
+from timebeam.schema.layouts.opentsdb import audit, many_rows, names, pieces, restore, rows, select, uid_table
+from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.opentsdb.encode import encode
+from timebeam.schema.layouts.opentsdb.merge import winner_of
+from timebeam.schema.layouts.opentsdb.options import OPTIONS, CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.reading import (
     Decoded,
     DecodedRows,
-    Encoded,
     Finding,
-    Layout,
-    Name,
-    Packing,
     Reader,
-    Row,
     Selected,
     Selection,
-    SeriesKey,
-    TableSpec,
-    UidSpec,
     join_decoded,
 )
-from schema.layouts.opentsdb import audit, many_rows, names, pieces, rows, select, uid_table
-from schema.layouts.opentsdb import keys as row_keys
-from schema.layouts.opentsdb.encode import encode
-from schema.layouts.opentsdb.merge import winner_of
-from schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
-from schema.points import PointBatch, RefusedError, Series, join
+from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec, UidSpec
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.points import Floats, PointBatch, RefusedError, Series, join
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; of a compacted row the newest of these; not the time "
@@ -47,12 +51,13 @@ _EVENT_TIME = "the time of the points; of a row that a TSD has compacted that of
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenTsdb(Layout):
+class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compaction, RefusedRows, HourMarks):
     """The layout with its options; see `OpenTsdbOptions`."""
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
 
     name = "opentsdb"
+    declared_options = OPTIONS
 
     @property
     def packings(self) -> Sequence[Packing]:
@@ -147,10 +152,35 @@ class OpenTsdb(Layout):
         """The UID of every metric that has one, by name, sorted."""
         return select.metric_uids(self.uid_table, reader)
 
+    def stored_floats(self, floats: Floats) -> Floats:
+        """See `Layout.stored_floats`: with `decimals` float they are rounded to 4 bytes."""
+        if self.options.decimals is not Decimals.FLOAT:
+            return floats
+        with np.errstate(over="ignore"):
+            narrow = floats.astype(np.float32)
+        return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
+
+    def key_error(self, key: bytes) -> str:
+        """See `Layout.key_error`: its length, the hour that it begins at, and its salt."""
+        try:
+            parts = row_keys.parse_key(self.options, key)
+        except ValueError as error:
+            return str(error)
+        if parts.base_s % row_keys.SPAN_S:
+            return f"row key {key.hex()} has the base time {parts.base_s}, which is no whole hour"
+        pairs = b"".join(tag_key + value for tag_key, value in parts.tags)
+        if parts.salt != row_keys.salt(self.options, parts.metric, pairs):
+            return f"row key {key.hex()} has another salt than its series"
+        return ""
+
     def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
         """See `Layout.hours`."""
         found = (row_keys.parse_key(self.options, row.key) for row in rows)
         return {(parts.metric, parts.base_s) for parts in found}
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `Layout.restore`; annotations and histograms stay cells."""
+        return restore.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

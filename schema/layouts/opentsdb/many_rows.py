@@ -4,7 +4,7 @@
 |---|---|
 | whose points have one form and one length, as decimals do; or of one such append column | as a table |
 | other rows of plain and compacted columns, as those of integers are | by where each value ends |
-| with instants out of order or twice, damage, other columns | by `schema.layouts.opentsdb.rows` |
+| with instants out of order or twice, damage, other columns | by `timebeam.schema.layouts.opentsdb.rows` |
 
 That module is the reference of what a row holds.
 """
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schema.layouts.base import Cell, Row
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.rows import APPEND
-from schema.points import Bools, Bytes, Int64s, Kind
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.rows import APPEND
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 _FLOAT32 = el.FLOAT_FLAG | 3
 _FLOAT64 = el.FLOAT_FLAG | 7

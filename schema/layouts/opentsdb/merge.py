@@ -1,4 +1,4 @@
-"""One row's columns merged into one sequence of points: section 2.2 of the format notes.
+"""One row's columns merged into one sequence of points: docs/spec/opentsdb.md §2.2.
 
 With cells that have the time of their points (tsd.storage.use_otsdb_timestamp, `dtcsMergeDataPoints`) the
 greatest or smallest value of an instant wins; values are compared as doubles.
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.opentsdb.elements import NONE, Elements, concatenate
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Int64s, Kind
+from timebeam.schema.layouts.opentsdb.elements import NONE, Elements, concatenate
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.points import Int64s, Kind
 
 
 class Winner(enum.Enum):

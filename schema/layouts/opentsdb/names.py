@@ -1,10 +1,13 @@
-"""Which names OpenTSDB takes: core/Tags.validateString and checkMetricAndTags (section 1.3)."""
+"""Which names OpenTSDB takes: core/Tags.validateString and checkMetricAndTags.
+
+Format: docs/spec/opentsdb.md §1.3.
+"""
 
 from __future__ import annotations
 
 import re
 
-from schema.points import Reason, RefusedError, Series
+from timebeam.schema.points import Reason, RefusedError, Series
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
 

@@ -1,13 +1,18 @@
-"""Options of the OpenTSDB layout, named after the configuration keys of a TSD (section 1.1)."""
+"""Options of the OpenTSDB layout, named after the configuration keys of a TSD.
+
+Format: docs/spec/opentsdb.md §1.1.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 
+from timebeam.schema.common.option import Kind, Option, values_of
 
-class Decimals(str, enum.Enum):
-    """On how many bytes decimal values are stored (section 1.6).
+
+class Decimals(enum.StrEnum):
+    """On how many bytes decimal values are stored (docs/spec/opentsdb.md §1.6).
 
     A table that a TSD also writes over HTTP wants DOUBLE: else one point becomes two cells, since
     the width stands in the qualifier.
@@ -21,7 +26,7 @@ class Decimals(str, enum.Enum):
     """Always 4 bytes, precision lost: `tsdb import`. A value beyond float32 stays on 8 bytes."""
 
 
-class CellTime(str, enum.Enum):
+class CellTime(enum.StrEnum):
     """What the timestamps of cells are."""
 
     ARRIVAL = "arrival"
@@ -84,3 +89,36 @@ class OpenTsdbOptions:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
         widths = {"metrics": self.uid_width_metric, "tagk": self.uid_width_tagk, "tagv": self.uid_width_tagv}
         return widths[kind]
+
+
+OPTIONS = (
+    Option("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", Kind.WHOLE, 0),
+    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", Kind.WHOLE, 20),
+    Option("uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", Kind.WHOLE, 3),
+    Option("uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", Kind.WHOLE, 3),
+    Option("uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", Kind.WHOLE, 3),
+    Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", Kind.WHOLE, 8),
+    Option(
+        "decimals",
+        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
+        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
+        default=Decimals.EXACT.value,
+        choices=values_of(Decimals),
+    ),
+    Option(
+        "cell_time",
+        "opentsdb: timestamps of cells: arrival of the points, of which the newest wins an instant, or "
+        "event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
+        default=CellTime.ARRIVAL.value,
+        choices=values_of(CellTime),
+    ),
+    Option(
+        "use_max_value",
+        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
+        "(tsd.storage.use_max_value)",
+        Kind.FLAG,
+        True,
+        shown_for=("cell_time", (CellTime.EVENT.value,)),
+    ),
+)
+"""The options of the layout beside `table_prefix`: fields of `OpenTsdbOptions`."""

@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schema.layouts.base import Cell, Packing
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import merge
-from schema.points import Int64s
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.merge import merge
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.layouts.writing import Packing
+from timebeam.schema.points import Int64s
 
 FAMILY = "t"
 APPEND_QUALIFIER = b"\x05\x00\x00"
@@ -123,7 +124,9 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
 
 
 def event_cells(packed: Iterable[bytes], base_s: int) -> list[Cell]:
-    """The cells of one row with the time of their points as timestamp, a cell each (section 2.2, rule 6).
+    """The cells of one row with the time of their points as timestamp, a cell each.
+
+    Format: docs/spec/opentsdb.md §2.2, rule 6.
 
     Values of one instant that differ in their qualifiers all stay; of one column the last one does.
 

@@ -1,7 +1,7 @@
 """Reading a data row: every kind of column, in any mixture, into one sequence of points.
 
-The order of the tests is that of core/CompactionQueue.buildHeapProcessAnnotations (section 1.7):
-odd lengths first, since 0500 to 05FF is also a plain qualifier.
+The order of the tests is that of core/CompactionQueue.buildHeapProcessAnnotations
+(docs/spec/opentsdb.md §1.7): odd lengths first, since 0500 to 05FF is also a plain qualifier.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schema.layouts.base import Cell
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.merge import Winner, merge_elements, one_per_instant
-from schema.points import Int64s
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.merge import Winner, merge_elements, one_per_instant
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Int64s
 
 ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
 
@@ -123,7 +123,7 @@ def _is_plain_point(cell: Cell) -> bool:
 
 
 def is_histogram(qualifier: bytes) -> bool:
-    """Whether a column of a data row holds a histogram (section 4.2)."""
+    """Whether a column of a data row holds a histogram (docs/spec/opentsdb.md §4.2)."""
     return len(qualifier) in (3, 5) and qualifier[0] == HISTOGRAM
 
 
@@ -149,7 +149,9 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
 
 
 def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A plain point of seconds as it was meant: the mistakes of old TSDs put right (section 1.6).
+    """A plain point of seconds as it was meant: the mistakes of old TSDs put right.
+
+    Format: docs/spec/opentsdb.md §1.6.
 
     They wrote float32 on eight bytes with flags of four, and wrong lengths in flags
     (core/Internal.fixFloatingPointValue and fixQualifierFlags).

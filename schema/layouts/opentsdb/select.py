@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from schema.layouts.base import (
+from timebeam.schema.layouts.opentsdb import keys, uid_table
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.reading import (
     ColumnRange,
     Finding,
-    Name,
     Reader,
-    Row,
     Scan,
     Selected,
     Selection,
     Severity,
     UnknownNameError,
 )
-from schema.layouts.opentsdb import keys, uid_table
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Series
+from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.writing import Name
+from timebeam.schema.points import Series
 
 Pair = tuple[str, bytes]
 """(kind, UID)."""
@@ -60,6 +60,23 @@ def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
       ValueError: the key is not one of a data row.
     """
     return _pairs(keys.parse_key(options, key))
+
+
+def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> Series:
+    """The series of a data row, by the names of its UIDs.
+
+    Args:
+      uids: name of the UID table.
+
+    Raises:
+      ValueError: the key is not one of a data row, or a UID has no name.
+    """
+    tsuid = keys.parse_key(options, row.key).tsuid
+    names = _Names(uids, reader, refuse_lost=True)
+    (selected,) = names.selected([(row, tsuid)], {tsuid: row_names(options, row.key)})
+    if isinstance(selected, Finding):
+        raise ValueError(selected.text)
+    return selected.series
 
 
 def _pairs(parts: keys.KeyParts) -> list[Pair]:
@@ -163,12 +180,20 @@ def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[Sequence[byt
     found = look_up(uids, asked, reader)
     for name in asked:
         if name not in found:
-            raise UnknownNameError(f"No such name for '{name.kind}': '{name.text}'")
+            raise _unknown(uids, name, reader)
     allowed = {
         found[Name("tagk", key)]: {found[Name("tagv", value)] for value in values}
         for key, values in wanted.tags.items()
     }
     return ([] if wanted.metric is None else [found[Name("metrics", wanted.metric)]]), allowed
+
+
+def _unknown(uids: str, name: Name, reader: Reader) -> UnknownNameError:
+    return UnknownNameError(
+        f"No such name for '{name.kind}': '{name.text}'",
+        name.text,
+        lambda start: (known for known, _ in names_from(uids, name.kind, start, reader)),
+    )
 
 
 def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
@@ -198,12 +223,29 @@ def named_uids(table: str, pairs: Iterable[Pair], reader: Reader) -> set[Pair]:
 
 def metric_uids(table: str, reader: Reader) -> dict[str, bytes]:
     """The UID of every metric, by name, sorted."""
-    column = ColumnRange(uid_table.ID_FAMILY, b"metrics", b"metrics\x00")
-    found = {}
-    for row in reader.scan(Scan(table, ((b"", b""),), columns=column)):
+    return dict(sorted(names_from(table, "metrics", "", reader)))
+
+
+def names_from(table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
+    """(name, UID) of the names of a kind that begin with a text, ascending by their bytes.
+
+    Unlike a TSD, which asks for `!` to `~` if the text is empty, it also gives names that begin with letters
+    beyond ASCII.
+
+    Raises:
+      UnicodeEncodeError: no name can begin so, since names are stored as ISO-8859-1.
+    """
+    first = uid_table.name_bytes(start)
+    column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
+    for row in reader.scan(Scan(table, ((first, _behind(first)),), columns=column)):
         if row.key != uid_table.COUNTER_ROW:
-            found[uid_table.name_text(row.key)] = row.cells[0].value
-    return dict(sorted(found.items()))
+            yield uid_table.name_text(row.key), row.cells[0].value
+
+
+def _behind(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a prefix; empty if there is none."""
+    bare = prefix.rstrip(b"\xff")
+    return bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
 
 
 class _Names:

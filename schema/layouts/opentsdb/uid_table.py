@@ -1,4 +1,4 @@
-"""The UID table: names to UIDs and back, and the counters (section 5.1 of the format notes).
+"""The UID table: names to UIDs and back, and the counters (docs/spec/opentsdb.md §5.1).
 
 | row | family | qualifier | value |
 |---|---|---|---|

@@ -1,6 +1,6 @@
 """OpenTSDB's annotations written down a second time: a TSD that takes one request after the other.
 
-From meta/Annotation of OpenTSDB 2.4.1 and section 4.1 of the format notes, by dicts and the json module.
+From meta/Annotation of OpenTSDB 2.4.1 and docs/spec/opentsdb.md §4.1, by dicts and the json module.
 """
 
 from __future__ import annotations

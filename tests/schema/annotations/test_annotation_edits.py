@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.annotations.edits import NOTHING, AnnotationEdit, State, after
-from schema.annotations.record import Annotation, NotAnAnnotationError, parse_stored
-from schema.layouts import Cell, Row
-from schema.layouts.opentsdb import annotation_cells as cells
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.messages import Message, message_format
-from schema.points import Envelope, Reason, RefusedError, Series
 from tests.schema.annotations import plain_annotations as plain
+from timebeam.schema.annotations.edits import NOTHING, AnnotationEdit, State, after
+from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, parse_stored
+from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import Envelope, Reason, RefusedError, Series
 
 TSUID = "000001000001000001"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from schema.annotations.edits import NOTHING, State, after
-from schema.annotations.record import parse_stored
-from schema.layouts import Cell, Row
-from schema.layouts.opentsdb import annotation_cells as cells
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.messages import Message, message_format
 from tests.golden.cases import Case, cases, units
+from timebeam.schema.annotations.edits import NOTHING, State, after
+from timebeam.schema.annotations.record import parse_stored
+from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.messages import Message, message_format
 
 OPTIONS = OpenTsdbOptions()
 

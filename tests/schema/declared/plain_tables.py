@@ -11,7 +11,7 @@ import zlib
 import zoneinfo
 from typing import Any
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 PER_MS = {"s": 0.001, "ms": 1, "us": 1000}
 
@@ -21,17 +21,19 @@ def to_ms(value: int, unit: str) -> int:
 
 
 def bucket_start_ms(time_ms: int, bucket: str, zone: str) -> int:
-    """The first instant of a bucket of "15m", "1h", "1d", "3d" or "1mo"."""
-    spans = {"15m": 900_000, "1h": 3_600_000}
-    if bucket in spans:
-        return time_ms // spans[bucket] * spans[bucket]
+    """The first instant of a bucket of minutes, hours, days or months, as "15m", "1h", "3d" or "1mo"."""
+    count, unit = int(bucket.rstrip("hdmo")), bucket.lstrip("0123456789")
+    if unit in ("m", "h"):
+        length = count * (3_600_000 if unit == "h" else 60_000)
+        return time_ms // length * length
     tz = zoneinfo.ZoneInfo(zone)
     day = (EPOCH + datetime.timedelta(milliseconds=time_ms)).astimezone(tz).date()
-    if bucket == "1mo":
-        day = day.replace(day=1)
+    if unit == "mo":
+        months = (day.year - 1970) * 12 + day.month - 1
+        months -= months % count
+        day = datetime.date(1970 + months // 12, months % 12 + 1, 1)
     else:
-        days = (day - EPOCH.date()).days
-        day -= datetime.timedelta(days % int(bucket[:-1]))
+        day -= datetime.timedelta((day - EPOCH.date()).days % count)
     midnight = datetime.datetime(day.year, day.month, day.day, tzinfo=tz, fold=0)
     return int(midnight.astimezone(UTC).timestamp()) * 1000
 
@@ -57,8 +59,8 @@ def time_text(part: dict[str, Any], value: int) -> bytes:
 
 
 def field_text(part: dict[str, Any], value: str) -> bytes:
-    if part.get("case") == "lower":
-        value = value.lower()
+    if part.get("case") in ("lower", "upper"):
+        value = getattr(value, part["case"])()
     raw = value.encode()
     if "width" not in part:
         return raw

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schema.declared.explain import create_commands, example_row, explain
-from schema.declared.heat import heat
-from schema.declared.loader import load
-from schema.declared.rows import tables
+from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.language.explain import create_commands, example_row, explain
+from timebeam.schema.declared.language.heat import heat
+from timebeam.schema.declared.language.loader import load
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/tables"
 
@@ -47,7 +47,7 @@ def test_reads_and_their_ranges() -> None:
 def test_warnings_and_their_absence() -> None:
     assert "\nNo warnings\n" in explained("market")
     text = explained("battery_naive")
-    assert "Warnings\n  battery_naive.toml line 6: hot spot" in text
+    assert "Warnings\n  battery_naive.toml: layout.battery.key[1]: hot spot" in text
 
 
 def test_create_commands_make_the_tables_of_the_declaration() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from schema.declared.days import day_piece, is_expired, is_of_day, table_of
-from schema.declared.loader import load
-from schema.declared.model import Declaration, TableLayout
-from schema.declared.reading import read_json
-from schema.declared.rows import rows, tables
-from schema.layouts import Row, TableSpec
-from schema.messages import Message
+from timebeam.schema.declared.codec.days import day_piece, is_expired, is_of_day, table_of
+from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.rows import rows, tables
+from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.model import Declaration, TableLayout
+from timebeam.schema.layouts import Row, TableSpec
+from timebeam.schema.messages import Message
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = json.loads((ROOT / "tests/golden/tables/patterns.json").read_text())
@@ -78,7 +78,7 @@ def test_the_day_row_of_a_meter() -> None:
 
 
 def test_columns_of_days_of_23_and_25_hours() -> None:
-    zone = datetime.timezone.utc
+    zone = datetime.UTC
     names = {}
     for day, hours in (
         (datetime.datetime(2015, 3, 8, 8, tzinfo=zone), 23),
@@ -126,7 +126,7 @@ def test_reverse_times() -> None:
 
 
 def test_the_month_row() -> None:
-    new_york = [datetime.datetime(2015, 3, day, 12, tzinfo=datetime.timezone.utc) for day in (1, 9, 31)]
+    new_york = [datetime.datetime(2015, 3, day, 12, tzinfo=datetime.UTC) for day in (1, 9, 31)]
     records = [
         {"GARDEN": "VEGGIEGARDEN", "TS": int(day.timestamp()) * 1000, "TEMPERATURE": 41.5} for day in new_york
     ]

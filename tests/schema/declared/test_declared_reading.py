@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.declared.reading import read_avro, read_csv, read_json
-from schema.declared.records import RecordBatch
-from schema.messages import Message
-from schema.points import Reason
+from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
+from timebeam.schema.declared.codec.records import RecordBatch
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Reason
 
 
 def message(text: bytes) -> Message:

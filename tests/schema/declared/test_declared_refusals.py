@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.declared.decode import decode
-from schema.declared.keys import ranges
-from schema.declared.loader import load
-from schema.declared.model import Declaration
-from schema.declared.reading import read_json
-from schema.declared.records import of_points
-from schema.declared.rows import rows
-from schema.layouts import Row
-from schema.messages import Message
-from schema.points import PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.declared.codec.decode import decode
+from timebeam.schema.declared.codec.keys import ranges
+from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.records import of_points
+from timebeam.schema.declared.codec.rows import rows
+from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.model import Declaration
+from timebeam.schema.layouts import Row
+from timebeam.schema.messages import Message
+from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
 
 DECLARED = """\
 [layout.one]

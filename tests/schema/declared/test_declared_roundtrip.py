@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
+import tomllib
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_tables import bucket_start_ms, key, to_ms
 
-from schema.declared.decode import decode
-from schema.declared.keys import ranges
-from schema.declared.loader import load
-from schema.declared.model import TableLayout
-from schema.declared.reading import read_json
-from schema.declared.records import RecordBatch
-from schema.declared.rows import rows
-from schema.layouts import Row
-from schema.messages import Message
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from timebeam.schema.declared.codec.decode import decode
+from timebeam.schema.declared.codec.keys import ranges
+from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.records import RecordBatch
+from timebeam.schema.declared.codec.rows import rows
+from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.model import TableLayout
+from timebeam.schema.layouts import Row
+from timebeam.schema.messages import Message
 
 AB = '{ field = "A" }, { field = "B" }'
 PADDED = '{ field = "A", width = 9, pad = "_", align = "right" }, { field = "B" }'

@@ -1,6 +1,6 @@
 """Heroic's rows written down a second time, as plain loops over bytes: what the tests compare with.
 
-From sections 2 to 5 and 8 of the format notes; slow, without numpy and without the code under test. And
+From docs/spec/heroic.md §2 to §5 and §8; slow, without numpy and without the code under test. And
 tables in memory, which keep the newest version of each cell.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from schema.layouts import Cell, Row, Scan
-from schema.points import Series
+from timebeam.schema.layouts import Cell, Row, Scan
+from timebeam.schema.points import Series
 
 PERIOD = 4294967296
 Value = tuple[str, bytes]

@@ -1,6 +1,6 @@
 """KairosDB's bytes by the plainest means, one point at a time: what the layout is held against.
 
-Written from the format notes and Java's documentation of writeUTF, not from the code under test.
+Written from docs/spec/kairosdb.md and Java's documentation of writeUTF, not from the code under test.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from schema.layouts import Row, Scan
+from timebeam.schema.layouts import Row, Scan
 
 WIDTH_MS = 21 * 24 * 60 * 60 * 1000
 

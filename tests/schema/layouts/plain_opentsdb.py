@@ -1,6 +1,6 @@
 """OpenTSDB's data row written down a second time, as plain loops over bytes: what the tests compare with.
 
-From sections 1.2, 1.5, 1.6, 2 and 3 of the format notes; slow, and without numpy on purpose.
+From docs/spec/opentsdb.md §1.2, §1.5, §1.6, §2 and §3; slow, and without numpy on purpose.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.heroic.layout import Heroic
-from schema.layouts.heroic.select import scans
-from schema.layouts.heroic.wire_key import WireKeys, length_bytes, read_length
-from schema.points import Kind, PointBatch, Reason, Series
 from tests.schema.layouts.plain_heroic import wire_key, within
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.layouts.heroic.layout import Heroic
+from timebeam.schema.layouts.heroic.select import scans
+from timebeam.schema.layouts.heroic.wire_key import WireKeys, length_bytes, read_length
+from timebeam.schema.points import Kind, PointBatch, Reason, Series
 
 FILE = Path(__file__).parents[2] / "golden" / "heroic" / "heroic.json"
 VECTORS = json.loads(FILE.read_text())["vectors"]

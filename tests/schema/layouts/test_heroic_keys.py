@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts.heroic.keys import KeyForm
-from schema.layouts.heroic.layout import Heroic, HeroicReadable
-from schema.layouts.heroic.readable_key import ReadableKeys
-from schema.layouts.heroic.wire_key import WireKeys
-from schema.points import Reason, Series
 from tests.schema.layouts.plain_heroic import PERIOD, qualifier, readable_key, wire_key
+from timebeam.schema.layouts.heroic.keys import KeyForm
+from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
+from timebeam.schema.layouts.heroic.wire_key import WireKeys
+from timebeam.schema.points import Reason, Series
 
 WIRE, READABLE, NAMED = WireKeys(), ReadableKeys(), ReadableKeys(names=True)
 FORMS = [pytest.param(form, id=name) for name, form in (("wire", WIRE), ("text", READABLE), ("names", NAMED))]

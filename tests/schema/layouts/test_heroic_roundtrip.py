@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.heroic.layout import Heroic, HeroicReadable
-from schema.points import Origins, PointBatch, Reason, Series, Stage
 from tests.schema.layouts.plain_heroic import PERIOD, Value, qualifier, row_key, stored
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),

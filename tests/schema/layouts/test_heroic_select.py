@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Finding, Packing, Row, Selected, Selection, Severity, UnknownNameError
-from schema.layouts.heroic.layout import Heroic, HeroicReadable
-from schema.points import PointBatch, Series
 from tests.schema.layouts.plain_heroic import PERIOD, Tables, row_key
+from timebeam.schema.layouts import (
+    Cell,
+    Finding,
+    Packing,
+    Row,
+    Selected,
+    Selection,
+    Severity,
+    UnknownNameError,
+)
+from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.points import PointBatch, Series
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "\x00", "\x01", "a\x00", "é"])
 TAGS = st.dictionaries(NAMES, NAMES, max_size=2)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import LAYOUTS, Name
-from schema.points import PointBatch, Series
+from timebeam.schema.layouts import LAYOUTS, Name
+from timebeam.schema.points import PointBatch, Series
 
 SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]
 TIMES = st.one_of(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.kairosdb import keys, values
-from schema.layouts.kairosdb.layout import KairosDb
-from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
-from schema.points import Kind, PointBatch, Reason, Series
 from tests.schema.layouts import plain_kairosdb as plain
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.layouts.kairosdb import keys, values
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
+from timebeam.schema.points import Kind, PointBatch, Reason, Series
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 TIME_MS = 1_300_000_000_000

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Packing, Row
-from schema.layouts.kairosdb import keys
-from schema.layouts.kairosdb.layout import KairosDb
-from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
-from schema.points import Origins, PointBatch, Reason, Series, Stage
 from tests.schema.layouts import plain_kairosdb as plain
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.layouts.kairosdb import keys
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
+from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
 
 Value = int | float | str
 

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Finding, Packing, Row, Selected, Selection, Severity, UnknownNameError
-from schema.layouts.kairosdb.layout import KairosDb
-from schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
-from schema.points import PointBatch, Series
 from tests.schema.layouts import plain_kairosdb as plain
+from timebeam.schema.layouts import (
+    Cell,
+    Finding,
+    Packing,
+    Row,
+    Selected,
+    Selection,
+    Severity,
+    UnknownNameError,
+)
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
+from timebeam.schema.points import PointBatch, Series
 
 WIDTH = plain.WIDTH_MS
 SERIES = [

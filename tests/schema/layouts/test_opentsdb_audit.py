@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schema.layouts import Cell, Row, Severity
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts import Cell, Row, Severity
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 
 UIDS = {("metrics", b"m"): b"\0\0\1", ("tagk", b"host"): b"\0\0\1", ("tagv", b"a"): b"\0\0\1"}
 KEY = bytes.fromhex("00000150e22700000001000001")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from schema.layouts import Cell, Row, Severity
-from schema.layouts.opentsdb import audit
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.uid_table import ID_FAMILY, NAME_FAMILY
+from timebeam.schema.layouts import Cell, Row, Severity
+from timebeam.schema.layouts.opentsdb import audit
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.uid_table import ID_FAMILY, NAME_FAMILY
 
 UID = b"\0\0\1"
 NAMES = {"metrics": b"sys.cpu", "tagk": b"host", "tagv": b"web01"}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Packing, Row, SeriesKey
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
-from schema.messages import Message, message_format
-from schema.points import PointBatch, Series
 from tests.golden.cases import HERE
 from tests.schema.layouts.plain_opentsdb import number
+from timebeam.schema.layouts import Cell, Packing, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import PointBatch, Series
 
 GOLDEN = json.loads((Path(HERE) / "otsdb_timestamp.json").read_text())
 BASE_MS = 1356998400000

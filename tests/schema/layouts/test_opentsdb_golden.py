@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.layouts import Cell, Packing, Piece, Row, SeriesKey
-from schema.layouts.opentsdb import select
-from schema.messages import Message, message_format
-from schema.points import Reason, Series
 from tests.golden.cases import Case, cases
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append
+from timebeam.schema.layouts import Cell, Packing, Piece, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import Reason, Series
 
 Cells = dict[tuple[bytes, bytes], bytes]
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Name, SeriesKey
-from schema.layouts.opentsdb import keys, select, uid_table
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.points import Reason, Series
 from tests.schema.layouts.plain_opentsdb import java_bucket, java_hash
+from timebeam.schema.layouts import Name, SeriesKey
+from timebeam.schema.layouts.opentsdb import keys, select, uid_table
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.points import Reason, Series
 
 UID = st.binary(min_size=3, max_size=3)
 SMALL_UID = st.sampled_from([b"\0\0\1", b"\0\0\2", b"\0\0\n", b"\1\0\0", b"\xff\xff\xff", b"\0\1\0"])

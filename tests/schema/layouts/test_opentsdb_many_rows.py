@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, DecodedRows, Row, Selected
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.many_rows import read_rows
-from schema.layouts.opentsdb.options import CellTime, OpenTsdbOptions
-from schema.points import Series
 from tests.schema.layouts.test_opentsdb_merge import columns
+from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.many_rows import read_rows
+from timebeam.schema.layouts.opentsdb.options import CellTime, OpenTsdbOptions
+from timebeam.schema.points import Series
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("m", {"host": name}) for name in "ab"]

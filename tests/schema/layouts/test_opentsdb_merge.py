@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Row
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.rows import RowContent, read_column, read_row
-from schema.points import Series
 from tests.schema.layouts import plain_opentsdb as plain
+from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.rows import RowContent, read_column, read_row
+from timebeam.schema.points import Series
 
 FLAGS = (0, 1, 3, 7, 11, 15)
 KEY = bytes.fromhex("00000150e22700000001000001")

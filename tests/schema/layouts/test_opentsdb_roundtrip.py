@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
-from schema.points import Origins, PointBatch, Reason, Series, Stage
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append, split_column
+from timebeam.schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
+from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),

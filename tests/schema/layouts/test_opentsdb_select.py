@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from schema.layouts import Cell, Row, Scan, Selected, Selection
-from schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts import Cell, Row, Scan, Selected, Selection
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 
 NAMES = {b"\0\0\1": [("metrics", b"cpu"), ("tagk", b"host"), ("tagv", b"a")]}
 KEY = b"\0\0\1" + bytes(4) + b"\0\0\1" * 2

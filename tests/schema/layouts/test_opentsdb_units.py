@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb import keys, uid_table
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.layouts.opentsdb.rows import repaired
-from schema.messages import Message
-from schema.messages.opentsdb_json import OpenTsdbJson
-from schema.messages.opentsdb_rules import parse_value
-from schema.points import Reason, RefusedError, Series
 from tests.golden.cases import HERE, units
 from tests.schema.layouts.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import keys, uid_table
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.rows import repaired
+from timebeam.schema.messages import Message
+from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
+from timebeam.schema.messages.rules import parse_value
+from timebeam.schema.points import Reason, RefusedError, Series
 
 Facts = dict[str, Any]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schema.layouts import Cell, Packing, SeriesKey
-from schema.layouts.opentsdb import elements as el
-from schema.layouts.opentsdb import select
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.layouts.opentsdb.pieces import cells, packed_rows
-from schema.layouts.opentsdb.rows import read_column, read_row
-from schema.points import PointBatch, Series
 from tests.schema.layouts.unit_vectors import unhex, vectors
+from timebeam.schema.layouts import Cell, Packing, SeriesKey
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.pieces import cells, packed_rows
+from timebeam.schema.layouts.opentsdb.rows import read_column, read_row
+from timebeam.schema.points import PointBatch, Series
 
 Facts = dict[str, Any]
 SERIES = Series.of("sys.cpu.user", {"host": "web01"})

@@ -18,12 +18,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Message, Parsed, avro_codecs, message_format
-from schema.messages.avro_codecs import EarlyEndError
-from schema.messages.avro_container import ContainerCutter, read_header
-from schema.messages.avro_schema import own_schema
-from schema.points import Reason, Series
 from tests.schema.messages.test_avro import SYNC, block, container, integer, long, point, text
+from timebeam.schema.messages import Message, Parsed, message_format
+from timebeam.schema.messages.avro import container as avro_container
+from timebeam.schema.messages.avro.codecs import EarlyEndError
+from timebeam.schema.messages.avro.container import ContainerCutter, read_header
+from timebeam.schema.messages.avro.schema import own_schema
+from timebeam.schema.points import Reason, Series
 
 POINT, POINT_BATCH = (
     fastavro.parse_schema(json.loads(own_schema(name))) for name in ("point", "point_batch")
@@ -119,8 +120,8 @@ def test_a_container_in_any_portions_and_pieces(data: st.DataObject) -> None:
     cutter = ContainerCutter(data.draw(st.integers(1, 300)))
     pieces = []
     for start, end in itertools.pairwise([0, *cuts, len(raw)]):
-        pieces += cutter.add(raw[start:end])
-    pieces += cutter.finish()
+        pieces += list(cutter.add(raw[start:end]))
+    pieces += list(cutter.finish())
     assert (cutter.damage, cutter.rest, cutter.offset) == (None, b"", len(raw))
     plain = container(*BLOCKS)
     header = container()
@@ -225,7 +226,7 @@ def test_blocks_with_another_number_of_records_than_they_say(records: int) -> No
 
 @pytest.mark.parametrize("codec", COMPRESS)
 def test_little_data_that_expand_to_much_are_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_codecs, "LARGEST_BLOCK", 100_000)
+    monkeypatch.setattr(avro_container, "LARGEST_CONTAINER", 100_000)
     raw = container(codec=codec.encode()) + packed(codec, [bytes(1_000_000)])
     (refused,) = parse(raw).rejected
     assert refused.reason is Reason.CORRUPT_FILE
@@ -250,9 +251,9 @@ def test_a_changed_byte_never_changes_the_number_of_points_unnoticed(position: i
 
 def test_an_early_end_is_told_from_damage() -> None:
     cutter = ContainerCutter(1)
-    cutter.add(HEADER[:10])
+    list(cutter.add(HEADER[:10]))
     assert cutter.damage is None
-    cutter.finish()
+    list(cutter.finish())
     assert isinstance(cutter.damage, EarlyEndError)
 
 

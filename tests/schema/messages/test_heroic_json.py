@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Message
-from schema.messages import heroic_json as module
-from schema.messages.base import Parsed
-from schema.messages.heroic_json import HeroicJson
-from schema.points import Envelope, Kind, Reason, RefusedError, Series, Stage
+from timebeam.schema.messages import Message
+from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.heroic import json_format as module
+from timebeam.schema.messages.heroic.json_format import HeroicJson
+from timebeam.schema.points import Envelope, Kind, Reason, RefusedError, Series, Stage
 
 TIME = 1_300_000_000_000
 V1: dict[str, Any] = {

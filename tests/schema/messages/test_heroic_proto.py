@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Framing, Message
-from schema.messages.base import Parsed
-from schema.messages.heroic_proto import HeroicProto
-from schema.points import Envelope, Reason, Series, Stage
+from timebeam.schema.messages import Framing, Message
+from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.heroic.proto_format import HeroicProto
+from timebeam.schema.points import Envelope, Reason, Series, Stage
 
 FILE = Path(__file__).parents[2] / "golden" / "heroic" / "heroic.json"
 VECTORS = [v for v in json.loads(FILE.read_text())["vectors"] if v["kind"] == "spotify100_proto"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from schema.messages import Message, Parsed, message_format
-from schema.messages.influx import Influx
-from schema.points import Reason, Series, Stage
+from timebeam.schema.messages import Message, Parsed, message_format
+from timebeam.schema.messages.influx.influx_format import Influx
+from timebeam.schema.points import Reason, Series, Stage
 
 T = 1_556_813_561_098  # ms
 NS = f"{T}000000"

@@ -11,11 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Message, Parsed
-from schema.messages.influx import Influx
-from schema.messages.influx_line import Booleans, Precision
-from schema.messages.linewise import Record
-from schema.points import RefusedError, Series
 from tests.schema.messages.odd_lines import damaged, value_text
 from tests.schema.messages.test_lines_fast_equals_slow import (
     ARRIVAL,
@@ -25,6 +20,11 @@ from tests.schema.messages.test_lines_fast_equals_slow import (
     expected,
     line_spans,
 )
+from timebeam.schema.messages import Message, Parsed
+from timebeam.schema.messages.influx.influx_format import Influx
+from timebeam.schema.messages.influx.line import Booleans, Precision
+from timebeam.schema.messages.linewise import Record
+from timebeam.schema.points import RefusedError, Series
 
 NOW = {
     Precision.NANOSECONDS: 10**9,

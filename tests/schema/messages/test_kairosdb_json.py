@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Message, Parsed
-from schema.messages.kairosdb_elements import elements
-from schema.messages.kairosdb_json import KairosDbJson
-from schema.messages.kairosdb_metric import read_metric
-from schema.messages.kairosdb_rules import Ttl
-from schema.points import PointBatch, Reason, RefusedError, Series
 from tests.schema.messages.test_kairosdb_text import VECTORS, bits_of, of_kind, stored, without_ttl
+from timebeam.schema.messages import Message, Parsed
+from timebeam.schema.messages.kairosdb.elements import elements
+from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
+from timebeam.schema.messages.kairosdb.metric import read_metric
+from timebeam.schema.messages.kairosdb.rules import Ttl
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 DIFFERENT = {
     "rest_datapoints-182": (Reason.BAD_TIMESTAMP, "a time of 5.7 ms, which KairosDB cuts to 5"),

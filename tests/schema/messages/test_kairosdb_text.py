@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import Message, Parsed
-from schema.messages.kairosdb_rules import Ttl
-from schema.messages.kairosdb_text import KairosDbText, split_words
-from schema.messages.lines import Record
-from schema.points import PointBatch, Reason, RefusedError, Series
 from tests.schema.layouts import plain_kairosdb as plain
+from timebeam.schema.messages import Message, Parsed
+from timebeam.schema.messages.kairosdb.rules import Ttl
+from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words
+from timebeam.schema.messages.lines import Record
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 

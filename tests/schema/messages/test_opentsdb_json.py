@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schema.messages import Message, Parsed
-from schema.messages.opentsdb_json import OpenTsdbJson
-from schema.points import Reason, Series
+from timebeam.schema.messages import Message, Parsed
+from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
+from timebeam.schema.points import Reason, Series
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schema.messages import FORMATS, Message, Parsed, message_format
-from schema.messages.opentsdb_text import OpenTsdbText
-from schema.points import Reason, Series
+from timebeam.schema.messages import FORMATS, Message, Parsed, message_format
+from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
+from timebeam.schema.points import Reason, Series
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})
 

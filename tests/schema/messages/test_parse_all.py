@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.messages import FORMATS, Message, message_format
-from schema.points import Envelope, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.messages import FORMATS, Message, message_format
+from timebeam.schema.points import Envelope, PointBatch, Reason, Rejected, Stage
 
 T = 1_767_225_600
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from schema.layouts import Row
-from schema.layouts.opentsdb.options import OpenTsdbOptions
-from schema.meta import ts_meta, tsuid, uid_meta
-from schema.meta.rows import series_row, uid_rows
-from schema.meta.ts_meta import TsMeta
-from schema.meta.uid_meta import UidMeta
 from tests.golden.meta_cases import GROUPS, AnyCell, MetaCase, created, meta_cases
+from timebeam.schema.layouts import Row
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.meta import ts_meta, tsuid, uid_meta
+from timebeam.schema.meta.rows import series_row, uid_rows
+from timebeam.schema.meta.ts_meta import TsMeta
+from timebeam.schema.meta.uid_meta import UidMeta
 
 OPTIONS = OpenTsdbOptions()
 

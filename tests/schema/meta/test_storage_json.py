@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.meta import storage_json
-from schema.meta.ts_meta import TsMeta
-from schema.meta.uid_meta import UidMeta
-from schema.points import Reason, RefusedError
+from timebeam.schema.meta import storage_json
+from timebeam.schema.meta.ts_meta import TsMeta
+from timebeam.schema.meta.uid_meta import UidMeta
+from timebeam.schema.points import Reason, RefusedError
 
 JAVA = {
     0.0: "0.0",

@@ -1,4 +1,4 @@
-"""Aggregation with interpolation against section 8.4's rules, by hand and by a loop over points."""
+"""Aggregation with interpolation against docs/spec/opentsdb.md §8.4, by hand and by a loop over points."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.query.aggregate import AGGREGATORS, aggregate
+from timebeam.schema.query.aggregate import AGGREGATORS, aggregate
 
 MAX = 2**63 - 1
 NAN = math.nan

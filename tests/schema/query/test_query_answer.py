@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from schema.points import Series
-from schema.query.answer import FoundSeries, Result, answer, common_tags, reach, to_json
-from schema.query.downsample import Downsampling
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import FoundSeries, Result, answer, common_tags, reach, to_json
+from timebeam.schema.query.downsample import Downsampling
 
 BASE = 1356998400000  # 2013-01-01
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.query.downsample import FUNCTIONS, Downsampling, Fill, downsample, fill_gaps
+from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill, downsample, fill_gaps
 
 NAN = math.nan
 

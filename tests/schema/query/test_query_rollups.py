@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.query.downsample import Downsampling
-from schema.query.joined import NUMBERS, Partials, Span, gaps, is_covered, joined, of_points, together
-from schema.query.rollups import Question, choose
-from schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
-from schema.rollup.row_span import RowSpan
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.joined import (
+    NUMBERS,
+    Partials,
+    SourceSpan,
+    gaps,
+    is_covered,
+    joined,
+    of_points,
+    together,
+)
+from timebeam.schema.query.rollups import Question, choose
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
+from timebeam.schema.rollup.row_span import RowSpan
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 DAY = 1_709_078_400_000  # 2024-02-28
@@ -61,6 +70,25 @@ def tables(plan):
 def test_the_longest_interval_that_divides(downsampling, table, ids):
     plan = choose(config(), ask(downsampling), NOW)
     assert (tables(plan), plan.sources[0].ids, plan.notes) == ([table], ids, ())
+
+
+@pytest.mark.parametrize(
+    ("aggregators", "downsampling", "source"),
+    [
+        (("count",), "1h-count", ("p1h", "count", (0,))),
+        (("sum",), "1h-count", ("p1h", "sum", (1,))),
+        (("count", "sum"), "1h-count", ("p1h", "sum", (1,))),
+        (("count", "sum"), "1h-sum", ("p1h", "sum", (0,))),
+        (("count", "sum"), "1m-count", ("p1m", "count", ())),
+        (("sum",), "1m-count", None),
+    ],
+)
+def test_counts_of_groups_are_in_the_rows_of_sum_and_of_count(aggregators, downsampling, source):
+    """docs/how-to/rollups.md, "Pre-aggregates": of one interval the rows of SUM serve."""
+    groups = config(pre_aggregates=(PreAggregate(("*",), ("dc",), aggregators),))
+    sources = choose(groups, ask(downsampling, "zimsum", by=("dc",)), NOW).sources
+    of_groups = [(one.table, one.aggregator, one.ids) for one in sources if one.group is not None]
+    assert of_groups == ([source] if source else [])
 
 
 @pytest.mark.parametrize(
@@ -218,7 +246,7 @@ def test_gaps_are_what_is_not_covered(covered, start, end):
     most=st.integers(1, 6),
 )
 def test_parts_are_read_together(edges, near, most):
-    parts = [Span(*edges[at : at + 2]) for at in range(0, len(edges) - 1, 2)]
+    parts = [SourceSpan(*edges[at : at + 2]) for at in range(0, len(edges) - 1, 2)]
     found = together(parts, near, most)
     assert len(found) <= most
     assert all(any(a <= left and right <= b for a, b in found) for left, right in parts)

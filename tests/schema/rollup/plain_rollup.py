@@ -1,6 +1,6 @@
 """Rollups written down a second time, as plain loops over Python numbers: what the tests compare with.
 
-From section 7 of the format notes; slow, and without numpy on purpose.
+From docs/spec/opentsdb.md §7; slow, and without numpy on purpose.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from schema.points import Series
 from tests.schema.layouts.plain_opentsdb import Number, number
+from timebeam.schema.points import Series
 
 Point = tuple[Series, int, float]
 """Series, time in ms, an int or a float."""
@@ -64,7 +64,7 @@ def plain_base(time_s: int, count: int, unit: str) -> int:
     """The base time of the row that a time is in."""
     if unit == "h":
         return time_s // (3600 * count) * (3600 * count)
-    moment = datetime.datetime.fromtimestamp(time_s, datetime.timezone.utc)
+    moment = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
     month = moment.month if unit in "nd" else 1
     day = moment.day if unit == "d" else 1
     return calendar.timegm((moment.year, month, day, 0, 0, 0))

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.points import PointBatch, Reason, Series, Stage
-from schema.rollup.accumulate import accumulate, aggregatable, numbers
-from schema.rollup.buckets import Buckets, Grouping, empty, merge
-from schema.rollup.config import COMPUTED
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
+from timebeam.schema.points import PointBatch, Reason, Series, Stage
+from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
+from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge
+from timebeam.schema.rollup.config import COMPUTED
 
 
 def content(buckets: Buckets) -> dict[tuple[Series, int], dict[str, Number]]:

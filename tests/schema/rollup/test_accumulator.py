@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.rollup import accumulator
-from schema.rollup.accumulate import accumulate
-from schema.rollup.accumulator import Accumulated, Accumulator
-from schema.rollup.buckets import Buckets, Grouping, merge
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
 from tests.schema.rollup.test_accumulate import columns
+from timebeam.schema.rollup import accumulator
+from timebeam.schema.rollup.accumulate import accumulate
+from timebeam.schema.rollup.accumulator import Accumulated, Accumulator
+from timebeam.schema.rollup.buckets import Buckets, Grouping, merge
 
 LENGTHS = st.lists(st.sampled_from([1, 7, 10, 30, 45, 60, 3600]), min_size=1, max_size=4)
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.rollup.exact_sum import Sums, concatenate, sums_of_floats, sums_of_integers
+from timebeam.schema.rollup.exact_sum import Sums, concatenate, sums_of_floats, sums_of_integers
 
 INT64 = st.one_of(
     st.integers(-(2**63), 2**63 - 1),

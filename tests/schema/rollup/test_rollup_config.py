@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from schema.points import RefusedError, Series
-from schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
-from schema.rollup.config_json import parse_config
-from schema.rollup.row_span import RowSpan
 from tests.schema.rollup.rollup_cases import rollup_cases
+from timebeam.schema.points import RefusedError, Series
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
+from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.rollup.row_span import RowSpan
 
 GOOD: dict[str, Any] = {
     "aggregationIds": {"sum": 0, "COUNT": 1, "min": 2, "max": 3},
@@ -77,7 +77,7 @@ def test_a_configuration_is_read():
 
 
 def test_the_example_and_the_error_of_the_document_are_those_of_the_code():
-    text = (Path(__file__).parents[3] / "docs" / "rollups.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "rollups.md").read_text()
     example = parse_config(text.split("```json")[1].split("```")[0])
     assert [str(interval.row_span) for interval in example.intervals] == ["1h", "1n"]
     with pytest.raises(RollupConfigError) as refused:
@@ -101,6 +101,16 @@ def test_the_configurations_of_real_tsds_are_read():
         ("aggregationIds.sum", -1, "aggregationIds: sum: -1 is not"),
         ("aggregationIds.sum", True, "aggregationIds.sum: must be a whole number"),
         ("aggregationIds.sum", "0", "aggregationIds.sum: must be a whole number"),
+        (
+            "aggregationIds.sum",
+            5,
+            "aggregationIds: sum: TSDs read a qualifier of 3 bytes that begins with 05",
+        ),
+        (
+            "aggregationIds.dev",
+            5,
+            "aggregationIds: dev: TSDs read a qualifier of 3 bytes that begins with 05",
+        ),
         ("aggregationIds.sum", 1, "aggregationIds: sum and count both have 1"),
         ("aggregationIds.Sum", 9, "aggregationIds: sum stands twice"),
         ("aggregationIds.mean", 9, "aggregationIds: OpenTSDB has no aggregator 'mean'"),

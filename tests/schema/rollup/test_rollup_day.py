@@ -8,26 +8,26 @@ import random
 
 import numpy as np
 
-from schema.layouts import Name, Packing, Row
-from schema.layouts.opentsdb.keys import parse_key, row_key
-from schema.layouts.opentsdb.layout import OpenTsdb
-from schema.points import PointBatch, Series
-from schema.rollup.accumulator import Accumulator
-from schema.rollup.buckets import Grouping
-from schema.rollup.config import OF_GROUP
-from schema.rollup.config_json import parse_config
-from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
-from schema.rollup.plan import day_range, plan
-from schema.rollup.qualifiers import Form
 from tests.schema.layouts.plain_opentsdb import number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
+from timebeam.schema.layouts import Name, Packing, Row
+from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.rollup.accumulator import Accumulator
+from timebeam.schema.rollup.buckets import Grouping
+from timebeam.schema.rollup.config import OF_GROUP
+from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
+from timebeam.schema.rollup.plan import day_range, plan
+from timebeam.schema.rollup.qualifiers import Form
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("sys.cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]
 CONFIG = parse_config(
     json.dumps(
         {
-            "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 5},
+            "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 6},
             "intervals": [
                 {
                     "table": f"tsdb{end}",

@@ -6,15 +6,15 @@ from collections import defaultdict
 
 import pytest
 
-from schema.layouts import Cell
-from schema.layouts.opentsdb.keys import parse_key, row_key
-from schema.layouts.opentsdb.rows import read_row
-from schema.points import PointBatch
-from schema.rollup.accumulate import accumulate
-from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
-from schema.rollup.qualifiers import Form
 from tests.schema.layouts.plain_opentsdb import number
 from tests.schema.rollup.rollup_cases import RollupCase, Sent, rollup_cases
+from timebeam.schema.layouts import Cell
+from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
+from timebeam.schema.layouts.opentsdb.rows import read_row
+from timebeam.schema.points import PointBatch
+from timebeam.schema.rollup.accumulate import accumulate
+from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
+from timebeam.schema.rollup.qualifiers import Form
 
 CASES = rollup_cases()
 

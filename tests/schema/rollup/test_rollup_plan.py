@@ -5,20 +5,22 @@ from __future__ import annotations
 import calendar
 import datetime
 import json
+import zoneinfo
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.rollup.config import RollupConfig
-from schema.rollup.config_json import parse_config
-from schema.rollup.plan import day_range, last_complete_day, plan
-from schema.rollup.row_span import RowSpan
 from tests.schema.rollup.plain_rollup import plain_base
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.rollup.plan import day_range, last_complete_day, plan
+from timebeam.schema.rollup.row_span import RowSpan
 
 DAY_MS = 86_400_000
 SPANS = st.sampled_from(["1h", "2h", "6h", "10h", "1d", "1n", "1y"]).map(RowSpan.parse)
+LENGTHS = {"1m": 60, "45m": 2700, "1h": 3600, "7h": 25_200, "1d": 86_400, "2d": 172_800}
 SECONDS = st.one_of(
     st.integers(0, 2**32 - 1),
     st.datetimes(datetime.datetime(1970, 1, 2), datetime.datetime(2100, 1, 1)).map(
@@ -107,6 +109,62 @@ def test_days_that_follow_each_other_write_every_interval_once(day, zone):
         ends = [p.end_s for p in found if p]
         starts = [p.start_s for p in found if p]
         assert starts[1:] == ends[:-1]
+
+
+@given(
+    st.integers(1, 40_000),
+    st.sampled_from(sorted(zoneinfo.available_timezones())),
+    st.lists(st.integers(0, 26 * 60), min_size=3, max_size=5),
+)
+@settings(max_examples=100)
+def test_nights_that_follow_each_other_make_every_interval_of_all_its_points(day, zone, waits):
+    """In every zone, with intervals that divide no day, and runs that start late by so many minutes."""
+    one = config("1m/1d", "45m/12h", "1h/1n", "7h/84h", "1d/1y", "2d/576h")
+    first = datetime.date(1970, 1, 2) + datetime.timedelta(days=day)
+    days = [day_range(first + datetime.timedelta(days=i), zone) for i in range(len(waits))]
+    complete: dict[str, set[int]] = {}
+    for (start_ms, end_ms), wait in zip(days, waits, strict=True):
+        if start_ms == end_ms:
+            continue  # a day that the zone left out
+        now_ms = end_ms + wait * 60_000
+        planned = plan(one, start_ms, end_ms, complete_ms=now_ms, of_days=True)
+        for part in planned.intervals:
+            length = part.interval.seconds
+            for at in range(part.start_s, part.end_s, length):
+                assert at * 1000 < end_ms
+                assert (at + length) * 1000 > start_ms
+                is_over = (at + length) * 1000 <= now_ms
+                assert is_over or length > 86_400
+                if is_over:
+                    complete.setdefault(part.interval.interval, set()).add(at)
+            assert planned.start_ms <= part.start_s * 1000
+            assert part.end_s * 1000 <= planned.end_ms
+        overs = [at + length for name, length in LENGTHS.items() for at in complete.get(name, ())]
+        assert planned.complete_s(now_ms // 1000) <= max(overs, default=0)
+    for name, length in LENGTHS.items():
+        start = days[0][0] // 1000 // length * length
+        wanted = set(range(start, days[-1][1] // 1000 - length + 1, length))
+        assert wanted <= complete.get(name, set())
+
+
+@given(st.integers(0, 2**31), st.integers(1, 90_000), st.integers(0, 200_000))
+def test_intervals_up_to_a_day_wait_until_they_are_over_in_ranges_too(start_s, length_s, wait_s):
+    one = config("1m/1d", "1h/1n", "7h/84h", "1d/1y", "2d/576h")
+    end_s, now_s = start_s + length_s, start_s + wait_s
+    planned = plan(one, start_s * 1000, end_s * 1000, complete_ms=now_s * 1000)
+    made = {
+        (part.interval.interval, at)
+        for part in planned.intervals
+        for at in range(part.start_s, part.end_s, part.interval.seconds)
+    }
+    assert made == {
+        (interval.interval, at)
+        for interval in one.rollups
+        for at in range(-(-start_s // interval.seconds) * interval.seconds, end_s, interval.seconds)
+        if at + interval.seconds <= now_s or interval.seconds > 86_400
+    }
+    over = [at + LENGTHS[name] for name, at in made if at + LENGTHS[name] <= now_s]
+    assert planned.complete_s(now_s) == max(over, default=0)
 
 
 def test_a_utc_day():

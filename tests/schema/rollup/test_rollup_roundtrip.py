@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell
-from schema.points import PointBatch, Reason, Series, Stage
-from schema.rollup.accumulate import accumulate
-from schema.rollup.config import RollupInterval
-from schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
-from schema.rollup.qualifiers import (
-    Form,
-    stale_qualifiers,
-)
-from schema.rollup.row_span import RowSpan
 from tests.schema.layouts.plain_opentsdb import number, read_value
 from tests.schema.rollup.plain_rollup import plain_base, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, batch_of
+from timebeam.schema.layouts import Cell
+from timebeam.schema.points import PointBatch, Reason, Series, Stage
+from timebeam.schema.rollup.accumulate import accumulate
+from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
+from timebeam.schema.rollup.qualifiers import (
+    Form,
+    stale_qualifiers,
+)
+from timebeam.schema.rollup.row_span import RowSpan
 
-IDS = {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 5, "p99": 127}
+IDS = {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 7, "p99": 127}
 STORED = {number: name for name, number in IDS.items() if name != "p99"}
 A = Series.of("cpu", {"host": "a"})
 
@@ -167,7 +167,7 @@ def test_a_sum_beyond_the_floats_is_refused_and_the_rest_stored():
     assert (refused.reason, refused.stage) == (Reason.NUMBER_OUT_OF_RANGE, Stage.ENCODE)
     assert refused.message.startswith("sum of cpu{host=a} from 1356998400000 ms")
     (row,) = encoded.rows
-    assert [cell.qualifier[0] for cell in row.cells] == [1, 2, 3, 4, 5]
+    assert [cell.qualifier[0] for cell in row.cells] == [1, 2, 3, 4, 7]
     alone = encode_rollups(buckets, interval(), {0: "sum"}, Form.FIXED)
     assert (alone.rows, len(alone.rejected)) == ([], 1)
 

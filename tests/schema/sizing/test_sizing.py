@@ -7,13 +7,12 @@ import json
 
 import pytest
 
-from schema.layouts import LAYOUTS, Packing
-from schema.layouts.base import Layout
-from schema.points import RefusedError
-from schema.sizing.figures import NODES
-from schema.sizing.load import START_MS, Load, Values
-from schema.sizing.measure import Case, measure, row_span
-from schema.sizing.plan import Sizes, plan, row_writes
+from timebeam.schema.layouts import LAYOUTS, Packing
+from timebeam.schema.layouts.base import Layout
+from timebeam.schema.points import RefusedError
+from timebeam.schema.sizing.load import START_MS, Load, Values
+from timebeam.schema.sizing.measure import Case, measure, row_span
+from timebeam.schema.sizing.plan import NODES, Sizes, plan, row_writes
 
 LOAD = Load(
     series=1_000_000,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.layouts import Cell, Row
-from schema.trees import cells
-from schema.trees.browse import read_content
-from schema.trees.cells import Leaf
-from schema.trees.definitions import RuleType, TreeError
-from schema.trees.evaluate import TreeSeries, Uid, place
-from schema.trees.parsing import parse_trees
 from tests.golden.tree_cases import GROUPS, TreeCase, tree_case
+from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.browse import read_content
+from timebeam.schema.trees.cells import Leaf
+from timebeam.schema.trees.definitions import RuleType, TreeError
+from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
+from timebeam.schema.trees.parsing import parse_trees
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
 

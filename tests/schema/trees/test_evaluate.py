@@ -1,4 +1,4 @@
-"""Where rules place a series: the examples of the format notes, all types of rules, a plain evaluation."""
+"""Where rules place a series (docs/spec/opentsdb.md §6.2): its examples, all rules, a plain evaluation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schema.points import Reason, RefusedError
-from schema.trees import cells
-from schema.trees.definitions import Tree
-from schema.trees.evaluate import Outcome, Placement, TreeSeries, Uid, place
-from schema.trees.explain import placement_lines
-from schema.trees.parsing import parse_trees
 from tests.support.plain_trees import plain_place
+from timebeam.schema.points import Reason, RefusedError
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.trees.evaluate import Outcome, Placement, TreeSeries, Uid, place
+from timebeam.schema.trees.explain import placement_lines
+from timebeam.schema.trees.parsing import parse_trees
 
 HOST = "web-01.lga.mysite.com"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from schema.trees.definitions import Rule, RuleType, Tree, TreeError
-from schema.trees.parsing import parse_trees, warnings_of
+from timebeam.schema.trees.definitions import Rule, RuleType, Tree, TreeError
+from timebeam.schema.trees.parsing import parse_trees, warnings_of
 
 ROOT = Path(__file__).resolve().parents[3]
 

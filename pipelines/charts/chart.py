@@ -1,0 +1,145 @@
+"""What a chart of query results shows, whatever the form of its file.
+
+Tags that all series have in common are in the title, once; the time axis is the range that was asked for, so
+that an outage at either end is seen.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+
+import numpy as np
+
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.printable import printable
+from timebeam.pipelines.render_text import label, note_period, note_text
+from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.query.aggregate import Values
+from timebeam.schema.query.answer import Result
+
+_PALETTE = (
+    *("#1f77b4", "#d95f02", "#2a9d3a", "#c2185b", "#7b4fb5", "#b0705f"),
+    *("#0aa5b5", "#b8860b", "#e377c2", "#7d8a94", "#8aa80f", "#4f6bd6"),
+)
+"""Seen on white and on black."""
+
+_GOLDEN_RATIO = 0.618034
+_DOTTED_POINTS = 60
+_SERIES_NOTE, _GLOBAL_NOTE = "#d6294f", "#7b8894"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """An annotation in a chart: first and last time in ms, colour, and period and text in words."""
+
+    start_ms: int
+    end_ms: int
+    colour: str
+    period: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines and marks over a range of time.
+
+    Attributes:
+      results: those that have points.
+      labels, colours: one for each result.
+      value_label: what the values are.
+      start_ms, end_ms: the time axis.
+    """
+
+    title: str
+    results: Sequence[Result]
+    labels: Sequence[str]
+    colours: Sequence[str]
+    value_label: str
+    marks: Sequence[Mark]
+    start_ms: int
+    end_ms: int
+
+    @classmethod
+    def of(
+        cls, results: Sequence[Result], notes: Sequence[Annotation], title: str, span_ms: tuple[int, int]
+    ) -> Chart:
+        """The chart of some results.
+
+        Args:
+          notes: the annotations of the results.
+          span_ms: first and last time that were asked for, in ms, both inclusive.
+        """
+        results = [result for result in results if len(result.times_ms)]
+        metrics = {result.metric for result in results}
+        return cls(
+            title + common_names(results),
+            results,
+            short_labels(results),
+            colours(len(results)),
+            printable(metrics.pop()) if len(metrics) == 1 else "value",
+            [_mark(note) for note in notes],
+            *span_ms,
+        )
+
+
+def need_plots(library: str) -> None:
+    """Raises UsageError if a library of the extra `plots` is not installed."""
+    if importlib.util.find_spec(library) is None:
+        raise UsageError(f"charts need {library}, which is not installed: pip install 'timebeam[plots]'")
+
+
+def common_names(results: Sequence[Result]) -> str:
+    """The tags, and the tag keys aggregated over, that all results share; as the end of a title."""
+    if not results:
+        return ""
+    tags = ",".join(f"{key}={value}" for key, value in sorted(_common_tags(results).items()))
+    over = {tuple(result.aggregate_tags) for result in results}
+    keys = ",".join(over.pop()) if len(over) == 1 else ""
+    return printable((f" {{{tags}}}" if tags else "") + (f" over {keys}" if keys else ""))
+
+
+def short_labels(results: Sequence[Result]) -> list[str]:
+    """The names of results in one chart: what tells them apart; in full where that is not enough."""
+    common = _common_tags(results)
+    one_metric = len({result.metric for result in results}) == 1
+    labels = []
+    for result in results:
+        tags = [f"{key}={value}" for key, value in result.tags.items() if key not in common]
+        if one_metric:
+            labels.append(", ".join(tags))
+        else:
+            labels.append(f"{result.metric}{{{','.join(tags)}}}" if tags else result.metric)
+    if "" in labels or len(set(labels)) < len(labels):
+        return [label(result) for result in results]
+    return [printable(text) for text in labels]
+
+
+def colours(count: int) -> list[str]:
+    """So many different colours: of the palette, then hues by the golden ratio."""
+    more = []
+    for i in range(count - len(_PALETTE)):
+        lightness = (0.45, 0.58, 0.52)[i % 3]
+        red, green, blue = colorsys.hls_to_rgb(i * _GOLDEN_RATIO % 1, lightness, 0.75 - 0.2 * (i % 2))
+        more.append(f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}")
+    return [*_PALETTE[:count], *more]
+
+
+def dotted(values: Values) -> list[int]:
+    """Which points to draw as dots: all of a few, else those that no line reaches."""
+    drawn = np.pad(np.isfinite(values), 1)
+    alone = drawn[1:-1] & ~drawn[:-2] & ~drawn[2:]
+    return np.flatnonzero(alone | (len(values) <= _DOTTED_POINTS)).tolist()
+
+
+def _common_tags(results: Sequence[Result]) -> dict[str, str]:
+    """The tags that every result has, with one value."""
+    shared = set.intersection(*(set(result.tags.items()) for result in results)) if results else set()
+    return dict(shared)
+
+
+def _mark(note: Annotation) -> Mark:
+    colour = _SERIES_NOTE if note.tsuid else _GLOBAL_NOTE
+    return Mark(note.start_ms, note.end_ms, colour, note_period(note), note_text(note))

@@ -1,0 +1,179 @@
+"""`timebeam compact`: the rows of closed hours into one cell each.
+
+metrics and hours ─► read rows ─► those that gain by it ─► one mutation each: delete what went in, set a cell
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options import layout_with, target_of
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    CENTURY_DAYS,
+    LAYOUT,
+    SUMMARY,
+    Parameter,
+    UsageError,
+    boolean,
+    not_negative,
+    parser_of,
+)
+from timebeam.pipelines.period import named_day, named_range, range_of_day, range_parameters
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options
+from timebeam.pipelines.summary import Summary
+from timebeam.schema.layouts import Compaction, Packing, TableSpec
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.compact import CompactJob, CompactRows, CompactTally, compact_tally
+from timebeam.transforms.query.emptiness import why_nothing
+
+_LAST_S = 1 << 32
+_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
+
+PARAMETERS = (
+    *range_parameters(
+        "Compact",
+        "the day, in UTC, 2026-11-20; without it the last one that is closed",
+        "end of the range, not included; only whole hours in it are compacted",
+        "1d-ago",
+    ),
+    Parameter(
+        "closed_hours",
+        "an hour is closed so many hours after its end",
+        "Compact",
+        not_negative,
+        1.0,
+        most=24 * CENTURY_DAYS,
+    ),
+    Parameter(
+        "form",
+        "what is written: compacted columns, or the append column of tables that a TSD appends to",
+        "Compact",
+        default=Packing.COMPACTED.value,
+        choices=(Packing.COMPACTED.value, Packing.APPEND.value),
+    ),
+    *LAYOUT,
+    *BIGTABLE,
+    Parameter("dry_run", "count what would change, and write nothing", "Run", boolean, False),
+    SUMMARY,
+)
+
+EXAMPLES = """\
+  timebeam compact --layout opentsdb --dry_run
+  timebeam compact --layout opentsdb --day 2026-11-20
+  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
+
+queries give the same before and after; what the cells' timestamps mean changes: docs/how-to/compact.md;
+every option of Beam can be given too"""
+
+
+def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
+    """[start, end) in seconds: the closed hours that lie in the range of time.
+
+    Raises:
+      UsageError: the options name no range of time, or two, or none of its hours is closed.
+    """
+    closed_ms = now_ms - int(options.closed_hours * 3_600_000)
+    start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, closed_ms))
+    start_s = max(0, -(-start_ms // 1000) + SPAN_S - 1) // SPAN_S * SPAN_S
+    end_s = min(end_ms // 1000, closed_ms // 1000, _LAST_S) // SPAN_S * SPAN_S
+    if start_s >= end_s:
+        raise UsageError(
+            "no whole hour of this range of time is closed: an hour is closed "
+            f"{options.closed_hours:g} hours after its end (--closed_hours)"
+        )
+    return start_s, end_s
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompactSummary(Summary):
+    """What a compaction did."""
+
+    tally: CompactTally
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally = self.tally
+        return [
+            ("rows read", f"{tally.rows_read:,}"),
+            ("rows to rewrite" if self.dry_run else "rows rewritten", f"{tally.rows_rewritten:,}"),
+            ("rows refused", f"{tally.rows_refused:,}"),
+            ("cells before, after", f"{tally.cells_before:,}, {tally.cells_after:,}"),
+            ("bytes before, after", f"{tally.bytes_before:,}, {tally.bytes_after:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+        ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compact(Job):
+    """Compacts one range of time; a row that Bigtable refuses stays as it was, and the exit code is 1."""
+
+    work: CompactJob
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.work.target
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return self.work.layout.tables()
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        root | CompactRows(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> CompactSummary:
+        """See `Job.summarize`."""
+        tally = compact_tally(result)
+        return CompactSummary(
+            tally=tally,
+            seconds=run.seconds,
+            dry_run=self.work.dry_run,
+            why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),
+            failed=tally.rows_refused > 0,
+        )
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    layout = layout_with(options, Compaction)
+    if layout.options.is_event_time:
+        raise UsageError(
+            "with --cell_time event rows are not compacted: a value written meanwhile would have the column "
+            "and the timestamp of the one that is deleted, and be lost with it"
+        )
+    start_s, end_s = hours_of(options, now_ms)
+    target, form = target_of(options), Packing(options.form)
+    settled_ms = now_ms - _SETTLED_MS
+    return Compact(CompactJob(target, layout, start_s, end_s, form, settled_ms, options.dry_run))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compacts one range of time; returns the exit code."""
+    parser = parser_of("compact", "Makes one cell of each row of closed hours.", EXAMPLES, PARAMETERS)
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project)
+    run_ms = int(time.time() * 1000)
+    return run_job(job_of(options, run_ms), Run.of(options, flags, run_ms))

@@ -1,0 +1,245 @@
+"""`timebeam copy`: the points of a time range out of one layout's tables into another's."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
+from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options import create_command, layout_named
+from timebeam.pipelines.parameters import LAYOUT, TIME, Parameter, UsageError, boolean, parser_of
+from timebeam.pipelines.period import time_of
+from timebeam.pipelines.printable import printable
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options
+from timebeam.pipelines.summary import PointsSummary
+from timebeam.schema.layouts import (
+    LAYOUTS,
+    Annotations,
+    Layout,
+    MissingCapabilityError,
+    TableSpec,
+    find_capability,
+)
+from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.points import Reason, Rejected
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
+from timebeam.transforms.copy.compare import Compared, compare
+from timebeam.transforms.copy.read_points import ReadPoints
+from timebeam.transforms.dead_letters.store import count_letters
+from timebeam.transforms.query.emptiness import why_nothing
+
+_TO = "to_"
+_SHOWN = 10  # series of which points are missing
+
+PARAMETERS = (
+    Parameter("from", "the layout to read", "From", choices=tuple(LAYOUTS), required=True),
+    *(dataclasses.replace(parameter, group="From") for parameter in LAYOUT[1:]),
+    Parameter("to", "the layout to write", "To", choices=tuple(LAYOUTS), required=True),
+    *(
+        dataclasses.replace(
+            parameter,
+            name=_TO + parameter.name,
+            help=f"--{parameter.name} of the layout to write",
+            group="To",
+            shown_for=None,
+        )
+        for parameter in LAYOUT[1:]
+    ),
+    Parameter(
+        "start",
+        "first time: 30d-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970",
+        "Points",
+        required=True,
+        regex=TIME,
+        example="2026-11-01",
+    ),
+    Parameter("end", "last time, as --start", "Points", default="now", regex=TIME, example="2026-11-21"),
+    DEAD_LETTERS,
+    *WRITING,
+    Parameter(
+        "verify_only",
+        "copy nothing: only look whether all is there",
+        "Run",
+        boolean,
+        False,
+        local="the program itself reads and compares, and starts no job",
+    ),
+)
+
+EXAMPLES = """\
+  timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
+  timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
+      --to_table_prefix new- --auto_create_metrics --start 2020-01-01
+  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
+
+every option of Beam and of its runners can be given too"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copy(Job):
+    """Copies the points of a time range, and reads everything back.
+
+    Attributes:
+      graph: how the points are stored.
+      source: the layout to read.
+      start_ms, end_ms: first and last time.
+    """
+
+    graph: PointsGraph
+    source: Layout
+    start_ms: int
+    end_ms: int
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.graph.target
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return self.graph.tables()
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        graph, period = self.graph, (self.start_ms, self.end_ms)
+        others = None
+        annotated = find_capability(self.source, Annotations)
+        if annotated is not None:
+            others = CarryAttached(
+                graph.target, annotated, graph.layout, graph.uids, period, dry_run=graph.dry_run
+            )
+        return graph.from_points(root, ReadPoints(graph.target, self.source, *period), others)
+
+    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
+        """See `Job.summarize`."""
+        assert run.dead_letters is not None
+        return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters)
+
+    def finish(self, run: Run) -> int:
+        """Reads everything back; returns 1 if a point is neither there nor a dead letter."""
+        if run.dry_run:
+            return 0
+        assert run.dead_letters is not None
+        return self.verify(count_letters(run.dead_letters) or metrics.refused_by_reason())
+
+    def verify(self, refused: dict[str, int]) -> int:
+        """Compares what is stored with the source, and prints the differences; returns the exit code.
+
+        Args:
+          refused: how much went to the dead letters, by reason.
+        """
+        target, source, sink = self.graph.target, self.source, self.graph.layout
+        refused = dict(refused)
+        unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
+        compared = compare(target, source, sink, self.start_ms, self.end_ms)
+        code = _print_compared(compared, sum(refused.values()), unread)
+        if not compared.points and not compared.missing and not compared.different:
+            print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
+        annotated = find_capability(source, Annotations)
+        if annotated is not None:
+            others = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
+            code = max(code, _print_others(others, sink, sum(refused.values())))
+        return code
+
+
+def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    values = vars(options)
+    source, sink = layout_named(values["from"], values), layout_named(options.to, _sink_options(values))
+    start_ms, end_ms = time_of(options.start, run_ms), time_of(options.end, run_ms)
+    if start_ms > end_ms:
+        raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+    shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
+    graph = storing_graph(options, sink, endless=False)
+    if shared:
+        raise UsageError(
+            f"table {min(shared)} would be read and written: give --to_table_prefix another value"
+        )
+    return Copy(graph, source, start_ms, end_ms)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Copies, and reads everything back; returns the exit code."""
+    parser = parser_of(
+        "copy", "Copies the points of a time range, then proves that they are there.", EXAMPLES, PARAMETERS
+    )
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project)
+    run_ms = int(time.time() * 1000)
+    job, values = job_of(options, run_ms), vars(options)
+    create_source = _create_command(job.source, {**values, "meta": MetaMode.OFF.value})
+    check_tables(job.target, job.source.tables(), create_source)
+    create_sink = _create_command(job.graph.layout, {**_sink_options(values), "meta": options.meta})
+    if options.verify_only:
+        check_tables(job.target, job.tables(), create_sink)
+        return job.verify({})
+    return run_job(job, Run.of(options, flags, run_ms, create_sink))
+
+
+def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the layout to write, by their names without `to_`."""
+    return {parameter.name: values[_TO + parameter.name] for parameter in LAYOUT[1:]}
+
+
+def _create_command(layout: Layout, values: Mapping[str, Any]) -> str:
+    """What a user runs to create the tables of a layout with these options."""
+    return create_command(argparse.Namespace(**{**values, "layout": layout.name}))
+
+
+def _print_compared(compared: Compared, refused: int, unread: int) -> int:
+    """Prints the differences; returns the exit code.
+
+    Args:
+      refused: points that went to the dead letters.
+      unread: places of the source that could not be read.
+    """
+    missing, different = sum(compared.missing.values()), sum(compared.different.values())
+    what = f"copied {compared.points:,} points of {compared.series:,} series"
+    if compared.newer:
+        what += f", of which {compared.newer:,} have newer values there, which stay"
+    if unread:
+        print(f"{unread:,} rows or cells could not be read: see the dead letters", file=sys.stderr)
+    if missing + different <= refused:
+        absent = missing + different
+        print(f"{what}; verified" + (f", but {absent:,} refused: see the dead letters" if absent else ""))
+        return 1 if unread else 0
+    wrong = f"{missing:,} are missing"
+    if different:
+        wrong += f" and {different:,} have another value there, not a newer one"
+    print(f"{what}; {wrong}, of which {refused:,} may be dead letters", file=sys.stderr)
+    for word, counts in (("missing", compared.missing), ("different", compared.different)):
+        for series, count in sorted(counts.items())[:_SHOWN]:
+            print(f"{word}: {count:,} of {printable(str(series))}", file=sys.stderr)
+    return 1
+
+
+def _print_others(compared: ComparedAttached, sink: Layout, refused: int) -> int:
+    """Prints what became of annotations and histograms, if there are any; returns the exit code."""
+    if find_capability(sink, Annotations) is None:
+        if compared.missing:
+            why = MissingCapabilityError(sink.name, Annotations)
+            print(f"left out: {compared.missing:,} annotations and histograms: {why}")
+        return 0
+    if compared.annotations or compared.histograms:
+        print(f"copied {compared.annotations:,} annotations and {compared.histograms:,} histograms; verified")
+    if compared.missing:
+        print(f"{compared.missing:,} annotations and histograms are missing", file=sys.stderr)
+    return 1 if compared.missing > refused else 0

@@ -1,0 +1,201 @@
+"""`timebeam generate`: points of a seed into a file, or into a Pub/Sub topic at a rate."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import gzip
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
+
+import grpc
+from google.api_core import exceptions
+from google.pubsub_v1 import PublisherClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.types import PublishRequest, PubsubMessage
+
+from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Load
+from timebeam.pipelines.local.subscription import EMULATOR_VARIABLE, SubscriptionError
+from timebeam.pipelines.parameters import Parameter, UsageError, not_negative, parser_of, positive, whole
+from timebeam.schema.common.times import parse_time
+
+PARAMETERS = (
+    Parameter("points", "different points to send", "Load", positive, 100_000),
+    Parameter("series", "series that they belong to", "Load", positive, 400, most=1_000_000),
+    Parameter("format", "format of the lines", "Load", default="opentsdb-json", choices=tuple(FORMATS)),
+    Parameter("step", "seconds from one point of a series to the next", "Load", positive, 10, most=86_400),
+    Parameter(
+        "start",
+        "time of the first points; with `now` the bytes differ each time",
+        "Load",
+        default="2026-01-01",
+    ),
+    Parameter("jitter_ms", "points are up to so many ms after their step", "Load", whole, 0, most=86_400_000),
+    Parameter("late", "share of the points that come late", "Load", not_negative, 0.0, most=1.0),
+    Parameter("late_steps", "how late they are, at most, in steps", "Load", positive, 60, most=1_000_000),
+    Parameter("duplicates", "share of the points that come twice", "Load", not_negative, 0.0, most=1.0),
+    Parameter(
+        "corrections",
+        "share of the points that come again with another value",
+        "Load",
+        not_negative,
+        0.0,
+        most=1.0,
+    ),
+    Parameter("poison", "share of records that nothing can store", "Load", not_negative, 0.0, most=1.0),
+    Parameter("seed", "the same seed gives the same bytes", "Load", whole, 1),
+    Parameter("output", "a file, .gz if its name ends so; - for standard output", "Output"),
+    Parameter("topic", "projects/P/topics/T", "Output"),
+    Parameter(
+        "rate",
+        "points per second into the topic; as fast as it goes without",
+        "Output",
+        not_negative,
+        most=1e9,
+    ),
+    Parameter("points_per_message", "lines of one message", "Output", positive, 1, most=1_000_000),
+    Parameter("expect", "file for what a perfect pipeline stores: CSV as of timebeam query", "Output"),
+)
+
+EXAMPLES = """\
+  timebeam generate --points 1000000 --output points.json.gz
+  timebeam generate --format influx --late 0.01 --corrections 0.01 --poison 0.001 \\
+      --output points.lp --expect expected.csv
+  timebeam generate --topic projects/my-project/topics/points --start now --rate 5000"""
+
+_BYTES_A_REQUEST = 4_000_000
+_MESSAGES_A_REQUEST = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Sends everything, with a line about it on standard error."""
+    parser = parser_of("generate", "Makes points, with what goes wrong on the way.", EXAMPLES, PARAMETERS)
+    options = parser.parse_args(argv)
+    if bool(options.output) == bool(options.topic):
+        raise UsageError("give one of --output and --topic")
+    expected = Expected() if options.expect else None
+    load = load_of(options)
+    for path in (options.output, options.expect):
+        if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise FileNotFoundError(f"there is no folder for {path}")
+    try:
+        ticks = Generator(load, expected).ticks()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    started = time.monotonic()
+    lines = publish(ticks, options) if options.topic else _write(ticks, options.output)
+    seconds = time.monotonic() - started
+    if expected is not None:
+        with open(options.expect, "w", encoding="utf-8") as file:
+            file.writelines(expected.lines())
+        print(
+            f"a perfect pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
+            file=sys.stderr,
+        )
+    print(f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f}/s", file=sys.stderr)
+    return 0
+
+
+def load_of(options: argparse.Namespace) -> Load:
+    """The load that the options describe.
+
+    Raises:
+      UsageError: the start is no time.
+    """
+    try:
+        start = parse_time(options.start, int(time.time() * 1000)) // 1000
+    except ValueError as error:
+        raise UsageError(f"--start: {error}") from error
+    return Load(
+        options.points,
+        options.series,
+        options.format,
+        options.step,
+        start,
+        options.jitter_ms,
+        options.late,
+        options.late_steps,
+        options.duplicates,
+        options.corrections,
+        options.poison,
+        options.seed,
+    )
+
+
+def _write(ticks: Iterable[list[str]], path: str) -> int:
+    """Writes the lines; how many."""
+    count = 0
+    with _opened(path) as file:
+        for lines in ticks:
+            file.write("".join(lines).encode())
+            count += len(lines)
+    return count
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    with open(path, "wb") as file:
+        if path.endswith(".gz"):
+            # No name and no time in the file: the same bytes for the same seed.
+            with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield file
+
+
+def publish(ticks: Iterable[list[str]], options: argparse.Namespace) -> int:
+    """Publishes the lines at the rate asked for; how many.
+
+    A tick begins when all of the one before is published, and in a later millisecond: a correction
+    has a later publish time than what it corrects.
+    """
+    client = publisher()
+    count, began = 0, time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for lines in ticks:
+            requests = list(_requests(options.topic, lines, options.points_per_message))
+            try:
+                list(pool.map(lambda request: client.transport.publish(request), requests))
+            except (grpc.RpcError, exceptions.GoogleAPICallError) as error:
+                why = error.details() if isinstance(error, grpc.Call) else str(error)
+                raise SubscriptionError(f"cannot publish to {options.topic}: {why}") from error
+            count += len(lines)
+            pause = 0.002
+            if options.rate:
+                pause = max(pause, began + count / options.rate - time.monotonic())
+            time.sleep(pause)
+    return count
+
+
+def _requests(topic: str, lines: Sequence[str], per_message: int) -> Iterator[object]:
+    """Publish requests as plain protobuf messages, which are many times faster to make."""
+    request, message = PublishRequest.pb(), PubsubMessage.pb()
+    payloads = [
+        "".join(lines[at : at + per_message]).rstrip("\n").encode()
+        for at in range(0, len(lines), per_message)
+    ]
+    held: list[bytes] = []
+    size = 0
+    for payload in payloads:
+        if held and (size + len(payload) > _BYTES_A_REQUEST or len(held) >= _MESSAGES_A_REQUEST):
+            yield request(topic=topic, messages=[message(data=data) for data in held])
+            held, size = [], 0
+        held.append(payload)
+        size += len(payload)
+    if held:
+        yield request(topic=topic, messages=[message(data=data) for data in held])
+
+
+def publisher() -> PublisherClient:
+    """A client of the service or of the emulator."""
+    emulator = os.environ.get(EMULATOR_VARIABLE)
+    if not emulator:
+        return PublisherClient()
+    return PublisherClient(transport=PublisherGrpcTransport(channel=grpc.insecure_channel(emulator)))

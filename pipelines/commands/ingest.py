@@ -1,0 +1,306 @@
+"""`timebeam ingest`: points out of files, or out of Pub/Sub for ever, into the tables of a layout."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from timebeam.pipelines.ingest.jobs import IngestFiles, IngestMessages
+from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
+from timebeam.pipelines.job import Run, Source
+from timebeam.pipelines.options import (
+    check_writer,
+    format_of,
+    formats_of,
+    layout_of,
+    layout_with,
+    required,
+    target_of,
+)
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    BUCKET_PATH,
+    CENTURY_DAYS,
+    DECLARED,
+    FORMAT,
+    FORMATS_OF_MESSAGES,
+    LAYOUT,
+    LETTERS,
+    MAX_REFUSED,
+    RECORDS,
+    SUMMARY,
+    TABLES,
+    Parameter,
+    TemplateType,
+    UsageError,
+    boolean,
+    names,
+    not_negative,
+    parser_of,
+    positive,
+    whole,
+)
+from timebeam.pipelines.preflight.checks import PREFLIGHT
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options
+from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
+from timebeam.schema.messages import FORMATS, Framing
+from timebeam.schema.meta.rows import MetaMode
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.rollup.touched import Marker
+
+SOURCE = (
+    Parameter(
+        "input",
+        "files or patterns: local or of any file system that Beam knows (gs://bucket/*.json.gz); plain, "
+        ".gz, .bz2, .zst",
+        "Input",
+        default=[],
+        many=True,
+        label="Input files",
+        template=TemplateType.READ_FILE,
+        regex=BUCKET_PATH,
+        example="gs://my-bucket/metrics/*.json.gz",
+    ),
+    Parameter(
+        "input_subscription",
+        "a subscription, for ever: projects/P/subscriptions/S",
+        "Input",
+        template=TemplateType.SUBSCRIPTION,
+        regex=r"projects/[^/]+/subscriptions/[^/]+",
+        example="projects/my-project/subscriptions/points",
+    ),
+    Parameter(
+        "input_topic",
+        "a topic, for ever, through a subscription of its own: projects/P/topics/T",
+        "Input",
+        local="a subscription of its own ends with the job, and what comes between two jobs is lost",
+    ),
+)
+
+DEAD_LETTERS = Parameter(
+    "dead_letters",
+    "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
+    "Input",
+    default="dead-letters",
+    regex=LETTERS,
+    example="gs://my-bucket/dead-letters/points",
+)
+
+WRITING = (
+    Parameter(
+        "packing",
+        "compacted (one column per row and arrival), points (one cell per point), append (added to the "
+        "append column, as a TSD with enable_appends); without it the layout's first for files, points "
+        "for messages",
+        "Layout",
+        choices=names(Packing),
+    ),
+    Parameter("auto_create_metrics", "give unknown metrics a UID", "UIDs", boolean, False),
+    Parameter("auto_create_tagks", "give unknown tag keys a UID", "UIDs", boolean, True),
+    Parameter("auto_create_tagvs", "give unknown tag values a UID", "UIDs", boolean, True),
+    Parameter("random_metrics", "give new metrics random UIDs, which spreads writes", "UIDs", boolean, False),
+    Parameter(
+        "uid_cache_size", "names and series that a worker process remembers", "UIDs", positive, 1_000_000
+    ),
+    Parameter("uid_snapshot_size", "names read ahead from the UID table", "UIDs", whole, 1_000_000),
+    Parameter(
+        "uid_negative_seconds",
+        "how long a name without a UID, which gets none, is not looked up again",
+        "UIDs",
+        not_negative,
+        60.0,
+    ),
+    *BIGTABLE,
+    Parameter(
+        "bigtable_writer",
+        "direct (a result for each row: refused rows become dead letters, more errors are retried, "
+        "--app_profile works) or beam (Beam's WriteToBigTable)",
+        "Bigtable",
+        default="direct",
+        choices=("direct", "beam"),
+    ),
+    Parameter(
+        "mark_touched",
+        "writer direct: note the hours of complete days that receive points, for rollup --touched",
+        "Bigtable",
+        boolean,
+        False,
+    ),
+    Parameter(
+        "meta",
+        "opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the "
+        "meta data of UIDs too); docs/how-to/meta.md",
+        "Bigtable",
+        default=MetaMode.OFF.value,
+        choices=names(MetaMode),
+    ),
+    Parameter("dry_run", "parse, assign, pack and count, and write nothing", "Run", boolean, False),
+    SUMMARY,
+    MAX_REFUSED,
+)
+"""How points are stored, whatever they are read from."""
+
+STORING = (
+    Parameter(
+        "format",
+        "format of the files, and of messages without the attribute `format`",
+        "Input",
+        choices=(*FORMATS, RECORDS),
+        required=True,
+    ),
+    DEAD_LETTERS,
+    Parameter(
+        "flush_seconds",
+        "messages: how long points are gathered to be packed together; `points` packing does not wait",
+        "Input",
+        not_negative,
+        30.0,
+        most=86_400,
+    ),
+    Parameter(
+        "stop_when_idle",
+        "messages, on a local runner: end when there was nothing to do for so many seconds (more than 30 to "
+        "wait for what a killed process still holds); without it, for ever",
+        "Input",
+        not_negative,
+        most=86_400 * CENTURY_DAYS,
+        local="it is for local runners",
+    ),
+    *FORMAT,
+    *LAYOUT,
+    TABLES,
+    *WRITING,
+    FORMATS_OF_MESSAGES,
+)
+
+PARAMETERS = (*SOURCE, *STORING, PREFLIGHT)
+
+EXAMPLES = """\
+  timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
+      --auto_create_metrics --project my-project --instance my-instance
+  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
+  timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+  timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
+  timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
+  timebeam ingest --layout opentsdb --format opentsdb-json \\
+      --input_subscription projects/my-project/subscriptions/points
+  timebeam ingest ... --preflight
+  timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
+
+every option of Beam and of its runners can be given too"""
+
+
+def job_of(options: argparse.Namespace) -> IngestFiles | IngestMessages:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
+    if len(inputs) != 1:
+        raise UsageError("give one of --input, --input_subscription and --input_topic")
+    graph: PointsGraph | RecordsGraph
+    if options.layout == DECLARED:
+        graph, framing = records_graph(options)
+    else:
+        graph, framing = points_graph(options, endless=not options.input)
+    if not options.input:
+        source = Source(options.input_subscription, options.input_topic)
+        return IngestMessages(graph, source, options.flush_seconds, options.stop_when_idle)
+    if framing is Framing.NONE and not options.preflight:
+        raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
+    return IngestFiles(graph, options.input, framing)
+
+
+def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:
+    """The graph that the options describe, and how files of its format are cut.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    graph = storing_graph(options, layout_of(options), endless=endless)
+    format_options, framing = format_of(options)
+    if FORMATS[options.format].edits_annotations:
+        layout_with(options, Annotations)
+    graph = dataclasses.replace(
+        graph, format_name=options.format, format_options=format_options, formats=formats_of(options)
+    )
+    return graph, framing
+
+
+def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool) -> PointsGraph:
+    """The graph of storing points in a layout; with no format, for points that are read as such.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    if layout.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.read_only}")
+    default = Packing.POINTS if endless else layout.packings[0]
+    packing = Packing(options.packing) if options.packing else default
+    if packing not in layout.packings:
+        raise UsageError(
+            f"layout {layout.name} has no packing {packing.value}"
+            f"{' (' + layout.packing_limit + ')' if layout.packing_limit else ''}: "
+            f"choose {' or '.join(choice.value for choice in layout.packings)}"
+        )
+    check_writer(options, packing)
+    policy = UidPolicy(
+        options.auto_create_metrics,
+        options.auto_create_tagks,
+        options.auto_create_tagvs,
+        options.random_metrics,
+    )
+    return PointsGraph(
+        "",
+        {},
+        layout,
+        packing,
+        target_of(options),
+        options.bigtable_writer,
+        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
+        options.dry_run,
+        _marker_of(options, layout, packing),
+        _meta_of(options, layout),
+    )
+
+
+def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> Marker | None:
+    """What notes the hours that are to be rolled up again, if that is asked for.
+
+    Raises:
+      UsageError: it cannot be had with these options.
+    """
+    if not options.mark_touched:
+        return None
+    if options.bigtable_writer != "direct" or packing is Packing.APPEND:
+        raise UsageError("--mark_touched needs --bigtable_writer direct, and no appends")
+    return Marker(required(layout, HourMarks))
+
+
+def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
+    """What is written of new series.
+
+    Raises:
+      UsageError: the layout has no meta data.
+    """
+    mode = MetaMode(options.meta)
+    if mode is not MetaMode.OFF:
+        required(layout, SeriesMeta)
+    return mode
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Stores points or records; returns the exit code."""
+    parser = parser_of(
+        "ingest", "Stores the points of files, or of Pub/Sub messages, in Bigtable.", EXAMPLES, PARAMETERS
+    )
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project, check=not options.preflight)
+    run_ms = int(time.time() * 1000)
+    return run_job(job_of(options), Run.of(options, flags, run_ms))

@@ -1,0 +1,149 @@
+"""`timebeam layout check|heat`: what a declaration of tables means, and how writes would spread over them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import io
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from timebeam.pipelines.charts.chart import need_plots
+from timebeam.pipelines.charts.picture import plain
+from timebeam.pipelines.options import text_of
+from timebeam.pipelines.parameters import Parameter, UsageError, parser_of
+from timebeam.schema.declared.codec.reading import Read, read_avro, read_csv, read_json
+from timebeam.schema.declared.codec.records import RecordBatch
+from timebeam.schema.declared.codec.rows import layout_rows
+from timebeam.schema.declared.codec.times import to_ms
+from timebeam.schema.declared.language.explain import explain
+from timebeam.schema.declared.language.heat import Heat, heat
+from timebeam.schema.declared.language.loader import DeclarationError, load
+from timebeam.schema.declared.model import Declaration, TableLayout
+from timebeam.schema.messages import Message
+
+PARAMETERS = (
+    Parameter("input", "heat: a sample of the records: .csv with a header, .avro, else JSON lines", "Heat"),
+    Parameter("layout", "heat: the layout to look at; all of the file if none is given", "Heat"),
+    Parameter("output", "heat: where the picture goes", "Heat", default="heat.png"),
+)
+
+EXAMPLES = """\
+  timebeam layout check examples/tables/market.toml
+  timebeam layout heat examples/tables/battery_salted.toml --input examples/tables/battery.jsonl"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Explains a declaration, or draws a sample's writes; exit code 1 if the declaration is wrong."""
+    parser = parser_of("layout", "Tables declared in TOML.", EXAMPLES, PARAMETERS)
+    parser.add_argument("action", choices=["check", "heat"], help="explain the tables, or draw key heat")
+    parser.add_argument("file", help="the declaration, a TOML file")
+    options = parser.parse_args(argv)
+    try:
+        declaration = load(text_of(options.file, "declaration of tables"), options.file)
+    except DeclarationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.action == "heat":
+        return _heat(declaration, options)
+    try:
+        print(explain(declaration), end="")
+    except ValueError as error:  # an example that does not fit
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
+    """Draws the heat of each layout, and says it in words."""
+    if not options.input:
+        raise UsageError("heat needs a sample: give --input FILE")
+    output = pathlib.Path(options.output)
+    if output.suffix.lower() != ".png" or not output.parent.is_dir():
+        raise UsageError(f"--output {options.output!r} must be a .png file in a folder that exists")
+    need_plots("matplotlib")
+    try:
+        layouts = [declaration.layout(options.layout)] if options.layout else list(declaration.layouts)
+        batch, rejected = _read(pathlib.Path(options.input))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    found = []
+    for layout in layouts:
+        try:
+            heated, refused = _layout_heat(layout, batch)
+        except ValueError as error:
+            raise UsageError(f"{options.input}: {error}") from None
+        note = f"; {refused:,} records refused" if refused else ""
+        if heated is None:
+            print(f"{layout.table} ({layout.name}): no record of the sample makes a row{note}")
+            continue
+        print(f"{layout.table} ({layout.name}): {heated.verdict()}{note}")
+        found.append((layout, heated))
+    if rejected:
+        print(f"{rejected:,} records of the sample could not be read")
+    if not found:
+        return 1
+    output.write_bytes(_picture(found))
+    print(f"wrote {options.output}")
+    return 0
+
+
+def _read(path: pathlib.Path) -> tuple[RecordBatch, int]:
+    """The records of a sample, and how many could not be read."""
+    message = Message(path.read_bytes(), int(path.stat().st_mtime * 1000), str(path))
+    readers = {".csv": read_csv, ".avro": read_avro}
+    found: Read = readers.get(path.suffix.lower(), read_json)(message)
+    return found[0], len(found[1])
+
+
+def _layout_heat(layout: TableLayout, batch: RecordBatch) -> tuple[Heat | None, int]:
+    """The heat of one layout and how many records it refuses; writes are taken to come at event time."""
+    if layout.when:
+        batch = batch.take(np.flatnonzero(batch.present(layout.when)))
+    rows, refusals = layout_rows(layout, batch)
+    if not rows:
+        return None, len(refusals.by_record)
+    times_ms = batch.arrivals_ms
+    if layout.event is not None:
+        times_ms = to_ms(batch.integers(layout.event[0])[0], layout.event[1])
+    kept = np.ones(len(batch), np.bool_)
+    kept[list(refusals.by_record)] = False
+    return heat([row.key for row in rows], times_ms[kept]), len(refusals.by_record)
+
+
+def _picture(found: Sequence[tuple[TableLayout, Heat]]) -> bytes:
+    """A PNG: for each layout minutes from left to right, key ranges from top to bottom."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 1 + 4.2 * len(found)), dpi=110, layout="constrained")
+    for axes, (layout, heated) in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
+        ranges, minutes = heated.counts.shape
+        start = datetime.datetime.fromtimestamp(heated.first_minute * 60, datetime.UTC)
+        image = axes.imshow(
+            heated.counts,
+            aspect="auto",
+            cmap="inferno",
+            interpolation="nearest",
+            extent=(0, minutes, ranges, 0),
+        )
+        step = max(1, ranges // 8)
+        labels = [plain(_short(heated.starts[i])) for i in range(0, ranges, step)]
+        axes.set_yticks(np.arange(0, ranges, step) + 0.5, labels, fontsize=8, family="monospace")
+        axes.set_xlabel(f"minutes from {start:%Y-%m-%d %H:%M} UTC", color="#555555")
+        axes.set_ylabel("key ranges, by first key", color="#555555")
+        axes.set_title(f"{layout.table} ({layout.name})", loc="left", fontsize=13, fontweight="bold", pad=12)
+        verdict = f"busiest range: {heated.share:.0%} of a minute's writes"
+        axes.set_title(verdict, loc="right", fontsize=9, color="#b00020" if heated.is_hot else "#555555")
+        figure.colorbar(image, ax=axes, label="writes per minute")
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
+
+
+def _short(key: bytes) -> str:
+    text = key.decode("ascii", "replace")
+    text = text if text.isprintable() and "\ufffd" not in text else key.hex()
+    return text if len(text) <= 32 else text[:31] + "…"

@@ -1,0 +1,214 @@
+"""`timebeam meta`: OpenTSDB's meta data of series and names, made from the data table."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options import create_command, layout_with, target_of
+from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean, parser_of
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options
+from timebeam.pipelines.summary import Summary
+from timebeam.schema.layouts import Row, SeriesMeta, TableSpec
+from timebeam.schema.meta.search import UidNames, Wanted, listed
+from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
+from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.meta.job import MetaSyncJob, MetaSyncTally, meta_sync_tally
+from timebeam.transforms.meta.purge import orphans, remove
+from timebeam.transforms.meta.sync import SyncMeta
+from timebeam.transforms.readers.table_reader import TableReader
+
+_ROWS_AT_ONCE = 5_000
+
+PARAMETERS = (
+    Parameter(
+        "count",
+        "count the points of each series, which reads all of them, into ts_ctr",
+        "Meta",
+        boolean,
+        False,
+    ),
+    Parameter(
+        "purge", "then list the meta data of series that have no points any more", "Meta", boolean, False
+    ),
+    Parameter("yes", "with --purge: remove what it lists, for good", "Meta", boolean, False),
+    *LAYOUT,
+    *BIGTABLE,
+    Parameter("dry_run", "count what would be written, and write nothing", "Run", boolean, False),
+    SUMMARY,
+)
+
+EXAMPLES = """\
+  timebeam meta sync --layout opentsdb --dry_run
+  timebeam meta sync --layout opentsdb --salt_width 1 --project my-project --instance my-instance
+  timebeam meta sync --layout opentsdb --count
+  timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
+  timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
+
+nothing that exists is changed, but for ts_ctr with --count; every option of Beam can be given too"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetaSummary(Summary):
+    """What a synchronisation did.
+
+    Attributes:
+      orphans: series in the meta table without points; None if they were not looked for.
+      removed: of these.
+    """
+
+    tally: MetaSyncTally
+    orphans: int | None = None
+    removed: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        purged = {"orphans": self.orphans, "removed": self.removed}
+        return self.tally._asdict() | purged | {"seconds": self.seconds, "dry_run": self.dry_run}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally, done = self.tally, "to create" if self.dry_run else "created"
+        lines = [
+            ("rows read", f"{tally.rows_read:,}"),
+            ("series", f"{tally.series:,}"),
+            *([("points", f"{tally.points:,}")] if tally.points else []),
+            (f"cells of series {done}", f"{tally.series_created:,}"),
+            (f"cells of UIDs {done}", f"{tally.uids_created:,}"),
+            ("counters " + ("to set" if self.dry_run else "set"), f"{tally.counters_set:,}"),
+            ("counters changed meanwhile", f"{tally.counters_lost:,}"),
+            ("keys of no series", f"{tally.keys_skipped:,}"),
+            ("series without names", f"{tally.series_skipped:,}"),
+            ("damaged, left as it is", f"{tally.damaged:,}"),
+        ]
+        if self.orphans is not None:
+            lines += [("series without points", f"{self.orphans:,}"), ("  removed", f"{self.removed:,}")]
+        return [*lines, ("seconds", f"{self.seconds:.1f}")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetaSync(Job):
+    """Creates the meta data that is missing; exit code 1 if some of the tables could not be dealt with.
+
+    Attributes:
+      purge: whether series without points are listed after that.
+      remove: whether they are removed too.
+    """
+
+    work: MetaSyncJob
+    purge: bool
+    remove: bool
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.work.target
+
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        return "--purge lists on this machine: run it with a local runner" if self.purge else ""
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return [*self.work.layout.tables(), meta_table(self.work.layout.options.table_prefix)]
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        root | SyncMeta(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> MetaSummary:
+        """See `Job.summarize`; purges before, if that is asked for."""
+        tally = meta_sync_tally(result)
+        orphan_count, removed = _purge(self.work, yes=self.remove) if self.purge else (None, 0)
+        return MetaSummary(
+            tally=tally,
+            seconds=run.seconds,
+            dry_run=self.work.dry_run,
+            orphans=orphan_count,
+            removed=removed,
+            failed=tally.trouble > 0,
+        )
+
+
+def job_of(options: argparse.Namespace) -> MetaSync:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    layout = layout_with(options, SeriesMeta)
+    if options.yes and not options.purge:
+        raise UsageError("--yes is for --purge: give both, after --purge alone has shown what would go")
+    if options.yes and options.dry_run:
+        raise UsageError("--yes removes, --dry_run writes nothing: give one of them")
+    work = MetaSyncJob(target_of(options), layout, options.count, options.dry_run)
+    return MetaSync(work, options.purge, options.yes)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Creates what is missing; returns the exit code."""
+    parser = parser_of(
+        "meta",
+        "Creates the meta data of series and names that is missing; safe to repeat.",
+        EXAMPLES,
+        PARAMETERS,
+    )
+    parser.add_argument("action", choices=["sync"], help="create what is missing, as `tsdb uid metasync`")
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project)
+    run_ms = int(time.time() * 1000)
+    command = create_command(argparse.Namespace(**{**vars(options), "meta": True}))
+    return run_job(job_of(options), Run.of(options, flags, run_ms, command))
+
+
+def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
+    """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
+    names = UidNames(job.layout.uid_table, TableReader(job.target))
+    found = removed = 0
+    rows = orphans(job.target, job.layout)
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        found += len(some)
+        if yes:
+            remove(job.target, some)
+            removed += len(some)
+        for line in _lines(job, some, names):
+            print(f"{'removed' if yes else 'would be removed'}: {line}", file=sys.stderr)
+    if found and not yes:
+        print(
+            "nothing was removed; --purge --yes removes it, with what people wrote into it", file=sys.stderr
+        )
+    return found, removed
+
+
+def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidNames) -> Iterable[str]:
+    """One for each of these series: its TSUID, its name as far as it has one, and whether it was edited."""
+    found = listed(job.layout.options, [row._replace(cells=()) for row in rows], names, Wanted("*", {}))
+    series = {one.tsuid: str(one.series) for one in found if not isinstance(one, tuple)}
+    for row in rows:
+        text = f"{row.key.hex().upper()} {series.get(row.key, '(a UID of it has no name)')}"
+        yield text + (", edited" if _is_edited(row) else "")
+
+
+def _is_edited(row: Row) -> bool:
+    """Whether somebody wrote into the meta data; damaged ones count."""
+    for cell in row.cells:
+        if cell.qualifier == DOCUMENT:
+            try:
+                return TsMeta.from_bytes(row.key, cell.value).is_edited
+            except ValueError:
+                return True
+    return False

@@ -1,0 +1,239 @@
+"""`timebeam plan`: what a load of points needs of Bigtable and Dataflow, for each packing of a layout."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from timebeam.pipelines.options import layout_named
+from timebeam.pipelines.parameters import (
+    DECLARED,
+    LAYOUT,
+    Parameter,
+    UsageError,
+    names,
+    not_negative,
+    parser_of,
+    positive,
+)
+from timebeam.schema.common.times import parse_duration
+from timebeam.schema.layouts import Layout
+from timebeam.schema.points import RefusedError
+from timebeam.schema.sizing.load import Load, Values
+from timebeam.schema.sizing.plan import HEADROOM, NODES, Sizes, SizingPlan, plan
+
+
+def _duration(text: str) -> int:
+    """A duration in ms, for argparse."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_CLASSES = ("retention", "retention_class")
+"""Retention classes of kairosdb: nothing is larger or smaller by them, and `retention` is a time here."""
+
+PARAMETERS = (
+    Parameter("series", "how many series there are", "Load", positive, most=10**12, required=True),
+    Parameter("interval", "from one point of a series to the next: 10s, 1m, 500ms", "Load", _duration, "10s"),
+    Parameter("retention", "how long points are kept: 30d, 1y", "Load", _duration, "30d"),
+    Parameter(
+        "metrics",
+        "different metrics, over which the series are spread evenly",
+        "Load",
+        positive,
+        100,
+        most=10**12,
+    ),
+    Parameter("tags", "tags of a series", "Load", positive, 4, most=100),
+    Parameter(
+        "tag_values",
+        "different tag values of all keys together; without it one for each series of a metric",
+        "Load",
+        positive,
+        most=10**12,
+    ),
+    Parameter(
+        "name_length",
+        "letters of a name; layouts without UIDs have names in keys",
+        "Load",
+        positive,
+        12,
+        most=4096,
+    ),
+    Parameter("values", "what the values are", "Load", default=Values.MIXED.value, choices=names(Values)),
+    Parameter("points_per_message", "points of one series in a message", "Load", positive, 1, most=100_000),
+    Parameter(
+        "flush_seconds",
+        "how long a stream gathers points, see ingest",
+        "Load",
+        not_negative,
+        30.0,
+        most=86_400,
+    ),
+    *(parameter for parameter in LAYOUT if parameter.name not in _CLASSES),
+    Parameter("storage", "disks of the nodes", "Bigtable", default="ssd", choices=tuple(NODES)),
+    Parameter("node_price", "price of a node and hour, for the cost of a month", "Bigtable", not_negative),
+    Parameter("gb_price", "price of a GB stored for a month", "Bigtable", not_negative),
+    Parameter("summary", "form of the answer", "Run", default="text", choices=("text", "json")),
+)
+
+EXAMPLES = """\
+  timebeam plan --series 1000000 --interval 10s --layout opentsdb --retention 30d
+  timebeam plan --series 1000000 --layout opentsdb --salt_width 1 --salt_buckets 20 --points_per_message 6
+  timebeam plan --series 50000 --interval 1s --layout heroic --name_length 20 --summary json
+  timebeam plan --series 200000 --layout kairosdb --node_price 0.65 --gb_price 0.17
+
+bytes are measured on a sample, before Bigtable compresses them;
+docs/how-to/sizing.md says how to read the answer"""
+
+_MONTH_HOURS = 730
+
+
+def load_of(options: argparse.Namespace) -> Load:
+    """The load that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    metrics = min(options.metrics, options.series)
+    per_metric = math.ceil(options.series / metrics)
+    try:
+        return Load(
+            options.series,
+            options.interval,
+            options.retention / 1000,
+            metrics,
+            options.tags,
+            options.tag_values or per_metric + options.tags - 1,
+            options.name_length,
+            Values(options.values),
+            options.points_per_message,
+            options.flush_seconds,
+        )
+    except ValueError as error:
+        raise UsageError(f"{error}: give --name_length, or fewer names") from error
+
+
+def _layout_of(options: argparse.Namespace) -> Layout:
+    """The layout that the options describe.
+
+    Raises:
+      UsageError: it cannot be planned for.
+    """
+    if options.layout == DECLARED:
+        raise UsageError(
+            f"layout {DECLARED}: `timebeam layout check FILE` reckons the sizes of declared tables, from the "
+            "`estimate` in the file"
+        )
+    defaults = {parameter.name: parameter.default for parameter in LAYOUT if parameter.name in _CLASSES}
+    layout = layout_named(options.layout, {**vars(options), **defaults})
+    if layout.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.read_only}")
+    return layout
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures a sample and prints what the load needs."""
+    parser = parser_of("plan", "What a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
+    options = parser.parse_args(argv)
+    layout, load = _layout_of(options), load_of(options)
+    try:
+        found = plan(layout, load, NODES[options.storage])
+    except RefusedError as error:
+        raise UsageError(f"layout {layout.name} does not take such series: {error.message}") from error
+    print(json.dumps(_json(found, options)) if options.summary == "json" else _text(found, options))
+    return 0
+
+
+def cost(sizes: Sizes, options: argparse.Namespace) -> float | None:
+    """Nodes and storage of a month in the currency of the prices; None without prices."""
+    if options.node_price is None and options.gb_price is None:
+        return None
+    nodes = sizes.nodes * _MONTH_HOURS * (options.node_price or 0.0)
+    return nodes + sizes.stored_bytes / 1e9 * (options.gb_price or 0.0)
+
+
+def _json(found: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything, by name."""
+    document = dataclasses.asdict(found)
+    for sizes, made in zip(found.sizes, document["sizes"], strict=True):
+        made["cost_per_month"] = cost(sizes, options)
+        made["case"] = {"packing": sizes.case.packing.value, "input": _input(sizes)}
+        made["measured"] |= {"row_bytes": sizes.measured.row_bytes, "row_cells": sizes.measured.row_cells}
+    return {"layout": options.layout, **document}
+
+
+def _input(sizes: Sizes) -> str:
+    return "stream" if sizes.case.stream else "files"
+
+
+def _text(found: SizingPlan, options: argparse.Namespace) -> str:
+    """A table for people, then the warnings."""
+    load, priced = found.load, cost(found.sizes[0], options) is not None
+    points = load.points_per_second
+    lines = [
+        f"{load.series:,} series, a point each {_time(load.interval_ms)}: {points:,.1f} points/s, "
+        f"{points * 86_400:,.0f} a day, kept {_time(int(load.retention_s * 1000))}; layout {options.layout}",
+        "",
+    ]
+    head = ["packing", "input", "rows/s", "cells/s", "bytes/point", "GB a month", "GB stored"]
+    table = [[*head, "shuffle MB/s", "nodes", "because of", *(["cost a month"] if priced else [])]]
+    for one in found.sizes:
+        measured = one.measured
+        row = [
+            one.case.packing.value,
+            _input(one),
+            _rate(one.row_writes),
+            _rate(one.cell_writes),
+            f"{measured.bytes_per_point:.1f}",
+            f"{one.month_bytes / 1e9:,.1f}",
+            f"{one.stored_bytes / 1e9:,.1f}",
+            f"{one.shuffled_bytes / 1e6:,.2f}",
+            f"{one.nodes:,}",
+            one.nodes_for,
+        ]
+        table.append([*row, f"{cost(one, options):,.0f}"] if priced else row)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    left = {0, 1, 9}
+    for row in table:
+        cells = [
+            text.ljust(width) if at in left else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    measured = found.sizes[0].measured
+    lines += [
+        "",
+        f"a row: {_time(measured.row_span_ms)} of a series, {measured.points_per_row:,} points; its key "
+        f"{measured.key_bytes:,} bytes",
+        f"a node ({found.node.name}): {found.node.writes:,} row writes/s of 1 KB, "
+        f"{found.node.storage / 1e12:g} TB; used to {HEADROOM:.0%}; bytes are before compression",
+    ]
+    if found.uids:
+        uids = (f"{kind} {load.names[kind]:,} of {last:,}" for kind, last in found.uids.items())
+        lines.append(f"UIDs: {', '.join(uids)}")
+    warned = [f"warning: {text}" for text in found.warnings]
+    by_text: dict[str, list[str]] = {}
+    for one in found.sizes:
+        for text in one.warnings:
+            by_text.setdefault(text, []).append(f"{one.case.packing.value}, {_input(one)}")
+    warned += [f"warning: {'; '.join(which)}: {text}" for text, which in by_text.items()]
+    return "\n".join([*lines, *([""] if warned else []), *warned])
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _time(ms: int) -> str:
+    """A time in its largest whole unit."""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")):
+        if ms % size == 0:
+            return f"{ms // size:,}{unit}"
+    return f"{ms:,}ms" if ms < 86_400_000 else f"{ms / 86_400_000:,.1f}d"

@@ -1,0 +1,230 @@
+"""`timebeam query`: points back out of the tables, aggregated as OpenTSDB's /api/query does.
+
+With a rollup configuration what is rolled up comes from there; the answer is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from timebeam.pipelines.options import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    Parameter,
+    UsageError,
+    boolean,
+    not_negative,
+    parser_of,
+)
+from timebeam.pipelines.printable import printable
+from timebeam.pipelines.render import CSV_GUARD, OUTPUTS, check_output, render
+from timebeam.pipelines.rollup.config import rollups_of
+from timebeam.schema.common.times import parse_time
+from timebeam.schema.layouts import Annotations, Histograms, Selection, UnknownNameError, find_capability
+from timebeam.schema.query.annotated import all_of, annotated
+from timebeam.schema.query.answer import NONE, FoundSeries, Result, answer
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.histograms import answer_histograms
+from timebeam.schema.query.rollups import Question
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.query.annotations import find_annotations
+from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.query.histograms import find_histograms
+from timebeam.transforms.query.rollups import find_points, find_rolled_up
+
+PARAMETERS = (
+    Parameter(
+        "start", "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970", "Query", required=True
+    ),
+    Parameter("end", "last time, as --start", "Query", default="now"),
+    Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
+    Parameter(
+        "aggregator", "of the series of a group: sum, min, max, avg, count, none ...", "Query", default="sum"
+    ),
+    Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
+    Parameter("group_by", "tag keys: one result for each of their values", "Query", default=[], many=True),
+    Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
+    CSV_GUARD,
+    Parameter(
+        "rollup_config",
+        "opentsdb: the rollup configuration; what is rolled up is not read point by point "
+        "(docs/how-to/rollups.md)",
+        "Query",
+    ),
+    Parameter("no_annotations", "opentsdb: do not look for annotations", "Query", boolean, False),
+    Parameter("global_annotations", "opentsdb: show global annotations too", "Query", boolean, False),
+    Parameter(
+        "histogram", "opentsdb: counts of histograms, a result for each bucket", "Query", boolean, False
+    ),
+    Parameter(
+        "percentiles",
+        "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
+        "Query",
+        not_negative,
+        default=[],
+        most=100.0,
+        many=True,
+    ),
+    Parameter("no_rollup", "read points only, whatever is rolled up", "Query", boolean, False),
+    Parameter("explain", "say on standard error which tables served which part", "Query", boolean, False),
+    *LAYOUT,
+    *BIGTABLE,
+)
+
+EXAMPLES = """\
+  timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
+  timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
+  timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
+  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
+  timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
+  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99"""
+
+
+def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The tags that a query asks for: allowed values by key, none for `*`.
+
+    Raises:
+      UsageError: a text is not k=v.
+    """
+    filters: dict[str, frozenset[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not key or not equals or not values or key in filters:
+            raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
+        filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
+    return filters
+
+
+def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result]:
+    """The answer out of histograms.
+
+    Raises:
+      UsageError: the options ask for what histograms do not give.
+    """
+    layout, target = layout_with(options, Histograms), target_of(options)
+    if asked.downsampling is not None:
+        raise UsageError("histograms are shown as they are stored: leave --downsample out")
+    shape = (options.group_by, options.aggregator, options.percentiles)
+    try:
+        answer_histograms(options.metric, {}, *shape)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_tables(target, layout.tables(), create_command(options))
+    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    found, unread = find_histograms(target, layout, wanted)
+    for line in unread:
+        print(f"skipped: {line}", file=sys.stderr)
+    return answer_histograms(options.metric, found, *shape)
+
+
+def _with_annotations(
+    options: argparse.Namespace, results: Sequence[Result], asked: Question
+) -> Sequence[Result]:
+    """The results with the annotations that the options ask for; what cannot be read is told."""
+    layout = find_capability(layout_of(options), Annotations)
+    if layout is None or (options.no_annotations and not options.global_annotations):
+        return results
+    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    notes, unread = find_annotations(
+        target_of(options),
+        layout,
+        wanted,
+        of_series=not options.no_annotations,
+        of_all=options.global_annotations,
+    )
+    for line in unread:
+        print(f"skipped: {line}", file=sys.stderr)
+    complete = annotated(results, notes, asked.metric, asked.group_by, asked.aggregator)
+    left_out = len(all_of(complete)) if options.output == "csv" else 0
+    if left_out:
+        print(f"left out: {left_out} annotations (--output annotations lists them)", file=sys.stderr)
+    return complete
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints or plots the answer; exit code 1 if a name is unknown."""
+    parser = parser_of("query", "Reads points back.", EXAMPLES, PARAMETERS)
+    parser.add_argument("metric", metavar="METRIC", help="name of the metric")
+    try:
+        return run(parser.parse_args(argv))
+    except UnknownNameError as error:
+        near = " or ".join(repr(name) for name in error.near())
+        hint = f"; did you mean {near}?" if near else ""
+        print(f"timebeam query: {printable(error.args[0] + hint)}", file=sys.stderr)
+        return 1
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answers the query that the options describe."""
+    layout, target = layout_of(options), target_of(options)
+    if options.global_annotations:
+        layout_with(options, Annotations)
+    now_ms = int(time.time() * 1000)
+    try:
+        start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)
+        downsampling = Downsampling.parse(options.downsample) if options.downsample else None
+        answer(options.metric, [], options.group_by, options.aggregator, downsampling, start_ms, end_ms)
+        check_output(options.output)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    asked = Question(
+        options.metric,
+        tag_filters(options.tag),
+        options.group_by,
+        options.aggregator,
+        downsampling,
+        start_ms,
+        end_ms,
+    )
+    if options.histogram or options.percentiles:
+        return _show(options, _histograms(options, asked), asked)
+    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
+    check_tables(target, layout.tables(), create_command(options))
+    if rollups is None:
+        answered = find_points(target, layout, asked)
+    else:
+        answered = find_rolled_up(target, *rollups, asked, now_ms)
+    for line in answered.explained if options.explain else ():
+        print(line, file=sys.stderr)
+    for line in answered.damage:
+        print(f"skipped: {line}", file=sys.stderr)
+    results = answer(
+        options.metric, answered.series, options.group_by, options.aggregator, downsampling, start_ms, end_ms
+    )
+    complete = _with_annotations(options, results, asked)
+    if not complete:
+        print(f"nothing found: {_why_nothing(options, answered.series)}", file=sys.stderr)
+    return _show(options, complete, asked)
+
+
+def _why_nothing(options: argparse.Namespace, series: Sequence[FoundSeries]) -> str:
+    """Why a query has no results.
+
+    Args:
+      series: those that passed its filters and have points near its range of time.
+    """
+    if not series:
+        return why_nothing(target_of(options), layout_of(options))
+    keys = sorted({key for one in series for key, _ in one.series.tags})
+    missing = [key for key in options.group_by if key not in keys]
+    if missing and options.aggregator != NONE:
+        return (
+            f"no series has the tag key {printable(repr(missing[0]))} of --group_by; the series that match "
+            f"have {printable(', '.join(keys)) or 'no tags'}"
+        )
+    if options.group_by and options.aggregator != NONE:
+        return "no series that has all tag keys of --group_by has points in this range of time"
+    return "series match, but they have no points in this range of time"
+
+
+def _show(options: argparse.Namespace, results: Sequence[Result], asked: Question) -> int:
+    """Prints or plots results; the exit code."""
+    title = " ".join(f"{options.aggregator} {options.downsample or ''} {options.metric}".split())
+    span_ms = asked.start_ms, asked.end_ms
+    text = render(results, options.output, printable(title), span_ms, options.csv_guard)
+    print(text if text is not None else f"wrote {options.output}", end="" if text else "\n")
+    return 0

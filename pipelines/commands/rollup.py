@@ -1,0 +1,186 @@
+"""`timebeam rollup`: rollups and pre-aggregates of a day, or of hours that late points touched."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from timebeam.pipelines.job import Run
+from timebeam.pipelines.options import create_command, layout_of
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    CENTURY_DAYS,
+    DECLARED,
+    LAYOUT,
+    LETTERS,
+    MAX_REFUSED,
+    SUMMARY,
+    TABLES,
+    Parameter,
+    UsageError,
+    boolean,
+    not_negative,
+    parser_of,
+    whole,
+)
+from timebeam.pipelines.period import delay_ms, period_of, range_parameters
+from timebeam.pipelines.preflight.checks import PREFLIGHT
+from timebeam.pipelines.rollup.config import ROLLUP_CONFIG, read_config
+from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
+from timebeam.pipelines.rollup.layout import LayoutRollup
+from timebeam.pipelines.rollup.opentsdb import opentsdb_rollup
+from timebeam.pipelines.rollup.series import series_rollup
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options, is_dataflow
+from timebeam.schema.common.times import utc_text
+from timebeam.schema.layouts import RollupTables, find_capability
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.rollup.touched import clear_marks, read_marks, touched_ranges
+
+PARAMETERS = (
+    ROLLUP_CONFIG,
+    *range_parameters(
+        "Rollup",
+        "the day to roll up, 2026-11-20; without it the last complete one",
+        "end of the range, not included",
+        "1h-ago",
+    ),
+    Parameter(
+        "zone",
+        "time zone in which days are counted, as Europe/Berlin",
+        "Rollup",
+        default="UTC",
+        regex=r"[A-Za-z][-+_/A-Za-z0-9]*",
+        example="Europe/Berlin",
+    ),
+    Parameter(
+        "delay_hours",
+        "a day is complete so many hours after its end",
+        "Rollup",
+        not_negative,
+        0.0,
+        most=24 * CENTURY_DAYS,
+    ),
+    Parameter(
+        "allow_incomplete",
+        "also a day or range that is not over: what is there; run it again when it is over",
+        "Rollup",
+        boolean,
+        False,
+    ),
+    Parameter(
+        "touched",
+        "the hours and metrics whose points came after their day was complete (--mark_touched of ingest)",
+        "Rollup",
+        boolean,
+        False,
+        local="its marks are cleared by the program that has seen the job end",
+    ),
+    Parameter(
+        "lookback_days",
+        "days before that one to do again, for late points",
+        "Rollup",
+        whole,
+        0,
+        most=CENTURY_DAYS,
+    ),
+    Parameter(
+        "dead_letters",
+        "where what cannot be rolled up goes: files PREFIX-TIME-*.jsonl, or a topic",
+        "Rollup",
+        default="dead-letters",
+        regex=LETTERS,
+        example="gs://my-bucket/dead-letters/rollup",
+    ),
+    *LAYOUT,
+    TABLES,
+    *BIGTABLE,
+    Parameter(
+        "dry_run",
+        "say what would be read and written, and do nothing",
+        "Run",
+        boolean,
+        False,
+        local="it starts no job",
+    ),
+    PREFLIGHT,
+    SUMMARY,
+    MAX_REFUSED,
+)
+
+EXAMPLES = """\
+  timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
+
+running it again gives what a computation from scratch gives; every option of Beam can be given too"""
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredRollups:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    if options.touched and (options.day or options.start or options.end or options.lookback_days):
+        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+    if options.layout == DECLARED:
+        return declared_rollups(options, now_ms)
+    if not options.rollup_config:
+        raise UsageError("give the rollup configuration: --rollup_config FILE")
+    period = period_of(options, now_ms)
+    if find_capability(layout_of(options), RollupTables) is not None:
+        return opentsdb_rollup(options, period)
+    return series_rollup(options, read_config(options.rollup_config), period)
+
+
+def main(argv: Sequence[str] | None = None, *, now_ms: int | None = None) -> int:
+    """Rolls up one range of time, or the touched ones one after the other; returns the exit code.
+
+    Args:
+      now_ms: the time of the run in ms since 1970; without it that of the system's clock.
+    """
+    parser = parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project, check=not options.preflight)
+    run_ms = int(time.time() * 1000)
+    now_ms = run_ms if now_ms is None else now_ms
+    job = job_of(options, now_ms)
+    command = create_command(options)
+    if options.rollup_config:
+        command += f" --rollup_config {options.rollup_config}"
+    run = Run.of(options, flags, run_ms, command, now_ms)
+    if options.touched and not options.preflight:
+        assert isinstance(job, LayoutRollup)
+        return _redo_touched(job, run, now_ms - delay_ms(options))
+    return run_job(job, run)
+
+
+def _redo_touched(job: LayoutRollup, run: Run, complete_ms: int) -> int:
+    """Rolls up the marked metrics of one range of time after the other, and clears their marks.
+
+    Args:
+      complete_ms: the points before it are there.
+    """
+    if is_dataflow(run.flags):
+        raise UsageError("--touched clears its marks when a range is done: run it on a local runner")
+    check_tables(job.target, job.tables(), run.create_command)
+    lengths = [interval.seconds for interval in job.config.intervals]
+    ranges = touched_ranges(read_marks(job.target, job.layout), lengths, complete_ms // 1000)
+    code = 0
+    for touched in ranges:
+        print(
+            f"{utc_text(touched.start_s)} to {utc_text(touched.end_s)}: touched metrics "
+            f"{len(touched.metrics):,}, hours of them {len(touched.marks):,}",
+            file=sys.stderr,
+        )
+        code = max(code, run_job(job.only(touched, complete_ms), run.again()))
+        if not run.dry_run:
+            clear_marks(job.target, job.layout, touched.marks)
+    if not ranges:
+        print("no hour was touched", file=sys.stderr)
+    return code

@@ -1,0 +1,194 @@
+"""`timebeam series`: which series there are, as OpenTSDB's /api/search/lookup tells, by patterns."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from timebeam.pipelines.commands.query import tag_filters
+from timebeam.pipelines.options import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of
+from timebeam.pipelines.printable import printable
+from timebeam.pipelines.render import CSV_GUARD, csv_cell
+from timebeam.schema.layouts import Layout, SeriesIndex, SeriesMeta, find_capability
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.meta.search import Listed, Wanted
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta
+from timebeam.transforms.query.emptiness import why_nothing
+
+_SHOWN = 10
+
+_Form = Callable[[Iterable[Listed]], Iterator[str]]
+
+PARAMETERS = (
+    Parameter(
+        "tag", "k=v, k=v|w, k=web* or k=*: only series that have this tag", "Series", default=[], many=True
+    ),
+    Parameter(
+        "source",
+        "opentsdb: the meta table, or the keys of the data table; auto: the meta table if it has anything",
+        "Series",
+        default="auto",
+        choices=("auto", "meta", "data"),
+    ),
+    Parameter("output", "form of the list", "Series", default="text", choices=("text", "json", "csv")),
+    dataclasses.replace(CSV_GUARD, group="Series"),
+    *LAYOUT,
+    *BIGTABLE,
+)
+
+EXAMPLES = """\
+  timebeam series 'sys.cpu.*' --layout opentsdb
+  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
+  timebeam series sys.load --layout opentsdb --source data
+  timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
+
+in a pattern * is any text, also none; quote it, or the shell takes it for files"""
+
+
+def wanted_of(options: argparse.Namespace) -> Wanted:
+    """What is looked for.
+
+    Raises:
+      UsageError: a tag is not k=v.
+    """
+    tags = {key: tuple(sorted(values)) or ("*",) for key, values in tag_filters(options.tag).items()}
+    return Wanted(options.metric, tags)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lists series, none are a result too; exit code 1 if some could not be read."""
+    parser = parser_of("series", "Lists series.", EXAMPLES, PARAMETERS)
+    parser.add_argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'")
+    options = parser.parse_args(argv)
+    layout, target, wanted = layout_of(options), target_of(options), wanted_of(options)
+    check_tables(target, layout.tables(), create_command(options))
+    found, where = _find(options, target, layout, wanted)
+    tally = _Tally()
+    csv_lines = functools.partial(_csv, guard=options.csv_guard)
+    forms: dict[str, _Form] = {"text": _text, "json": _json, "csv": csv_lines}
+    for line in forms[options.output](tally.of(found)):
+        print(line)
+    for text in tally.bad[:_SHOWN]:
+        print(f"skipped: {text}", file=sys.stderr)
+    if len(tally.bad) > _SHOWN:
+        print(f"and {len(tally.bad) - _SHOWN:,} more", file=sys.stderr)
+    print(f"{tally.series:,} series, from {where}", file=sys.stderr)
+    if not tally.series:
+        print(f"nothing found: {why_nothing(target, layout)}", file=sys.stderr)
+    return 1 if tally.bad else 0
+
+
+def _find(
+    options: argparse.Namespace, target: Target, layout: Layout, wanted: Wanted
+) -> tuple[Iterator[Found], str]:
+    """(what is found, where).
+
+    Raises:
+      UsageError: the layout cannot tell, or no name can be so.
+    """
+    with_meta = find_capability(layout, SeriesMeta)
+    if with_meta is not None:
+        for text in (wanted.metric, *wanted.tags, *(one for of in wanted.tags.values() for one in of)):
+            check_storable(text)
+        if _uses_meta(options, target, with_meta):
+            table = meta_table(with_meta.options.table_prefix).name
+            return from_meta(target, with_meta, wanted), f"the meta table {table}"
+        return from_data(target, with_meta, wanted), f"the keys of the data table {with_meta.data_table}"
+    if options.source != "auto":
+        layout_with(options, SeriesMeta)
+    keyed = layout_with(options, SeriesIndex)
+    tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
+    return from_keys(target, keyed, wanted), f"the keys of table {tables}"
+
+
+def check_storable(text: str) -> None:
+    """Raises UsageError for a name, or a pattern, that no name of OpenTSDB can match."""
+    try:
+        uid_table.name_bytes(text)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{text!r}: OpenTSDB's names are ISO-8859-1, which has no {error.object[error.start]!r}"
+        ) from error
+
+
+def _uses_meta(options: argparse.Namespace, target: Target, layout: SeriesMeta) -> bool:
+    """Whether the meta table is asked.
+
+    Raises:
+      BigtableError: it is to be asked, and is not there.
+    """
+    if options.source == "data":
+        return False
+    spec = meta_table(layout.options.table_prefix)
+    try:
+        check_tables(target, [spec], create_command(options) + " --meta")
+    except BigtableError:
+        if options.source == "meta":
+            raise
+        return False
+    return options.source == "meta" or next(scan_keys(target, spec.name), None) is not None
+
+
+@dataclasses.dataclass
+class _Tally:
+    """How many series there were, and why others could not be read."""
+
+    series: int = 0
+    bad: list[str] = dataclasses.field(default_factory=list)
+
+    def of(self, found: Iterable[Found]) -> Iterator[Listed]:
+        """The series that can be read, counted."""
+        for one in found:
+            if isinstance(one, Listed):
+                self.series += 1
+                yield one
+            else:
+                self.bad.append(f"row {one[0].hex()}: {one[1]}")
+
+
+def _text(found: Iterable[Listed]) -> Iterator[str]:
+    for one in found:
+        name = printable(str(one.series))
+        yield f"{one.tsuid.hex().upper()}  {name}" if one.tsuid else name
+
+
+def _json(found: Iterable[Listed]) -> Iterator[str]:
+    """As the `results` of /api/search/lookup, and what the meta data says beside it."""
+    held = ""
+    for one in found:
+        members: dict[str, object] = {"tsuid": one.tsuid.hex().upper()} if one.tsuid else {}
+        members |= {"metric": one.series.metric, "tags": dict(one.series.tags)}
+        if one.series.resources:
+            members["resources"] = dict(one.series.resources)
+        if one.tsuid:
+            members |= {"created": one.created_s, "points": one.points}
+        yield held + "," if held else "["
+        held = json.dumps(members, ensure_ascii=False)
+    yield held or "["
+    yield "]"
+
+
+def _csv(found: Iterable[Listed], guard: bool) -> Iterator[str]:
+    yield _csv_line("tsuid", "metric", "tags", "created", "points")
+    for one in found:
+        tags = " ".join(f"{key}={value}" for key, value in one.series.tags + one.series.resources)
+        tsuid = one.tsuid.hex().upper() if one.tsuid else ""
+        names = (csv_cell(text, guard) for text in (one.series.metric, tags))
+        yield _csv_line(tsuid, *names, one.created_s, one.points)
+
+
+def _csv_line(*values: object) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()

@@ -1,0 +1,139 @@
+"""`timebeam tables`: the tables of a layout created, and how long their cells are kept."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from timebeam.pipelines.options import create_command, layout_with, tables_of, target_of
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    CENTURY_DAYS,
+    LAYOUT,
+    TABLES,
+    Parameter,
+    UsageError,
+    boolean,
+    not_negative,
+    parser_of,
+)
+from timebeam.pipelines.rollup.config import tables_of_rollups
+from timebeam.schema.layouts import SeriesMeta, TableSpec, Trees
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
+from timebeam.transforms.trees.table import tree_table
+
+PARAMETERS = (
+    *LAYOUT,
+    TABLES,
+    Parameter("rollup_config", "with the tables of this rollup configuration", "Layout"),
+    Parameter("meta", "opentsdb: with the meta table of series", "Layout", boolean, False),
+    Parameter("trees", "opentsdb: with the table of trees", "Layout", boolean, False),
+    Parameter(
+        "max_age_days",
+        "retention: set this maximum age of the cells of data tables; 0 for none; docs/how-to/compact.md "
+        "says what age means",
+        "Retention",
+        not_negative,
+        most=CENTURY_DAYS,
+    ),
+    Parameter("table", "retention: only this table, with its prefix", "Retention"),
+    Parameter("family", "retention: only this family, as d7 of kairosdb", "Retention"),
+    *BIGTABLE,
+    Parameter("dry_run", "say what would be done, and do nothing", "Run", boolean, False),
+)
+
+EXAMPLES = """\
+  timebeam tables create --layout opentsdb --project my-project --instance my-instance
+  timebeam tables create --layout table --tables market.toml
+  timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam tables create --layout opentsdb --meta --trees
+  timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)
+  timebeam tables retention --layout opentsdb
+  timebeam tables retention --layout opentsdb --max_age_days 400 --dry_run
+  timebeam tables retention --layout kairosdb --retention 7,90 --family d7 --max_age_days 7"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Creates what is missing, or sets an age; says what it did; doing it again changes nothing."""
+    parser = parser_of(
+        "tables",
+        "Creates the tables of a layout, or sets how long their cells are kept; safe to repeat.",
+        EXAMPLES,
+        PARAMETERS,
+    )
+    parser.add_argument(
+        "action",
+        choices=["create", "retention"],
+        help="create what is missing; or show, and set, how long cells are kept",
+    )
+    options = parser.parse_args(argv)
+    specs = list(tables_of(options))
+    if options.rollup_config:
+        specs += tables_of_rollups(options)
+    if options.meta:
+        layout_with(options, SeriesMeta)
+        specs.append(meta_table(options.table_prefix))
+    if options.trees:
+        layout_with(options, Trees)
+        specs.append(tree_table(options.table_prefix))
+    if options.action == "retention":
+        return _retention(options, specs)
+    for line in create_tables(target_of(options), specs, dry_run=options.dry_run):
+        print(line)
+    return 0
+
+
+def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
+    """Shows the rules of garbage collection, or sets a maximum age.
+
+    Raises:
+      UsageError: the options name no such table or family, or one whose cells must not expire.
+    """
+    target, days = target_of(options), options.max_age_days
+    chosen = _chosen(options, specs)
+    if days is None:
+        for line in show_rules(target, chosen):
+            print(line)
+        for spec in chosen:
+            print(
+                f"an age in table {spec.name} counts from {spec.cell_time}"
+                if spec.cell_time
+                else _no_age(spec)
+            )
+        return 0
+    ageing = [spec for spec in chosen if spec.cell_time]
+    if not ageing or (options.table and len(ageing) < len(chosen)):
+        raise UsageError("; ".join(map(_no_age, chosen)))
+    check_tables(target, ageing, create_command(options))
+    for line in set_max_age(target, ageing, days, dry_run=options.dry_run):
+        print(line)
+    for spec in ageing if days else ():
+        print(
+            f"warning: table {spec.name}: Bigtable deletes what is older, for good; "
+            f"an age counts from {spec.cell_time}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[TableSpec]:
+    """The tables, and of them the families, that `--table` and `--family` name; all without them."""
+    found = [
+        dataclasses.replace(
+            spec, families={name: n for name, n in spec.families.items() if options.family in (None, name)}
+        )
+        for spec in specs
+        if options.table in (None, spec.name)
+    ]
+    found = [spec for spec in found if spec.families]
+    if not found:
+        known = "; ".join(f"{spec.name}, families {', '.join(spec.families)}" for spec in specs)
+        raise UsageError(f"no such table or family; there are: {known}")
+    return found
+
+
+def _no_age(spec: TableSpec) -> str:
+    return f"table {spec.name} takes no maximum age: it has names, index entries or marks, or no times"

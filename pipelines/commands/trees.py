@@ -1,0 +1,200 @@
+"""`timebeam trees`: OpenTSDB's trees: created, shown, tried on one series, and kept up with all series."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from timebeam.pipelines.options import create_command, layout_with, target_of
+from timebeam.pipelines.parameters import UsageError, parser_of
+from timebeam.pipelines.runners import beam_options
+from timebeam.pipelines.trees.options import (
+    EXAMPLES,
+    OUTPUTS,
+    PARAMETERS,
+    chosen,
+    places_of,
+    stored_trees,
+    trees_in,
+)
+from timebeam.pipelines.trees.page import trees_page
+from timebeam.pipelines.trees.sync import run_sync
+from timebeam.pipelines.trees.text import Shown, as_json, as_text
+from timebeam.schema.layouts import Trees
+from timebeam.schema.points import RefusedError
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.browse import Content
+from timebeam.schema.trees.definitions import Tree, TreeError
+from timebeam.schema.trees.evaluate import TreeSeries, place
+from timebeam.schema.trees.explain import placement_lines, tree_lines
+from timebeam.schema.trees.parsing import warnings_of
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader, read_rows
+from timebeam.transforms.trees.series import UidNames, find_series
+from timebeam.transforms.trees.table import TreeTable
+
+_SERIES_AT_ONCE = 2_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one of the four actions; exit code 1 if a tree in the table cannot be read whole."""
+    parser = parser_of("trees", "Series in trees, by rules, as OpenTSDB keeps them.", EXAMPLES, PARAMETERS)
+    parser.add_argument("action", choices=[*_ACTIONS, "sync"], help="what to do; see the examples")
+    parser.add_argument(
+        "argument",
+        nargs="*",
+        help="create: the file with the tree; test: the series, as metric tag=value ..., or a TSUID",
+    )
+    options, rest = parser.parse_known_intermixed_args(argv)
+    if options.action != "sync" and rest:
+        parser.unknown(rest[0])
+    if options.action in ("show", "sync") and options.argument:
+        raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
+    try:
+        if options.action == "sync":
+            return run_sync(options, beam_options(parser, rest, options.project))
+        return _ACTIONS[options.action](options)
+    except TreeError as error:
+        raise UsageError(str(error)) from error
+
+
+def _create(options: argparse.Namespace) -> int:
+    """Stores the trees of a file."""
+    if len(options.argument) != 1:
+        raise UsageError("create takes one file: timebeam trees create tree.json")
+    trees = trees_in(options.argument[0])
+    _, _, table = places_of(options)
+    for tree in trees:
+        for warning in warnings_of(tree):
+            print(f"warning: {warning}", file=sys.stderr)
+        tree_id, lines = table.store(tree, exact=options.exact, dry_run=options.dry_run)
+        for line in lines:
+            print(("would store: " if options.dry_run else "") + line)
+        if not lines:
+            print(f"tree {tree_id}, {tree.name!r}: is there, with these rules")
+        if not tree.enabled:
+            print(f"tree {tree_id} is not enabled: TSDs, and a sync of all trees, leave it out")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    """Shows trees."""
+    layout, target, table = places_of(options)
+    trees, whole = stored_trees(table, options.tree)
+    names = UidNames(layout, TableReader(target))
+    contents = [table.content(tree.tree_id) for tree in trees]
+    shown = [
+        Shown(tree, content, _series_of(content, names))
+        for tree, content in zip(trees, contents, strict=True)
+    ]
+    _write(options, shown)
+    if not trees:
+        print(f"table {table.name} has no tree; store one with: timebeam trees create FILE", file=sys.stderr)
+    return 1 if not whole or any(content.damage for content in contents) else 0
+
+
+def _write(options: argparse.Namespace, shown: Sequence[Shown]) -> None:
+    """Prints the trees, or writes them to a file.
+
+    Raises:
+      UsageError: the output is none that there is, or cannot be written.
+    """
+    path = pathlib.Path(options.output)
+    form = {"text": ".txt", "json": ".json", "html": ".html"}.get(options.output, path.suffix)
+    title = "Trees" if len(shown) != 1 else f"Tree {shown[0].tree.name}"
+    if form == ".txt":
+        text = as_text(shown, options.depth, branches=len(shown) == 1 or options.output != "text")
+    elif form == ".json":
+        text = as_json(shown)
+    elif form == ".html":
+        text = trees_page(shown, title)
+    else:
+        raise UsageError(f"unknown output {options.output!r}; give one of {OUTPUTS}")
+    if options.output in ("text", "json", "html"):
+        print(text)
+        return
+    try:
+        path.write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error
+    print(f"wrote {path}")
+
+
+def _series_of(content: Content, names: UidNames) -> Mapping[str, TreeSeries]:
+    """The series of the leaves and failures of a tree, as far as their UIDs have names."""
+    tsuids = [leaf.tsuid for _, branch in content.root.walk() for leaf in branch.leaves]
+    wanted = [*dict.fromkeys([*tsuids, *content.collisions, *content.not_matched])]
+    wanted = [tsuid for tsuid in wanted if re.fullmatch(r"(?:[0-9A-Fa-f]{2})+", tsuid)]
+    found: dict[str, TreeSeries] = {}
+    for at in range(0, len(wanted), _SERIES_AT_ONCE):
+        some = wanted[at : at + _SERIES_AT_ONCE]
+        series = names.series(list(map(bytes.fromhex, some)))
+        found |= {key: one for key, one in zip(some, series, strict=True) if isinstance(one, TreeSeries)}
+    return found
+
+
+def _test(options: argparse.Namespace) -> int:
+    """Explains what the rules make of one series; writes nothing."""
+    if not options.argument:
+        raise UsageError("test takes a series: timebeam trees test sys.cpu.0 host=web01, or a TSUID")
+    trees = chosen(trees_in(options.definition), options.tree) if options.definition else []
+    layout, table = layout_with(options, Trees), None
+    target = _target(options)
+    if target is not None:
+        check_tables(target, layout.tables(), create_command(options))
+    if not options.definition:
+        _, _, table = places_of(options)
+        trees, _ = stored_trees(table, options.tree)
+    try:
+        reader = TableReader(target) if target else None
+        series, missing = find_series(layout, options.argument, reader)
+    except RefusedError as error:
+        raise UsageError(f"{error.reason.value}: {error.message}") from error
+    print(f"{series}" + (f"  TSUID {cells.hex_text(series.tsuid)}" if series.tsuid else ""))
+    if missing:
+        what = "not looked up" if target is None else "without UID"
+        listed = ", ".join(f"{name.kind} {name.text}" for name in missing)
+        print(f"{what}: {listed}; so they have no custom fields, and {{tsuid}} is empty")
+    for tree in trees:
+        print("\n" + next(tree_lines(tree)))
+        try:
+            found = place(tree, series)
+        except RefusedError as error:
+            print(f"  refused: {error.reason.value}: {error.message}")
+            continue
+        standing = _standing(table, target, tree, found.path) if table and target else None
+        for line in placement_lines(tree, series, found, standing):
+            print(line)
+    if not trees:
+        print("there is no tree; store one with: timebeam trees create FILE", file=sys.stderr)
+    return 0
+
+
+def _target(options: argparse.Namespace) -> Target | None:
+    """The Bigtable instance; None if none is named, and rules of a file are tried without one."""
+    try:
+        return target_of(options)
+    except UsageError:
+        if options.definition:
+            return None
+        raise
+
+
+def _standing(
+    table: TreeTable, target: Target, tree: Tree, path: Sequence[str]
+) -> Mapping[bytes, Mapping[bytes, bytes]]:
+    """What stands in the rows of a path."""
+    keys = [cells.branch_key(tree.tree_id, path[:depth]) for depth in range(len(path) + 1)]
+    rows = read_rows(target, table.name, keys)
+    return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "create": _create,
+    "show": _show,
+    "test": _test,
+}

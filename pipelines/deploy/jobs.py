@@ -1,0 +1,110 @@
+"""The jobs that are deployed as Dataflow templates: which command each is, and which of its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from timebeam.pipelines.commands import compact, copy, ingest, rollup
+from timebeam.pipelines.parameters import Parameter
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deployable:
+    """A command of `timebeam` as a template.
+
+    Attributes:
+      name: of its folder in templates/, of its image and of its specification.
+      command: what its program runs: `timebeam COMMAND`.
+      title: its name in a list of templates.
+      description: what it does, in a sentence or two.
+      declared: the parameters of the command.
+      required: names of those that a job on Dataflow cannot do without, required by the command or not.
+      without: of those that are not this template's: name to the reason. `Parameter.local` has those
+        that are no template's.
+      streaming: whether it runs for ever.
+    """
+
+    name: str
+    command: str
+    title: str
+    description: str
+    declared: Sequence[Parameter]
+    required: frozenset[str]
+    without: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    streaming: bool = False
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Those of the template: the required ones first, then group by group as they are declared."""
+        kept = [one for one in self.declared if not one.local and one.name not in self.without]
+        kept = [
+            dataclasses.replace(one, required=True, default=None) if one.name in self.required else one
+            for one in kept
+        ]
+        groups = list(dict.fromkeys(one.group for one in kept))
+        return sorted(kept, key=lambda one: (not one.required, groups.index(one.group)))
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Options of the command that are not parameters of the template: name to the reason."""
+        local = {one.name: one.local for one in self.declared if one.local}
+        return local | dict(self.without)
+
+
+_OF_FILES = "the job reads files"
+_OF_MESSAGES = "the job reads messages"
+
+
+_JOBS = (
+    Deployable(
+        "ingest",
+        "ingest",
+        "Pub/Sub to Bigtable time series",
+        "Stores the metric points of a Pub/Sub subscription in Bigtable, for ever, in the layout of "
+        "OpenTSDB, Heroic or KairosDB or in declared tables. What is refused goes to the dead letters.",
+        ingest.PARAMETERS,
+        frozenset({"input_subscription", "format", "layout", "instance", "dead_letters"}),
+        {"input": _OF_MESSAGES},
+        streaming=True,
+    ),
+    Deployable(
+        "ingest_files",
+        "ingest",
+        "Files to Bigtable time series",
+        "Stores the metric points of files in Bigtable, in the layout of OpenTSDB, Heroic or KairosDB or in "
+        "declared tables; also beside a running stream. Running it again changes nothing.",
+        ingest.PARAMETERS,
+        frozenset({"input", "format", "layout", "instance", "dead_letters"}),
+        {"input_subscription": _OF_FILES, "flush_seconds": _OF_FILES},
+    ),
+    Deployable(
+        "rollup",
+        "rollup",
+        "Rollups of time series in Bigtable",
+        "Makes the rollups and pre-aggregates of a day, of the last complete one if none is given. Running "
+        "it again gives what a computation from scratch gives.",
+        rollup.PARAMETERS,
+        frozenset({"layout", "instance", "dead_letters"}),
+    ),
+    Deployable(
+        "compact",
+        "compact",
+        "Compaction of OpenTSDB rows in Bigtable",
+        "Makes one cell of each row of closed hours, of the last closed day if none is given; queries give "
+        "the same before and after.",
+        compact.PARAMETERS,
+        frozenset({"layout", "instance"}),
+    ),
+    Deployable(
+        "copy",
+        "copy",
+        "Time series in Bigtable from layout to layout",
+        "Copies the points of a time range from the tables of one layout into those of another. "
+        "`timebeam copy --verify_only` then proves that all are there.",
+        copy.PARAMETERS,
+        frozenset({"from", "to", "start", "instance", "dead_letters"}),
+    ),
+)
+
+JOBS = {job.name: job for job in _JOBS}

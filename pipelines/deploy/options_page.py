@@ -1,0 +1,107 @@
+"""docs/reference/options.md: the options of all commands, generated from their declarations.
+
+python -m timebeam.pipelines.deploy.options_page write
+python -m timebeam.pipelines.deploy.options_page check      # exit code 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from timebeam.pipelines.cli import COMMANDS, module_of
+from timebeam.pipelines.parameters import Parameter
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.md"
+_SHARED = 4
+"""An option that this many commands declare alike is described once."""
+
+_INTRODUCTION = """\
+# Options
+
+All options of all commands. This page is generated from the declarations that also make the command line:
+`python -m timebeam.pipelines.deploy.options_page write`.
+
+An option that takes several values can be repeated; the values add up. Any other option that is given twice
+with different values is wrong usage. Jobs also take Apache Beam's options, such as `--runner`.
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    declared = {command: _parameters(command) for command in COMMANDS}
+    distinct: list[Parameter] = []
+    for parameters in declared.values():
+        distinct += [parameter for parameter in parameters if parameter not in distinct]
+    shared = [p for p in distinct if sum(p in declared[command] for command in COMMANDS) >= _SHARED]
+    lines = [_INTRODUCTION, "## Options that many commands share", ""]
+    for group in dict.fromkeys(parameter.group for parameter in shared):
+        lines += [f"### {group}", "", *_table(p for p in shared if p.group == group), ""]
+    for command, parameters in declared.items():
+        summary = COMMANDS[command]
+        lines += [f"## timebeam {command}", "", f"{summary[:1].upper()}{summary[1:]}.", ""]
+        own = [parameter for parameter in parameters if parameter not in shared]
+        if own:
+            lines += [*_table(own), ""]
+        common = list(_common(parameters, shared))
+        if common:
+            lines += [f"Shared options: {'; '.join(common)}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _common(parameters: Sequence[Parameter], shared: Sequence[Parameter]) -> Iterator[str]:
+    """The shared options of a command: a link for most of a group, else the names."""
+    for group in dict.fromkeys(parameter.group for parameter in shared):
+        members = [parameter for parameter in shared if parameter.group == group]
+        absent = [f"`--{parameter.name}`" for parameter in members if parameter not in parameters]
+        link = f"[{group}](#{group.lower().replace(' ', '-')})"
+        if len(absent) <= len(members) / 2:
+            yield link + (f" without {', '.join(absent)}" if absent else "")
+        else:
+            yield from (f"`--{parameter.name}`" for parameter in members if parameter in parameters)
+
+
+def row(parameter: Parameter) -> str:
+    """The line of a table that describes one option."""
+    default = "" if parameter.default in (None, [], "") else f"`{parameter.default}`"
+    if isinstance(parameter.default, bool):
+        default = default.lower()
+    if parameter.required:
+        default = "required"
+    choices = ", ".join(f"`{choice}`" for choice in parameter.choices)
+    description = parameter.help.replace("|", "\\|").replace("<", "\\<")
+    return f"| `--{parameter.name}`{f' ({choices})' if choices else ''} | {default} | {description} |"
+
+
+def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:
+    return ["| option | default | description |", "|---|---|---|", *map(row, parameters)]
+
+
+def _parameters(command: str) -> tuple[Parameter, ...]:
+    """The options that a command declares."""
+    parameters: tuple[Parameter, ...] = importlib.import_module(module_of(command)).PARAMETERS
+    return parameters
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes the page, or checks that it is up to date; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["write"]:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if arguments != ["check"]:
+        print("usage: python -m timebeam.pipelines.deploy.options_page write|check", file=sys.stderr)
+        return 2
+    if PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(
+        f"{PAGE} is out of date: run `python -m timebeam.pipelines.deploy.options_page write`",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

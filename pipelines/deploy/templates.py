@@ -1,0 +1,179 @@
+"""Dataflow templates out of the one declaration of parameters.
+
+The files are those of the messages TemplateMetadata and ContainerSpec of Dataflow's API (v1b3), in JSON:
+
+| file | content |
+|---|---|
+| templates/JOB/metadata.json | the parameters |
+| templates/JOB/image_spec.json | what a launch of a flex template reads: the same, and `${IMAGE}` |
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from timebeam.pipelines.deploy.jobs import JOBS, Deployable
+from timebeam.pipelines.parameters import Parameter, TemplateType, boolean, not_negative, positive, whole
+
+IMAGE = "${IMAGE}"
+"""Stands in an image specification for the image, which is the builder's."""
+
+_FOLDER = Path("templates")
+_KINDS: dict[Callable[[str], Any], tuple[TemplateType, str]] = {
+    boolean: (TemplateType.BOOLEAN, "true|false"),
+    whole: (TemplateType.NUMBER, "[0-9]+"),
+    positive: (TemplateType.NUMBER, "[1-9][0-9]*"),
+    not_negative: (TemplateType.NUMBER, r"[0-9]+(\.[0-9]+)?"),
+}
+_ACRONYMS = {"uid": "UID", "uids": "UIDs", "avro": "Avro", "kairosdb": "KairosDB", "opentsdb": "OpenTSDB"}
+
+
+def template_parameters(job: str) -> list[dict[str, Any]]:
+    """The parameters of a job's template, in their order.
+
+    Returns:
+      dicts of: name, label, help, group, type (a ParameterType of Dataflow's API), required, default (a text;
+      None if there is none), regex (anchored; None if any text will do), enum (the values; empty if they are
+      not a closed set), example (a text that is accepted), shown_for (see `Parameter`).
+
+    Raises:
+      KeyError: there is no such job.
+    """
+    return [_described(parameter) for parameter in JOBS[job].parameters]
+
+
+def text_of(value: Any) -> str | None:
+    """A default as a template passes it."""
+    if value is None or value == []:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _described(parameter: Parameter) -> dict[str, Any]:
+    kind, pattern = _type_of(parameter)
+    default = text_of(parameter.default)
+    return {
+        "name": parameter.name,
+        "label": parameter.label or _label(parameter.name),
+        "help": re.sub(r"--([a-z_]+)", r"\1", parameter.help),
+        "group": parameter.group,
+        "type": kind.value,
+        "required": parameter.required,
+        "default": default,
+        "regex": f"^({pattern})$" if pattern else None,
+        "enum": list(parameter.choices),
+        "shown_for": parameter.shown_for,
+        "example": parameter.example or default or (parameter.choices or ("",))[0],
+    }
+
+
+def _type_of(parameter: Parameter) -> tuple[TemplateType, str]:
+    """(type, what the whole text must match)."""
+    if parameter.choices:
+        return TemplateType.ENUM, "|".join(map(re.escape, parameter.choices)).replace(r"\-", "-")
+    kind, pattern = _KINDS.get(parameter.kind, (TemplateType.TEXT, ""))
+    return parameter.template or kind, parameter.regex or pattern
+
+
+def _label(name: str) -> str:
+    words = [_ACRONYMS.get(word, word) for word in name.split("_")]
+    return " ".join([words[0][0].upper() + words[0][1:], *words[1:]])
+
+
+def metadata(job: Deployable) -> dict[str, Any]:
+    """TemplateMetadata of a job, as JSON has it.
+
+    A stream may run in both modes: its cells are functions of the messages, so that a message that is
+    worked on twice is stored once. At least once is the default, which is what `points` packing, without
+    any shuffle, is best run with.
+    """
+    found: dict[str, Any] = {
+        "name": job.title,
+        "description": job.description,
+        "streaming": job.streaming,
+    }
+    if job.streaming:
+        found |= {
+            "supportsAtLeastOnce": True,
+            "supportsExactlyOnce": True,
+            "defaultStreamingMode": "AT_LEAST_ONCE",
+        }
+    parameters = template_parameters(job.name)
+    names = {parameter["name"] for parameter in parameters}
+    return found | {"parameters": [_metadata(parameter, names) for parameter in parameters]}
+
+
+def _metadata(of: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """ParameterMetadata; `names` are those of all parameters of the template."""
+    first, _, rest = of["help"].partition(" ")
+    helped = of["help"] if first.endswith(":") else f"{first[0].upper()}{first[1:]} {rest}"
+    found: dict[str, Any] = {
+        "name": of["name"],
+        "label": of["label"],
+        "helpText": f"{helped}. Example: {of['example']}",
+        "groupName": of["group"],
+        "paramType": of["type"],
+        "isOptional": not of["required"],
+    }
+    if of["regex"]:
+        found["regexes"] = [of["regex"]]
+    if of["default"]:
+        found["defaultValue"] = of["default"]
+    parent, values = of["shown_for"] or ("", ())
+    if parent in names:
+        found |= {"parentName": parent, "parentTriggerValues": list(values)}
+    if of["enum"]:
+        found["enumOptions"] = [{"value": value, "label": value} for value in of["enum"]]
+    return found
+
+
+def image_spec(job: Deployable, image: str = IMAGE) -> dict[str, Any]:
+    """ContainerSpec of a job, as JSON has it.
+
+    Args:
+      image: with its registry and tag.
+    """
+    return {"image": image, "sdkInfo": {"language": "PYTHON"}, "metadata": metadata(job)}
+
+
+def files() -> dict[Path, str]:
+    """The content of all generated files by their paths in the repository."""
+    found = {}
+    for job in JOBS.values():
+        contents = {"metadata.json": metadata(job), "image_spec.json": image_spec(job)}
+        for name, content in contents.items():
+            found[_FOLDER / job.name / name] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes the files, or says which ones are not as they should be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m timebeam.pipelines.deploy.templates", description="Generates the templates' files."
+    )
+    parser.add_argument("action", choices=["write", "check"])
+    action = parser.parse_args(argv).action
+    stale = [
+        path for path, content in files().items() if not path.exists() or path.read_text("utf-8") != content
+    ]
+    for path in stale:
+        if action == "write":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files()[path], "utf-8")
+        print(path)
+    return 1 if stale and action == "check" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

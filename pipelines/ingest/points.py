@@ -1,0 +1,240 @@
+"""The graph of every ingest: the same steps for files, for a subscription and for dead letters.
+
+source ─► parse ─► assign UIDs ─► encode ─► group per row ─► pack ─► write
+   └────────┴───────────┴───────────┴───────────────────────┴───────┴──► dead letters
+             (annotations leave behind parse: merged with what is stored, by compare-and-set)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
+from apache_beam.transforms.window import GlobalWindows
+
+from timebeam.pipelines.job import Flow, Needs
+from timebeam.schema.layouts import (
+    Layout,
+    Packing,
+    RefusedRows,
+    Row,
+    SeriesIndex,
+    SeriesMeta,
+    TableSpec,
+    capability,
+    find_capability,
+)
+from timebeam.schema.messages import Message
+from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.points import PointBatch, Rejected
+from timebeam.transforms.annotations.store import StoreAnnotations
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
+from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, UidSnapshot
+from timebeam.transforms.ingest.index import IndexFn
+from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
+from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
+from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing
+from timebeam.transforms.meta.track import TrackFn
+from timebeam.transforms.write import Marker, StoreRows, data_tables
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointsGraph:
+    """How points are stored in a layout.
+
+    Attributes:
+      format_name, format_options: see `message_format`; no name if the input is points.
+      dry_run: parse, assign, pack and count, and write nothing but dead letters.
+      marker: marks the rows that the direct writer has written.
+      meta: what is written of new series beside their points; only for OpenTSDB's layout.
+      formats: other formats that messages may name in their attributes.
+    """
+
+    format_name: str
+    format_options: Mapping[str, Any]
+    layout: Layout
+    packing: Packing
+    target: Target
+    writer: str
+    uids: UidOptions
+    dry_run: bool = False
+    marker: Marker | None = None
+    meta: MetaMode = MetaMode.OFF
+    formats: Sequence[str] = ()
+
+    def tables(self) -> list[TableSpec]:
+        """The tables that must exist."""
+        tables = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
+        if self.meta is not MetaMode.OFF:
+            tables.append(meta_table(capability(self.layout, SeriesMeta).options.table_prefix))
+        return tables
+
+    def needs(self) -> Needs:
+        """What storing the points needs beside the tables."""
+        return Needs(self.layout, self.packing, self.uids.policy.auto_create_metrics)
+
+    @property
+    def packs(self) -> bool:
+        """Whether points of a stream are gathered to be packed together."""
+        return self.packing is not Packing.POINTS
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether a repeated bundle of a stream would write more columns."""
+        return self.packing is Packing.COMPACTED
+
+    def from_blocks(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any]
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of files; returns what is refused.
+
+        Args:
+          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+        """
+        blocks = root | "Read" >> read
+        parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=False)
+        refused = [blocks[REJECTED], parsed[REJECTED], annotations]
+        return refused + self._store(root, Steps(self), None, parsed.main)
+
+    def from_points(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        others: beam.PTransform[Any, Any] | None = None,
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of storing points that need no parsing; returns what is refused.
+
+        Args:
+          read: gives `main`, `PointBatch`, and `REJECTED`.
+          others: stores what is there beside points, and gives what it refused.
+        """
+        source = root | "Read" >> read
+        points = source.main | "Spread" >> beam.Reshuffle().with_output_types(PointBatch)
+        refused = [source[REJECTED]]
+        if others is not None:
+            refused.append(root | "Others" >> others)
+        return refused + self._store(root, Steps(self), None, points)
+
+    def from_messages(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow | None,
+        steps: Steps | None = None,
+        *,
+        letters: bool = False,
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of messages; returns what is refused.
+
+        Args:
+          read: gives `Message`.
+          flow: of a stream; None for messages that end.
+          steps: those of an earlier graph of the same job, with what they remember.
+          letters: whether their lines are dead letters, of which the payloads are to be ingested.
+        """
+        steps = steps or Steps(self)
+        messages = root | "Read" >> read
+        refused = []
+        if letters:
+            opened = messages | "OpenLetters" >> open_letters(
+                self.target, capability(self.layout, RefusedRows)
+            )
+            messages = opened.main
+            refused.append(opened[REJECTED])
+        gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
+        parsed = gathered | "Parse" >> parsing(steps.parse)
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=flow is not None)
+        refused += [parsed[REJECTED], annotations]
+        points = parsed.main
+        if letters:
+            points = (points, opened[POINTS]) | "WithPointsOfRows" >> beam.Flatten()
+            if not self.dry_run:
+                write = StoreRows(self.target, (), "direct", Packing.POINTS)
+                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+        return refused + self._store(root, steps, flow, points)
+
+    def _annotations(self, *, endless: bool) -> StoreAnnotations:
+        """The step that stores annotations."""
+        return StoreAnnotations(self.target, self.layout, self.uids, endless=endless, dry_run=self.dry_run)
+
+    def _store(
+        self, root: beam.Pipeline, steps: Steps, flow: Flow | None, points: PCollection[PointBatch]
+    ) -> list[PCollection[Rejected]]:
+        """Adds the steps behind parsing; returns what they refuse."""
+        snapshot = root | "UidSnapshot" >> (
+            UidSnapshot(self.target, self.layout, self.uids)
+            if flow is None or flow.snapshot
+            else beam.Create([], reshuffle=False).with_output_types(list)
+        )
+        keyed = points | "AssignUids" >> refusing(steps.assign, KeyedBatch, beam.pvalue.AsIter(snapshot))
+        refused = [keyed[REJECTED]]
+        batches = keyed.main
+        if steps.index is not None:
+            indexed = batches | "Index" >> refusing(steps.index, KeyedBatch)
+            refused.append(indexed[REJECTED])
+            batches = indexed.main
+        if self.packing is Packing.POINTS and flow is not None:
+            # A cell for each point needs nothing of the row's others, and the newer message wins by its time:
+            # no shuffle. (Blocks of one file have one time, and are put in order by it.)
+            encode = refusing(EncodeTogetherFn(self.layout), tuple[RowKey, list[bytes]])
+            encoded = batches | "Encode" >> encode
+            grouped = encoded.main
+        else:
+            encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), tuple[RowKey, bytes])
+            grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> beam.GroupByKey()
+        packed = grouped | "Pack" >> refusing(PackFn(self.layout, self.packing), Row)
+        refused += [encoded[REJECTED], packed[REJECTED]]
+        if not self.dry_run:
+            tables = data_tables(self.layout)
+            write = StoreRows(self.target, tables, self.writer, self.packing, self.marker)
+            refused.append(packed.main | "Write" >> write)
+            if steps.track is not None:
+                packed.main | "Meta" >> beam.ParDo(steps.track).with_output_types(Rejected)
+        return refused
+
+
+def _on_arrival(
+    encoded: PCollection[tuple[RowKey, bytes]], flow: Flow | None
+) -> PCollection[tuple[RowKey, bytes]]:
+    """Groups the points of a stream on arrival, never by their own times: nothing can be late."""
+    if flow is None or flow.flush_seconds is None:
+        return encoded
+    return encoded | "FlushOnArrival" >> beam.WindowInto(
+        GlobalWindows(),
+        trigger=Repeatedly(AfterProcessingTime(math.ceil(flow.flush_seconds))),
+        accumulation_mode=AccumulationMode.DISCARDING,
+    )
+
+
+class Steps:
+    """The steps of a job that remember things. Held, their memory outlives a run of the pipeline."""
+
+    def __init__(self, job: PointsGraph) -> None:
+        self.parse = ParseMessagesFn(job.format_name, job.format_options, job.formats)
+        self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
+        indexed = find_capability(job.layout, SeriesIndex)
+        self.index = (
+            None
+            if indexed is None
+            else IndexFn(job.target, indexed, job.uids.cache_size, dry_run=job.dry_run)
+        )
+        self.track: TrackFn | None = None
+        if job.meta is not MetaMode.OFF:
+            self.track = TrackFn(
+                job.target, capability(job.layout, SeriesMeta), job.meta, job.uids.cache_size
+            )
+
+    def hold(self) -> list[object]:
+        """What keeps the memory of this process alive as long as it is held."""
+        steps = (self.parse, self.assign, self.index, self.track)
+        return [step.hold() for step in steps if step is not None]

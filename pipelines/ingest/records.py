@@ -1,0 +1,164 @@
+"""Ingest into tables that a user declares: records of named fields, or points, to rows.
+
+source ─► rows ─► write
+   └───────┴────────┴──► dead letters
+
+There are no series here and nothing to pack: a record is at most one mutation in each table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from timebeam.pipelines.job import Flow, Needs
+from timebeam.pipelines.options import (
+    check_writer,
+    declaration_of,
+    format_of,
+    formats_of,
+    layout_with,
+    target_of,
+)
+from timebeam.pipelines.parameters import RECORDS, UsageError
+from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.model import Declaration
+from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
+from timebeam.schema.messages import Framing, Message
+from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.points import PointBatch, Rejected
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.declared.records import PointRowsFn, RecordEncoding, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
+from timebeam.transforms.input.parse import ParseFn
+from timebeam.transforms.write import StoreRows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordsGraph:
+    """How records, or points, are stored in declared tables.
+
+    Attributes:
+      encoding: of the records; None if the input is points.
+      format_name, format_options: of points, see `message_format`.
+      dry_run: make rows and count, and write nothing but dead letters.
+      formats: other formats of points that messages may name in their attributes.
+    """
+
+    declaration: Declaration
+    encoding: RecordEncoding | None
+    format_name: str
+    format_options: Mapping[str, Any]
+    target: Target
+    writer: str
+    dry_run: bool = False
+    formats: Sequence[str] = ()
+
+    def tables(self) -> list[TableSpec]:
+        """The tables that must exist."""
+        return list(tables(self.declaration))
+
+    def needs(self) -> Needs:
+        """What storing the records needs beside the tables."""
+        return Needs()
+
+    @property
+    def packs(self) -> bool:
+        """A record is a mutation of its own."""
+        return False
+
+    @property
+    def exactly_once(self) -> bool:
+        """A repeated bundle writes the same cells."""
+        return False
+
+    def from_blocks(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any]
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of files; returns what is refused.
+
+        Args:
+          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+        """
+        blocks = root | "Read" >> read
+        if self.encoding is not None:
+            rows = blocks.main | "Rows" >> refusing(RecordRowsFn(self.declaration, self.encoding), Row)
+            return self._write(rows, [blocks[REJECTED]])
+        parse = refusing(ParseFn(self.format_name, self.format_options), PointBatch)
+        parsed = blocks.main | "Parse" >> parse
+        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
+        return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
+
+    def from_messages(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow | None,
+        steps: object = None,
+        *,
+        letters: bool = False,
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of messages; returns what is refused.
+
+        Args:
+          read: gives `Message`.
+        """
+        assert not letters
+        messages = root | "Read" >> read
+        gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
+        if self.encoding is not None:
+            rows = gathered | "Rows" >> refusing(RecordMessagesFn(self.declaration, self.encoding), Row)
+            return self._write(rows, [])
+        parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
+        parsed = gathered | "Parse" >> refusing(parse, PointBatch)
+        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
+        return self._write(rows, [parsed[REJECTED]])
+
+    def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:
+        """Adds the step that writes rows; returns what is refused, by it and before."""
+        all_refused = [*refused, rows[REJECTED]]
+        if not self.dry_run:
+            names = [spec.name for spec in self.tables()]
+            write = StoreRows(self.target, names, self.writer, Packing.POINTS)
+            all_refused.append(rows.main | "Write" >> write)
+        return all_refused
+
+
+def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
+    """The graph that the options of an ingest describe, and how files of its format are cut.
+
+    Raises:
+      UsageError: options that cannot go together, or a declaration that is wrong.
+    """
+    if options.mark_touched:
+        raise UsageError("--mark_touched is not for declared tables: leave it out")
+    if options.meta != MetaMode.OFF.value:
+        layout_with(options, SeriesMeta)
+    if options.packing not in (None, Packing.POINTS.value):
+        raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
+    check_writer(options, Packing.POINTS)
+    declaration = declaration_of(options)
+    encoding: RecordEncoding | None = None
+    format_options: dict[str, Any] = {}
+    if options.format == RECORDS:
+        encoding = RecordEncoding(options.records_encoding)
+        framing = encoding.framing
+    else:
+        format_options, framing = format_of(options)
+    graph = RecordsGraph(
+        declaration,
+        encoding,
+        options.format,
+        format_options,
+        target_of(options),
+        options.bigtable_writer,
+        options.dry_run,
+        formats_of(options),
+    )
+    return graph, framing

@@ -1,0 +1,260 @@
+"""A job: what a command does with a pipeline. `timebeam.pipelines.run.run_job` runs it.
+
+To add a job is to add a frozen dataclass with these methods, and a command whose options describe it.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import dataclasses
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.options import create_command, dead_letters_of
+from timebeam.pipelines.parameters import Limit, UsageError
+from timebeam.pipelines.summary import Summary
+from timebeam.schema.layouts import Layout, Packing, TableSpec
+from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.store import TOPIC, WriteDeadLetters
+
+_SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """How a job is run: the options that all commands share.
+
+    Attributes:
+      flags: Beam's options.
+      run_ms: when the work began, in ms since 1970; it is in the names of the dead letters.
+      now_ms: the time that the command takes for now, in ms since 1970; `run_ms`, except in tests.
+      create_command: what a user runs to create the tables.
+      dead_letters_option: the value of `--dead_letters`; None if the command has no dead letters.
+      dead_letters: a topic, or how the names of this run's files begin.
+    """
+
+    flags: Sequence[str]
+    run_ms: int
+    now_ms: int
+    create_command: str
+    dead_letters_option: str | None = None
+    dead_letters: str | None = None
+    dry_run: bool = False
+    preflight: bool = False
+    as_json: bool = False
+    max_refused: Limit | None = None
+
+    @classmethod
+    def of(
+        cls,
+        options: argparse.Namespace,
+        flags: Sequence[str],
+        run_ms: int,
+        create_tables: str | None = None,
+        now_ms: int | None = None,
+    ) -> Run:
+        """The run that the options describe.
+
+        Args:
+          create_tables: the command that creates the tables; made from the options if None.
+
+        Raises:
+          UsageError: `--dead_letters` is not a topic and not a place for files.
+        """
+        place = getattr(options, "dead_letters", None)
+        return cls(
+            flags,
+            run_ms,
+            run_ms if now_ms is None else now_ms,
+            create_tables or create_command(options),
+            place,
+            None if place is None else dead_letters_of(place, run_ms),
+            options.dry_run,
+            getattr(options, "preflight", False),
+            options.summary == "json",
+            getattr(options, "max_refused", None),
+        )
+
+    def again(self) -> Run:
+        """The same, beginning now: with dead letters of its own."""
+        run_ms = int(time.time() * 1000)
+        place = self.dead_letters_option
+        letters = None if place is None else dead_letters_of(place, run_ms)
+        return dataclasses.replace(self, run_ms=run_ms, dead_letters=letters)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the work began."""
+        return time.time() - self.run_ms / 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Needs:
+    """What a job needs beside its tables and a place for its dead letters.
+
+    Attributes:
+      layout: None for declared tables.
+      packing: None if nothing is appended.
+      creates_metrics: whether metrics without a UID get one; True where no metric is new.
+      inputs: patterns of files.
+      source: the subscription or topic that is read; None for files.
+    """
+
+    layout: Layout | None = None
+    packing: Packing | None = None
+    creates_metrics: bool = True
+    inputs: Sequence[str] = ()
+    source: Source | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A subscription, or a topic, by its full name.
+
+    Raises:
+      UsageError: a name cannot be one.
+    """
+
+    subscription: str | None
+    topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.subscription and not _SUBSCRIPTION.fullmatch(self.subscription):
+            raise UsageError(f"{self.subscription!r} is not projects/PROJECT/subscriptions/NAME")
+        if self.topic and not TOPIC.fullmatch(self.topic):
+            raise UsageError(f"{self.topic!r} is not projects/PROJECT/topics/NAME")
+
+
+class AnyJob(abc.ABC):
+    """What bounded and streaming jobs have in common."""
+
+    __slots__ = ()
+
+    @property
+    @abc.abstractmethod
+    def target(self) -> Target:
+        """The Bigtable instance."""
+
+    @abc.abstractmethod
+    def tables(self) -> Sequence[TableSpec]:
+        """The tables that must exist."""
+
+    @property
+    def local_only(self) -> str:
+        """Why Dataflow cannot run the job; empty if it can."""
+        return ""
+
+    def needs(self) -> Needs:
+        """What `--preflight` checks beside the tables and the dead letters."""
+        return Needs()
+
+
+class Job(AnyJob):
+    """A job over input that ends."""
+
+    __slots__ = ()
+
+    @property
+    def dry_run_runs(self) -> bool:
+        """Whether a dry run runs the graph and counts; if not, it prints `describe()`."""
+        return True
+
+    def check(self) -> None:
+        """Raises an error if the input does not exist."""
+
+    def describe(self) -> list[str]:
+        """What a dry run prints, in lines."""
+        return []
+
+    def prepare(self, run: Run) -> None:
+        """What is done before the graph is built: by this program, also if Dataflow runs the graph."""
+
+    @abc.abstractmethod
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """Adds the graph to a pipeline; returns what is written as dead letters."""
+
+    @abc.abstractmethod
+    def summarize(self, result: PipelineResult, run: Run) -> Summary:
+        """The figures of a finished run."""
+
+    def finish(self, run: Run) -> int:
+        """What is done after the summary, on this machine only; returns an exit code."""
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flow:
+    """How one graph of a stream runs.
+
+    Attributes:
+      flush_seconds: how long the pieces of a row are gathered to be packed; None if each run of the graph
+        is one batch, which is packed as a whole.
+      snapshot: whether the UID table is read ahead; not if the steps remember it from an earlier run.
+    """
+
+    flush_seconds: float | None = None
+    snapshot: bool = True
+
+
+class StreamJob(AnyJob):
+    """A job over messages, which runs until it is stopped.
+
+    Attributes:
+      source: where the messages come from.
+      flush_seconds: how long points are gathered to be packed together.
+      idle_seconds: a local run ends after so many seconds without work; None: it runs until it is stopped.
+    """
+
+    __slots__ = ()
+
+    source: Source
+    flush_seconds: float
+    idle_seconds: float | None
+
+    @property
+    @abc.abstractmethod
+    def packs(self) -> bool:
+        """Whether points are gathered for `flush_seconds`."""
+
+    @property
+    @abc.abstractmethod
+    def exactly_once(self) -> bool:
+        """Whether Dataflow runs it exactly once: a repeated bundle would write more columns."""
+
+    @abc.abstractmethod
+    def build_stream(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
+    ) -> Sequence[PCollection[Rejected]]:
+        """Adds the graph to a pipeline; returns what is written as dead letters.
+
+        Args:
+          read: gives `Message`.
+        """
+
+    def hold(self) -> object:
+        """What keeps the memory of the steps alive, from run to run, as long as it is referenced."""
+        return None
+
+
+def write_dead_letters(
+    refused: Sequence[PCollection[Rejected]], dead_letters: str | None, run_ms: int | None
+) -> None:
+    """Adds the last step of every graph.
+
+    Args:
+      dead_letters: a topic, or how the names of files begin.
+      run_ms: time of the run in ms; None for a stream, whose dead letters have the time of each refusal.
+    """
+    if not refused:
+        return
+    assert dead_letters is not None
+    letters = WriteDeadLetters(dead_letters, run_ms, bounded=run_ms is not None)
+    refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters

@@ -1,0 +1,123 @@
+"""Batches of a stream in processes of their own, so that what ends such a process does not end the stream.
+
+A server, this module as a program, is started once and forks for each batch: it has no threads, and has
+imported what takes seconds. Requests and answers go through its standard input and output, pickled.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from timebeam.pipelines.local import handed_over
+from timebeam.schema.messages import Message
+from timebeam.transforms import metrics
+from timebeam.transforms.ingest import coders
+
+_CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP", "SIGKILL"}
+"""The last one since the system ends so a process that takes too much memory."""
+
+
+class CrashedError(ChildProcessError):
+    """Some messages ended the process that worked on them."""
+
+
+class Trial:
+    """Runs a graph over batches of messages, each in a process of its own.
+
+    Args:
+      graph: a pipeline as Beam's protobuf.
+      source: the number of its `TakeBatch`.
+    """
+
+    def __init__(self, graph: Any, flags: Sequence[str], source: int) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+        self._send((graph.SerializeToString(), list(flags), source))
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._server.stdin.close()
+        self._server.wait()
+
+    def run(self, messages: Sequence[Message]) -> collections.Counter[str] | None:
+        """Stores messages; what was counted, None if that failed with an error.
+
+        Raises:
+          CrashedError: the process was ended by a signal.
+        """
+        assert self._server.stdout is not None
+        self._send(list(messages))
+        code, counted = pickle.load(self._server.stdout)
+        name = signal.Signals(-code).name if code < 0 else ""
+        if name in _CRASHES:
+            raise CrashedError(f"{name} ended the process that worked on it, and one before")
+        return None if code else pickle.loads(counted)
+
+    def _send(self, request: object) -> None:
+        assert self._server.stdin is not None
+        pickle.dump(request, self._server.stdin)
+        self._server.stdin.flush()
+
+
+def main() -> None:
+    """The server: until its input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints
+    requests = sys.stdin.buffer
+    raw, flags, source = pickle.load(requests)
+    coders.register()
+    graph = beam_runner_api_pb2.Pipeline.FromString(raw)
+    while True:
+        try:
+            messages = pickle.load(requests)
+        except EOFError:
+            return
+        pickle.dump(_forked(graph, flags, source, messages), answers)
+        answers.flush()
+
+
+def _forked(graph: Any, flags: list[str], source: int, messages: Sequence[Message]) -> tuple[int, bytes]:
+    """(exit code, what was counted, pickled) of a process that runs a graph over messages."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its errors come again in the process of the stream
+            handed_over.messages[source] = messages
+            FnApiRunner().run_via_runner_api(graph, PipelineOptions(flags)).wait_until_finish()
+            with os.fdopen(writing, "wb") as file:
+                pickle.dump(metrics.totals, file)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        counted = file.read()
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), counted
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""A parser of command lines that drops nothing silently, and says in one line what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+_ENDS = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def one_line(text: str) -> str:
+    """A text without the characters that end a line, move a cursor, or cannot be printed: escaped."""
+    return _CONTROL.sub(lambda match: _ENDS.get(match[0], ascii(match[0])[1:-1]), text)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`: did you mean CHOICE?` for the choice that is most like a word; empty if none is."""
+    close = difflib.get_close_matches(word, sorted(choices), 1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+class _Store(argparse.Action):
+    """Stores values, as argparse's own `store`, and loses none: those of a repeated list add up.
+
+    Any other option that is repeated with another value is an error.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """See `argparse.Action`."""
+        if option_string is not None and isinstance(parser, Parser):
+            if values == []:  # argparse takes the `--` of `--tag=--` for an end of options
+                raise argparse.ArgumentError(self, "expected a value")
+            if self.nargs == "+":
+                values = [*(getattr(namespace, self.dest) or ()), *values]
+            else:
+                parser.check_repeated(self.dest, option_string, values)
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and not how the command is used: that is long."""
+
+    def __init__(self, **named: Any) -> None:
+        """See `argparse.ArgumentParser`."""
+        super().__init__(**named, allow_abbrev=False)
+        for name in (None, "store"):
+            self.register("action", name, _Store)
+        self._values: dict[str, Any] = {}
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See `argparse.ArgumentParser.parse_known_args`."""
+        self._values, self._words = {}, args or ()
+        return super().parse_known_args(args, namespace)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See `argparse.ArgumentParser.parse_args`."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.unknown(rest[0])
+        return options
+
+    def check_repeated(self, dest: str, option: str, value: Any) -> None:
+        """Ends the program if an option has had another value before."""
+        if self._values.setdefault(dest, value) != value:
+            self.error(f"{option} is given twice, with different values: give it once")
+
+    def options(self) -> set[str]:
+        """The names of all options, as they are written."""
+        return set(self._option_string_actions)
+
+    def unknown(self, word: str, others: Iterable[str] = ()) -> NoReturn:
+        """Ends the program because of a word that nothing takes.
+
+        Args:
+          others: names of options that are taken besides those of this parser.
+        """
+        if not word.startswith("-"):
+            self.error(f"unexpected argument {word!r}")
+        name = word.partition("=")[0]
+        self.error(f"unknown option {name}" + did_you_mean(name, self.options() | {*others}))
+
+    def error(self, message: str) -> NoReturn:
+        """See `argparse.ArgumentParser.error`; a required option that is misspelt is not called missing."""
+        missing = re.findall(r"--\w+", message) if "arguments are required" in message else []
+        if message.startswith("the following arguments are required: ") and not missing:
+            message += "; give it first: an option of several values takes all words that follow it"
+        for word in self._words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in self.options() and did_you_mean(name, missing):
+                message = f"unknown option {name}" + did_you_mean(name, missing)
+                break
+        self.exit(2, f"{self.prog}: {one_line(message)}\n(see `{self.prog} --help`)\n")

@@ -1,0 +1,198 @@
+"""The time range of a command: `--day`, or `--start` and `--end`, and whether that time is over."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from timebeam.pipelines.parameters import DAY, TIME, Parameter, UsageError
+from timebeam.schema.common.times import parse_time, utc_text
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
+
+
+def range_parameters(group: str, day: str, end: str, end_example: str) -> tuple[Parameter, ...]:
+    """The options `--day`, `--start` and `--end`.
+
+    Args:
+      day, end: what their help says.
+    """
+    return (
+        Parameter("day", day, group, regex=DAY, example="2026-11-20"),
+        Parameter(
+            "start",
+            "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago",
+            group,
+            regex=TIME,
+            example="2026-11-20T08:00:00Z",
+        ),
+        Parameter("end", end, group, regex=TIME, example=end_example),
+    )
+
+
+def time_of(text: str, now_ms: int) -> int:
+    """A time in ms since 1970.
+
+    Raises:
+      UsageError: it is no time.
+    """
+    try:
+        return parse_time(text, now_ms)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def named_range(options: argparse.Namespace, now_ms: int) -> tuple[int, int] | None:
+    """(`--start`, `--end`) in ms; None if neither is given.
+
+    Raises:
+      UsageError: only one is given, or `--day` too, or one is no time.
+    """
+    if not (options.start or options.end):
+        return None
+    if options.day or not (options.start and options.end):
+        raise UsageError("give --start and --end, or --day")
+    return time_of(options.start, now_ms), time_of(options.end, now_ms)
+
+
+def named_day(options: argparse.Namespace, now_ms: int, zone: str = "UTC") -> datetime.date:
+    """`--day`, or the last day of a time zone that is over at `now_ms`.
+
+    Raises:
+      UsageError: there is no such day, or no such time zone.
+    """
+    try:
+        return datetime.date.fromisoformat(options.day) if options.day else last_complete_day(now_ms, zone)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise UsageError(str(error)) from error
+
+
+def range_of_day(day: datetime.date, zone: str = "UTC") -> tuple[int, int]:
+    """[start, end) of a day in ms.
+
+    Raises:
+      UsageError: there is no such time zone, or the day is out of range.
+    """
+    try:
+        return day_range(day, zone)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise UsageError(str(error)) from error
+
+
+class Period(NamedTuple):
+    """What a run of `timebeam rollup` covers, in ms since 1970.
+
+    Attributes:
+      start_ms, end_ms: [start, end).
+      complete_ms: the points before it are there.
+      of_days: whether it is days, and not a range that was named.
+    """
+
+    start_ms: int
+    end_ms: int
+    complete_ms: int
+    of_days: bool
+
+    def plan(self, config: RollupConfig) -> RollupPlan:
+        """What its rollups read and write.
+
+        Raises:
+          UsageError: it is no range of time.
+        """
+        try:
+            return plan(
+                config, self.start_ms, self.end_ms, complete_ms=self.complete_ms, of_days=self.of_days
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+
+def period_of(options: argparse.Namespace, now_ms: int) -> Period:
+    """What is to be rolled up.
+
+    Raises:
+      UsageError: the options name no range of time, or two, or one that is not over.
+    """
+    named = named_range(options, now_ms)
+    if named:
+        return Period(*named, complete_until(options, "the range", named[1], now_ms), of_days=False)
+    day = named_day(options, now_ms - delay_ms(options), options.zone)
+    start_ms, _ = range_of_day(days_before(day, options.lookback_days), options.zone)
+    _, end_ms = range_of_day(day, options.zone)
+    complete_ms = complete_until(options, f"day {day} of {options.zone}", end_ms, now_ms, delay_ms(options))
+    return Period(start_ms, end_ms, complete_ms, of_days=True)
+
+
+def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetime.date]:
+    """The days of a time zone that the options ask for: those that overlap the range of time.
+
+    Raises:
+      UsageError: they name no days, or a range and a day, or days that are not over.
+    """
+    named = named_range(options, now_ms)
+    if named:
+        start_ms, end_ms = named
+        if start_ms >= end_ms:
+            raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+        days, after_ms = list(_overlapping(start_ms, end_ms, zone)), 0
+    else:
+        after_ms = delay_ms(options)
+        last = named_day(options, now_ms - after_ms, zone)
+        days = [days_before(last, back) for back in range(options.lookback_days, -1, -1)]
+    _, end_ms = range_of_day(days[-1], zone)
+    complete_until(options, f"day {days[-1]} of {zone}", end_ms, now_ms, after_ms)
+    return days
+
+
+def _overlapping(start_ms: int, end_ms: int, zone: str) -> Iterator[datetime.date]:
+    """The days of a time zone that overlap [start_ms, end_ms)."""
+    try:
+        day = datetime.datetime.fromtimestamp(start_ms / 1000, datetime.UTC).date()
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(str(error)) from error
+    day = days_before(day, 1)  # the zone may be behind UTC
+    while range_of_day(day, zone)[0] < end_ms:
+        if range_of_day(day, zone)[1] > start_ms:
+            yield day
+        day = days_before(day, -1)
+
+
+def days_before(day: datetime.date, count: int) -> datetime.date:
+    """The day `count` days earlier.
+
+    Raises:
+      UsageError: it is before the year 1, or after the year 9999.
+    """
+    try:
+        return day - datetime.timedelta(days=count)
+    except OverflowError as error:
+        raise UsageError(str(error)) from error
+
+
+def delay_ms(options: argparse.Namespace) -> int:
+    """How long after its end a day is complete."""
+    return int(options.delay_hours * 3_600_000)
+
+
+def complete_until(
+    options: argparse.Namespace, what: str, end_ms: int, now_ms: int, after_ms: int = 0
+) -> int:
+    """The time in ms up to which points are taken to be there.
+
+    Args:
+      what: the day or range that ends at `end_ms`, in words.
+      after_ms: how long after its end it is complete.
+
+    Raises:
+      UsageError: it is not complete, and `--allow_incomplete` was not given.
+    """
+    if options.allow_incomplete:
+        return LAST_MS
+    if end_ms + after_ms > now_ms:
+        raise UsageError(
+            f"{what} is not complete before {utc_text(-(-(end_ms + after_ms) // 1000))}: choose an earlier "
+            "one, or give --allow_incomplete, and run it again when it is over"
+        )
+    return now_ms - after_ms

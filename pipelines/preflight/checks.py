@@ -1,0 +1,148 @@
+"""`--preflight`: what a job needs, looked at before it runs, with the command that mends what is missing.
+
+Nothing is created, written or deleted. What cannot be asked is said to be unchecked, which is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    WorkerOptions,
+)
+
+from timebeam.pipelines.job import AnyJob, Needs, Run
+from timebeam.pipelines.parameters import Parameter, boolean
+from timebeam.pipelines.preflight.pubsub import subscription_checks, topic_checks
+from timebeam.pipelines.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
+from timebeam.schema.layouts import Packing
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
+from timebeam.transforms.dead_letters.store import TOPIC, check_writable
+from timebeam.transforms.input.files import match
+from timebeam.transforms.preflight import BigtableChecks, Check, Status
+
+PREFLIGHT = Parameter(
+    "preflight",
+    "look whether all that the job needs is there, say how to mend what is missing, and do nothing",
+    "Run",
+    boolean,
+    False,
+    local="it starts no job",
+)
+
+
+def preflight(job: AnyJob, run: Run) -> int:
+    """Prints a line for each check; exit code 1 if something is missing.
+
+    Raises:
+      BigtableError: Bigtable does not answer, or there are no credentials.
+    """
+    found: list[Status] = []
+    said: set[str] = set()
+    for check in checks(job, run):
+        found.append(check.status)
+        print(f"{check.status.value:9}  {check.what}")
+        if check.mend and check.mend not in said:
+            print(f"{'':9}  -> {check.mend}")
+            said.add(check.mend)
+    counted = {status: found.count(status) for status in Status}
+    print(", ".join(f"{number} {status.value}" for status, number in counted.items() if number))
+    return 1 if counted[Status.MISSING] else 0
+
+
+def checks(job: AnyJob, run: Run) -> Iterator[Check]:
+    """All checks of a job.
+
+    Raises:
+      BigtableError: Bigtable does not answer, or there are no credentials.
+    """
+    needs, tables = job.needs(), job.tables()
+    bigtable = BigtableChecks(job.target)
+    table_checks = list(bigtable.tables(tables, run.create_command))
+    yield from table_checks
+    uids = needs.layout.uids if needs.layout else None
+    yield bigtable.profile(transactions=uids is not None or needs.packing is Packing.APPEND)
+    if not any(check.status is Status.MISSING for check in table_checks):
+        yield from bigtable.permissions(tables)
+        if uids is not None:
+            yield from bigtable.uids(uids, creates_metrics=needs.creates_metrics)
+    if needs.source and needs.source.subscription:
+        yield from subscription_checks(needs.source.subscription)
+    if needs.source and needs.source.topic:
+        yield from topic_checks(needs.source.topic)
+    for pattern in needs.inputs:
+        yield _input(pattern)
+    if run.dead_letters_option is not None:
+        yield from _dead_letters(run.dead_letters_option)
+    if is_dataflow(run.flags):
+        yield from _dataflow(needs, run)
+
+
+def _input(pattern: str) -> Check:
+    """Whether there are files to be read."""
+    try:
+        files = match([pattern])
+    except OSError as error:
+        return Check(Status.MISSING, f"input: {error}")
+    return Check(Status.OK, f"input {pattern}: {len(files):,} file{'s' if len(files) > 1 else ''}")
+
+
+def _dead_letters(place: str) -> Iterator[Check]:
+    """Whether dead letters can be written."""
+    if TOPIC.fullmatch(place):
+        yield from topic_checks(place)
+        return
+    if "://" in place:
+        yield Check(Status.UNCHECKED, f"dead letters {place}-*: written when the first record is refused")
+        return
+    try:
+        check_writable(place)
+    except OSError as error:
+        yield Check(
+            Status.MISSING,
+            f"dead letters {place}-*: no folder that we may write to: {error.strerror}",
+            "--dead_letters",
+        )
+    else:
+        yield Check(Status.OK, f"dead letters {place}-*")
+
+
+def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
+    """Whether Dataflow is told what it must know, and its workers can reach what they need."""
+    options = PipelineOptions([*run.flags])
+    cloud, workers, setup = (
+        options.view_as(one) for one in (GoogleCloudOptions, WorkerOptions, SetupOptions)
+    )
+    if not cloud.region:
+        yield Check(Status.MISSING, "Dataflow: no region", "--region europe-west1")
+    if not str(cloud.temp_location or "").startswith("gs://"):
+        yield Check(Status.MISSING, "Dataflow: no bucket for its files", "--temp_location gs://BUCKET/tmp")
+    if setup.setup_file and not os.path.isfile(setup.setup_file):
+        yield Check(
+            Status.MISSING,
+            f"Dataflow: no file {setup.setup_file}: {HOW_TO_STAGE}",
+            "--sdk_container_image IMAGE",
+        )
+    elif not (setup.setup_file or setup.extra_packages or workers.sdk_container_image):
+        yield Check(
+            Status.MISSING,
+            f"Dataflow: workers without timebeam: {HOW_TO_STAGE}",
+            "--sdk_container_image IMAGE",
+        )
+    if os.environ.get(EMULATOR_VARIABLE):
+        yield Check(Status.MISSING, f"Dataflow: {EMULATOR_ON_DATAFLOW}", f"unset {EMULATOR_VARIABLE}")
+    local = [
+        place for place in (*needs.inputs, run.dead_letters_option or "") if place and "://" not in place
+    ]
+    for place in local:
+        if not TOPIC.fullmatch(place):
+            yield Check(
+                Status.MISSING,
+                f"Dataflow: workers cannot reach {place}",
+                f"gs://BUCKET/{os.path.basename(place)}",
+            )
+    yield Check(Status.UNCHECKED, "Dataflow: quotas, network, and what its service account may do")

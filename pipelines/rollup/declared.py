@@ -1,0 +1,208 @@
+"""`timebeam rollup` of declared tables: tables per day filled, and declared rollups made."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options import declaration_of, target_of
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.period import days_of, range_of_day
+from timebeam.pipelines.rollup.layout import summary_of
+from timebeam.pipelines.summary import PointsSummary
+from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.declared.codec.days import day_of, is_expired
+from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
+from timebeam.schema.layouts import Cell, Packing, Row, TableSpec
+from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.tables import create_tables, drop_table, table_names
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.declared.days import CopyDayFn, DayCopy, TableRangesFn
+from timebeam.transforms.declared.rollups import (
+    PIECES,
+    STANDING,
+    AccumulateValuesFn,
+    DeclaredRollupJob,
+    ExistingRowsFn,
+    OverwriteFn,
+    RollupRowsFn,
+)
+from timebeam.transforms.rollup.as_series import SeriesText
+from timebeam.transforms.write import StoreRows
+
+
+def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:
+    """The days to be copied, of all tables per day, each in the time zone of its source."""
+    target = target_of(options)
+    found = []
+    for one in declaration.day_tables:
+        source = declaration.layout(one.source)
+        assert source.time is not None
+        found += [DayCopy(target, one, source, day) for day in days_of(options, source.time.zone, now_ms)]
+    return found
+
+
+def rollups_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DeclaredRollupJob]:
+    """The declared rollups to be made: all intervals with a part in the days of the time zone of each."""
+    found = []
+    for one in declaration.rollups:
+        days = days_of(options, one.zone, now_ms)
+        first_ms, end_ms = range_of_day(days[0], one.zone)[0], range_of_day(days[-1], one.zone)[1]
+        # An interval that begins before the first day has a part in it, and is made of all its points.
+        start_ms = int(bucket_starts(np.array([first_ms], np.int64), one.interval, one.zone)[0])
+        source = declaration.layout(one.source)
+        found.append(DeclaredRollupJob(target_of(options), one, source, start_ms, end_ms))
+    return found
+
+
+def _is_old(tables: DayTables, name: str, today: datetime.date) -> bool:
+    day = day_of(tables, name)
+    return day is not None and is_expired(tables, day, today)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeclaredRollups(Job):
+    """Fills tables per day, makes declared rollups, and drops expired tables per day.
+
+    Attributes:
+      today: the day, in UTC, from which the age of tables per day is counted.
+    """
+
+    bigtable: Target
+    declaration: Declaration
+    copies: Sequence[DayCopy]
+    rollups: Sequence[DeclaredRollupJob]
+    today: datetime.date
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.bigtable
+
+    @property
+    def dry_run_runs(self) -> bool:
+        """See `Job.dry_run_runs`."""
+        return False
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return tables(self.declaration)
+
+    def describe(self) -> list[str]:
+        """See `Job.describe`."""
+        lines = [f"would copy {copy.day} of {copy.source.table} into {copy.table}" for copy in self.copies]
+        for rollup in self.rollups:
+            start, end = (
+                datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat()
+                for time_ms in (rollup.start_ms, rollup.end_ms)
+            )
+            lines.append(
+                f"would read {rollup.source.table} and write {rollup.rollup.target.table}, "
+                f"{rollup.rollup.interval}, from {start} to {end}"
+            )
+        return lines + [f"would drop {name}, which is older than expire" for name in self._expired()]
+
+    def prepare(self, run: Run) -> None:
+        """Creates the tables of the days, and drops expired ones; prints a line for each."""
+        specs = [copy.spec for copy in self.copies]
+        for line in create_tables(self.target, specs, dry_run=False):
+            if "is there" not in line:
+                print(line)
+        for name in list(self._expired()):
+            drop_table(self.target, name)
+            print(f"dropped {name}, which was older than expire")
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        refused: list[PCollection[Rejected]] = []
+        for copy in self.copies:
+            name = copy.table
+            rows = _ranges(root, self.target, copy.source.table, name) | f"CopyDay[{name}]" >> refusing(
+                CopyDayFn(copy), Row
+            )
+            writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
+            refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
+        for rollup in self.rollups:
+            refused += _rolled_up(root, rollup)
+        return refused
+
+    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
+        """See `Job.summarize`."""
+        return summary_of(result, run)
+
+    def _expired(self) -> Iterator[str]:
+        """The tables per day that may be dropped."""
+        names = table_names(self.target)
+        for day_tables in self.declaration.day_tables:
+            if day_tables.expire_days is not None:
+                yield from (name for name in names if _is_old(day_tables, name, self.today))
+
+
+def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollups:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: the options or the declaration ask for nothing that can be done.
+    """
+    if options.touched:
+        raise UsageError("--touched is not for declared tables: use --lookback_days")
+    if options.rollup_config:
+        raise UsageError("--rollup_config is not for declared tables: rollups are declared in --tables")
+    declaration = declaration_of(options)
+    if not declaration.day_tables and not declaration.rollups:
+        raise UsageError(
+            f"{options.tables} declares neither tables per day nor rollups: see docs/reference/tables.md"
+        )
+    copies = copies_of(options, declaration, now_ms)
+    rollups = rollups_of(options, declaration, now_ms)
+    today = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).date()
+    for copy in copies:
+        if is_expired(copy.tables, copy.day, today):
+            raise UsageError(
+                f"{copy.day} is older than the {copy.tables.expire_days} days after which the tables of "
+                f"layout {copy.tables.name} are dropped: choose a later day, or raise expire"
+            )
+    return DeclaredRollups(target_of(options), declaration, copies, rollups, today)
+
+
+def _ranges(root: beam.Pipeline, target: Target, table: str, name: str) -> PCollection[KeyRange]:
+    return (
+        root
+        | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
+        | f"Ranges[{name}]" >> beam.ParDo(TableRangesFn(target, table)).with_output_types(KeyRange)
+        | f"Spread[{name}]" >> beam.Reshuffle()
+    )
+
+
+def _rolled_up(root: beam.Pipeline, job: DeclaredRollupJob) -> Sequence[PCollection[Rejected]]:
+    """The steps of one rollup; what they refuse."""
+    target: TableLayout = job.rollup.target
+    name = target.table
+    accumulated = _ranges(root, job.target, job.source.table, name) | f"Accumulate[{name}]" >> refusing(
+        AccumulateValuesFn(job), tuple[SeriesText, bytes]
+    )
+    made = (
+        accumulated.main
+        | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
+        | f"Rows[{name}]" >> refusing(RollupRowsFn(job), tuple[bytes, Row])
+    )
+    standing_fn = beam.ParDo(ExistingRowsFn(job)).with_output_types(tuple[bytes, list[Cell]])
+    standing = _ranges(root, job.target, name, f"{name}, standing") | f"Standing[{name}]" >> standing_fn
+    rows = (
+        {PIECES: made.main, STANDING: standing}
+        | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
+        | f"Overwrite[{name}]" >> refusing(OverwriteFn(job), Row)
+    )
+    written = rows.main | f"Write[{name}]" >> StoreRows(job.target, [name], "direct", Packing.POINTS)
+    return [accumulated[REJECTED], made[REJECTED], rows[REJECTED], written]

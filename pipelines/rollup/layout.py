@@ -1,0 +1,72 @@
+"""What the rollups of all layouts have in common."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Needs, Run
+from timebeam.pipelines.summary import PointsSummary
+from timebeam.schema.layouts import Layout
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.plan import RollupPlan, plan
+from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.rollup.touched import Touched, note_rolled_up
+
+
+def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
+    """The figures of a finished rollup: its points become buckets, and do not add up."""
+    assert run.dead_letters is not None
+    return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
+
+
+class LayoutRollup(Job):
+    """A rollup of the points of a layout."""
+
+    __slots__ = ()
+
+    @property
+    def dry_run_runs(self) -> bool:
+        """See `Job.dry_run_runs`."""
+        return False
+
+    @property
+    @abc.abstractmethod
+    def layout(self) -> Layout:
+        """That of the points."""
+
+    @property
+    @abc.abstractmethod
+    def config(self) -> RollupConfig:
+        """The rollup configuration."""
+
+    @property
+    @abc.abstractmethod
+    def plan(self) -> RollupPlan:
+        """What of each interval is written."""
+
+    def only(self, touched: Touched, complete_ms: int) -> LayoutRollup:
+        """The same job, for the hours and metrics that late points touched."""
+        start_ms, end_ms = touched.start_s * 1000, touched.end_s * 1000
+        return self.with_plan(plan(self.config, start_ms, end_ms, complete_ms=complete_ms), touched.metrics)
+
+    @abc.abstractmethod
+    def with_plan(self, touched: RollupPlan, metrics: frozenset[bytes]) -> LayoutRollup:
+        """The same job, for another plan and only some metrics, named as in their marks."""
+
+    def needs(self) -> Needs:
+        """See `AnyJob.needs`."""
+        return Needs(self.layout)
+
+    def prepare(self, run: Run) -> None:
+        """Notes which hours are rolled up: a later point in them is a touched one."""
+        note_rolled_up(self.target, self.layout, self.plan.complete_s(run.now_ms // 1000))
+
+    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
+        """See `Job.summarize`."""
+        summary = summary_of(result, run)
+        if summary.points_read:
+            return summary
+        return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.layout))

@@ -1,0 +1,122 @@
+"""Beam's options and runners: checked before any work starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.runners.runner import create_runner
+
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.parsing import Parser
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
+
+LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+"""What runs a pipeline if no runner is asked for: the engine of the DirectRunner for bounded input,
+named so that the DirectRunner does not first try to download another one."""
+
+LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "SwitchingDirectRunner")
+"""Runners that work in this process."""
+
+HOW_TO_STAGE = (
+    "workers get timebeam from an image (--sdk_container_image IMAGE, which templates/build builds), or, in "
+    "a clone of the repository, from --setup_file ./setup.py, which `pip install` does not leave"
+)
+"""What to give a runner whose workers are other machines."""
+
+EMULATOR_ON_DATAFLOW = (
+    f"{EMULATOR_VARIABLE} is set, and Dataflow's workers cannot reach an emulator: unset it to use the real "
+    "service, or leave --runner out to run on this machine"
+)
+
+_UNFIT = {
+    "DaskRunner": "it mixes up a step's outputs, good points with refused ones (docs/explanation/engines.md)"
+}
+"""Runners of Beam that would do the wrong thing, by name."""
+
+
+def beam_options(
+    parser: Parser, rest: Sequence[str], project: str | None, *, check: bool = True
+) -> list[str]:
+    """Checks that the options left over are Beam's own; returns them, with a runner and our project.
+
+    An option that nobody knows ends the program with exit code 2: Beam itself would ignore it.
+
+    Args:
+      check: whether the runner must have all that it needs (`check_runner`).
+
+    Raises:
+      UsageError: the runner lacks something.
+    """
+    _import_runner(parser, rest)
+    beam_parser = Parser(prog=parser.prog, add_help=False)
+    classes = list(PipelineOptions.__subclasses__())
+    for options_class in classes:
+        options_class._add_argparse_args(beam_parser)  # type: ignore[arg-type]
+        classes += options_class.__subclasses__()
+    runner, unknown = beam_parser.parse_known_args(list(rest))
+    if unknown:
+        parser.unknown(unknown[0], beam_parser.options())
+    flags = [*rest, f"--project={project}"] if project else list(rest)
+    flags = flags if runner.runner else [*flags, f"--runner={LOCAL_RUNNER}"]
+    if check:
+        check_runner(flags)
+    return flags
+
+
+def check_runner(flags: Sequence[str]) -> None:
+    """Raises UsageError if Dataflow, or another runner, is not told what it must know."""
+    options = PipelineOptions([*flags])
+    setup_file = options.view_as(SetupOptions).setup_file
+    if setup_file is not None and not os.path.isfile(setup_file):
+        raise UsageError(f"there is no --setup_file {setup_file}: {HOW_TO_STAGE}")
+    if not is_dataflow(flags):
+        return
+    validator = PipelineOptionsValidator(options, create_runner("DataflowRunner"))
+    if not validator.is_service_runner():
+        return  # an endpoint on this machine
+    if os.environ.get(EMULATOR_VARIABLE):
+        raise UsageError(EMULATOR_ON_DATAFLOW)
+    cloud = options.view_as(GoogleCloudOptions)
+    # Not `validator.validate()`, which makes a bucket if none is given.
+    errors = validator.validate_cloud_options(cloud)
+    temp_errors = validator.validate_gcs_path(cloud, "temp_location")
+    if temp_errors and validator.validate_gcs_path(cloud, "staging_location"):
+        errors += temp_errors
+    if errors:
+        raise UsageError(f"--runner DataflowRunner: {' '.join(errors)}")
+
+
+def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
+    """Imports the runner that is asked for, by which its own options become known.
+
+    Ends the program with exit code 2 if there is none of that name, or if it cannot run our pipelines.
+    """
+    runner_parser = Parser(prog=parser.prog, add_help=False)
+    runner_parser.add_argument("--runner")
+    name = runner_parser.parse_known_args(list(rest))[0].runner
+    if not name:
+        return
+    try:
+        runner = type(create_runner(name))
+    except (ValueError, ImportError, AttributeError) as error:
+        parser.error(f"--runner {name}: {error}")
+    if runner.__name__ in _UNFIT:
+        parser.error(f"--runner {name}: {_UNFIT[runner.__name__]}")
+
+
+def is_dataflow(flags: Sequence[str]) -> bool:
+    """Whether the pipeline is Dataflow's, which goes on when this program has ended."""
+    return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
+
+
+def is_local(flags: Sequence[str]) -> bool:
+    """Whether the runner works in this process."""
+    return (PipelineOptions([*flags]).view_as(StandardOptions).runner or "") in LOCAL_RUNNERS

@@ -1,0 +1,141 @@
+"""The options of `timebeam trees`, and what they name: files with trees, stored trees, tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from timebeam.pipelines.options import create_command, layout_with, target_of, text_of
+from timebeam.pipelines.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    MAX_REFUSED,
+    SUMMARY,
+    Parameter,
+    UsageError,
+    boolean,
+    positive,
+)
+from timebeam.schema.layouts import Trees
+from timebeam.schema.trees.definitions import Tree, TreeError
+from timebeam.schema.trees.parsing import parse_trees
+from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.trees.table import TreeTable, tree_table
+
+_LAYOUT_OPTIONS = (
+    "table_prefix",
+    "salt_width",
+    "salt_buckets",
+    "uid_width_metric",
+    "uid_width_tagk",
+    "uid_width_tagv",
+    "max_tags",
+)
+OUTPUTS = "text, json, html, FILE.txt, FILE.json, FILE.html"
+
+PARAMETERS = (
+    Parameter(
+        "tree",
+        "show, test, sync: this tree, by its id or its name; without it all of them, and of these sync takes "
+        "those that are enabled",
+        "Trees",
+    ),
+    Parameter(
+        "exact", "create: also delete stored rules that the file does not have", "Trees", boolean, False
+    ),
+    Parameter("output", f"show: one of {OUTPUTS}", "Trees", default="text"),
+    Parameter("depth", "show, as text: only so many levels of branches", "Trees", positive),
+    Parameter("definition", "test: the trees in this file, in place of those in the table", "Trees"),
+    Parameter(
+        "series",
+        "sync: where the series are found: in the meta table, or in the keys of the data; without it in the "
+        "meta table, if that is there and not empty",
+        "Trees",
+        choices=("meta", "data"),
+    ),
+    Parameter(
+        "dead_letters",
+        "sync: where series go that cannot be placed: files PREFIX-TIME-*.jsonl, of the given prefix; or "
+        "projects/P/topics/T",
+        "Trees",
+        default="dead-letters",
+    ),
+    Parameter("layout", "the layout that has trees", "Layout", default="opentsdb", choices=("opentsdb",)),
+    *(parameter for parameter in LAYOUT if parameter.name in _LAYOUT_OPTIONS),
+    *BIGTABLE,
+    Parameter("dry_run", "create, sync: say what would be done, and write nothing", "Run", boolean, False),
+    SUMMARY,
+    MAX_REFUSED,
+)
+
+EXAMPLES = """\
+  timebeam tables create --layout opentsdb --meta --trees
+  timebeam trees test --definition tree.json sys.cpu.0 host=web01 dc=lga
+  timebeam trees create tree.json
+  timebeam trees sync --dry_run
+  timebeam trees sync
+  timebeam trees show
+  timebeam trees show --tree hosts --depth 2
+  timebeam trees show --output trees.html
+  timebeam trees test --tree 1 000001000001000001
+
+a file has the fields of /api/tree, and its rules in `rules`, with those of /api/tree/rule:
+docs/how-to/trees.md; sync takes every option of Beam too"""
+
+
+def trees_in(path: str) -> list[Tree]:
+    """The trees of a file.
+
+    Raises:
+      UsageError: it cannot be read, or used.
+    """
+    try:
+        return parse_trees(text_of(path, "tree"))
+    except TreeError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def chosen(trees: Sequence[Tree], wanted: str | None) -> list[Tree]:
+    """The tree of an id or a name; all without one.
+
+    Raises:
+      UsageError: there is none, or several have the name.
+    """
+    if wanted is None:
+        return list(trees)
+    found = [tree for tree in trees if str(tree.tree_id) == wanted]
+    found = found or [tree for tree in trees if tree.name == wanted]
+    if len(found) != 1:
+        known = ", ".join(f"{tree.tree_id} ({tree.name})" for tree in trees) or "none"
+        why = "several trees have the name" if found else "there is no tree"
+        raise UsageError(f"{why} {wanted!r}; there are: {known}")
+    return found
+
+
+def stored_trees(table: TreeTable, wanted: str | None) -> tuple[list[Tree], bool]:
+    """(the tree of an id or a name, or all; whether all that are stored could be read).
+
+    Those that could not are named on standard error.
+
+    Raises:
+      UsageError: see `chosen`.
+    """
+    trees, damage = table.trees()
+    for text in damage:
+        print(f"left out: {text}", file=sys.stderr)
+    return chosen(trees, wanted), not damage
+
+
+def places_of(options: argparse.Namespace) -> tuple[Trees, Target, TreeTable]:
+    """The layout, the instance, and the table of trees, which is there.
+
+    Raises:
+      BigtableError: a table is missing.
+    """
+    layout, target = layout_with(options, Trees), target_of(options)
+    prefix = layout.options.table_prefix
+    command = create_command(argparse.Namespace(**{**vars(options), "trees": True}))
+    check_tables(target, [*layout.tables(), tree_table(prefix)], command)
+    return layout, target, TreeTable(target, prefix)

@@ -1,0 +1,151 @@
+"""`timebeam trees sync`: series in, trees kept up, figures out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.summary import Summary
+from timebeam.pipelines.trees.options import places_of, stored_trees
+from timebeam.schema.layouts import TableSpec, Trees
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.points import Rejected
+from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.trees.parsing import warnings_of
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.store import letter_files
+from timebeam.transforms.trees.job import TreeSyncJob, TreeSyncTally, tree_sync_tally
+from timebeam.transforms.trees.series import has_rows
+from timebeam.transforms.trees.sync import SyncTrees
+from timebeam.transforms.trees.table import TreeTable, tree_table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreesSummary(Summary):
+    """What a sync did."""
+
+    tally: TreeSyncTally
+    source: str
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        figures = {"source": self.source, "seconds": self.seconds, "dry_run": self.dry_run}
+        return self.tally._asdict() | figures | {"dead_letters": self.dead_letters}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally, done = self.tally, "to write" if self.dry_run else "written"
+        return [
+            ("series", f"{tally.series:,} in table {self.source}"),
+            (f"leaves {done}", f"{tally.leaves_written:,}"),
+            ("leaves there already", f"{tally.leaves_there:,}"),
+            (f"branches {done}", f"{tally.branches_written:,}"),
+            ("collisions", f"{tally.collisions:,}"),
+            ("series without match", f"{tally.not_matched:,}"),
+            (f"records of these {done}", f"{tally.failures_written:,}"),
+            ("refused", f"{tally.refused:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+            *(("dead letters", path) for path in self.dead_letters),
+        ]
+
+    def share_refused(self) -> tuple[int, int]:
+        """See `Summary.share_refused`."""
+        return self.tally.refused, self.tally.series
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreesSync(Job):
+    """Places all series; exit code 0 also if some are refused, 1 if a stored tree cannot be used.
+
+    Attributes:
+      all_used: whether all stored trees that are to be synced can be.
+    """
+
+    work: TreeSyncJob
+    all_used: bool
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.work.target
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return [*self.work.layout.tables(), tree_table(self.work.layout.options.table_prefix)]
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        return [root | SyncTrees(self.work)]
+
+    def summarize(self, result: PipelineResult, run: Run) -> TreesSummary:
+        """See `Job.summarize`."""
+        assert run.dead_letters is not None
+        return TreesSummary(
+            tally=tree_sync_tally(result),
+            source=self.work.source,
+            seconds=run.seconds,
+            dry_run=self.work.dry_run,
+            dead_letters=letter_files(run.dead_letters),
+            failed=not self.all_used,
+        )
+
+
+def run_sync(options: argparse.Namespace, flags: Sequence[str]) -> int:
+    """Places all series; returns the exit code.
+
+    Args:
+      flags: Beam's options.
+
+    Raises:
+      UsageError: there is no such tree, or none that is enabled.
+    """
+    run_ms = int(time.time() * 1000)
+    layout, target, table = places_of(options)
+    trees, all_used = _trees(options, table)
+    work = TreeSyncJob(target, layout, tuple(trees), _source(options, layout, target), options.dry_run)
+    return run_job(TreesSync(work, all_used), Run.of(options, flags, run_ms))
+
+
+def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], bool]:
+    """(the trees to sync, whether these are all); what is odd about them goes to standard error."""
+    trees, whole = stored_trees(table, options.tree)
+    if options.tree is None:
+        trees = [tree for tree in trees if tree.enabled]
+        if not trees:
+            raise UsageError(
+                f'no tree of table {table.name} is enabled: set "enabled": true in its file and run '
+                "`timebeam trees create FILE`, or name the tree with --tree"
+            )
+    for tree in trees:
+        for warning in warnings_of(tree):
+            print(f"warning: {warning}", file=sys.stderr)
+        if not tree.enabled:
+            print(f"warning: tree {tree.tree_id} is not enabled: TSDs do not keep it up", file=sys.stderr)
+    return trees, whole or options.tree is not None
+
+
+def _source(options: argparse.Namespace, layout: Trees, target: Target) -> str:
+    """The table that the series are read from; says so where it is not the usual one."""
+    meta = meta_table(layout.options.table_prefix).name
+    if options.series == "data":
+        return layout.data_table
+    if has_rows(target, meta):
+        return meta
+    if options.series == "meta":
+        raise UsageError(f"table {meta} is not there, or empty: fill it with `timebeam meta sync`")
+    print(
+        f"table {meta} is not there, or empty: the series are those of table {layout.data_table}",
+        file=sys.stderr,
+    )
+    return layout.data_table

@@ -1,0 +1,1 @@
+"""What several packages of schema need and none of them owns."""

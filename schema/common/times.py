@@ -1,0 +1,137 @@
+"""Times and durations as a person writes them in a query.
+
+OpenTSDB 2.4 utils/DateTime.parseDateTimeString and parseDuration (docs/spec/opentsdb.md §8.1),
+and ISO 8601 besides. A time without an offset is UTC.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+TIME_FORMS = (
+    "seconds (1356998400) or milliseconds (1356998400000, 1356998400.123, 1356998400000ms) since 1970, "
+    "2013-01-01, 2013-01-01T00:00:00Z, 2013-01-01 02:00:00+02:00, 2013/01/01, 2013/01/01-00:00:00, "
+    "1h-ago or now"
+)
+DURATION_FORMS = (
+    "a positive whole number and one of the units ms s m h d w n (30 days) y (365 days), as in 15m"
+)
+
+_MAX_TIME_MS = 9_999_999_999_999  # the largest timestamp OpenTSDB stores (docs/spec/opentsdb.md §1.4)
+_MAX_DURATION_MS = 2**63 - 1
+_DAY_MS = 24 * 60 * 60 * 1000
+_UNIT_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60 * 1000,
+    "h": 60 * 60 * 1000,
+    "d": _DAY_MS,
+    "w": 7 * _DAY_MS,
+    "n": 30 * _DAY_MS,
+    "y": 365 * _DAY_MS,
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+_DURATION = re.compile(r"([0-9]+)(ms|[smhdwny])", re.IGNORECASE)
+_NUMBER = re.compile(r"([0-9]{1,13})")
+_DOTTED = re.compile(r"([0-9]{10})\.([0-9]{1,3})")
+_MILLISECONDS = re.compile(r"([0-9]{1,13})ms", re.IGNORECASE)
+_CLOCK = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})"
+_ISO = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    rf"(?:[Tt ]{_CLOCK}(?:[.,]([0-9]{{1,9}}))?)?(?: ?([Zz]|[+-][0-9]{{2}}(?::?[0-9]{{2}})?))?)?"
+)
+_SLASHED = re.compile(rf"([0-9]{{4}})/([0-9]{{2}})/([0-9]{{2}})(?:[- ]{_CLOCK})?)?")
+
+
+def parse_duration(text: str) -> int:
+    """The milliseconds of a duration such as `500ms`, `15m` or `1d`; units in either case.
+
+    Raises:
+      ValueError: not a duration, zero, or more than 2**63 - 1 ms.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration; give {DURATION_FORMS}")
+    duration_ms = int(match[1]) * _UNIT_MS[match[2].lower()]
+    if duration_ms == 0:
+        raise ValueError(f"{text!r} is a duration of zero; give {DURATION_FORMS}")
+    if duration_ms > _MAX_DURATION_MS:
+        raise ValueError(f"{text!r} is too long a duration: it exceeds 2**63 - 1 ms")
+    return duration_ms
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """The milliseconds since 1970 of a time in one of `TIME_FORMS`.
+
+    A number of up to 10 digits is in seconds, of 11 to 13 digits in milliseconds. Anything finer
+    than a millisecond is cut off.
+
+    Args:
+      now_ms: what `now` means, and what `1h-ago` counts back from.
+
+    Raises:
+      ValueError: not a time, not a day of the calendar, or outside of what OpenTSDB can store.
+    """
+    stripped = text.strip()
+    try:
+        time_ms = _parse(stripped, now_ms)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a time: {error}; give {TIME_FORMS}") from error
+    if time_ms is None:
+        raise ValueError(f"{text!r} is not a time; give {TIME_FORMS}")
+    if not 0 <= time_ms <= _MAX_TIME_MS:
+        raise ValueError(f"{text!r} is not between 1970 and 2286, the times that OpenTSDB can hold")
+    return time_ms
+
+
+def utc_text(at_s: int) -> str:
+    """A time in seconds since 1970 as people read it: `2026-11-20T08:00:00Z`."""
+    return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+def _parse(text: str, now_ms: int) -> int | None:
+    """The time in ms, or None if the text has none of the known forms."""
+    if text.lower() == "now":
+        return now_ms
+    if text.lower().endswith("-ago"):
+        return now_ms - parse_duration(text[: -len("-ago")])
+    if match := _NUMBER.fullmatch(text):
+        return int(text) * (1000 if len(text) <= 10 else 1)
+    if match := _DOTTED.fullmatch(text):
+        return int(match[1]) * 1000 + _fraction_ms(match[2])
+    if match := _MILLISECONDS.fullmatch(text):
+        return int(match[1])
+    if match := _ISO.fullmatch(text):
+        year, month, day, hour, minute, second, fraction, offset = match.groups()
+        local_ms = _calendar_ms(year, month, day, hour, minute, second)
+        return local_ms + _fraction_ms(fraction) - _offset_ms(offset)
+    if match := _SLASHED.fullmatch(text):
+        return _calendar_ms(*match.groups())
+    return None
+
+
+def _calendar_ms(*fields: str | None) -> int:
+    """Milliseconds since 1970 of year, month, day, hour, minute, second (the last three may be None)."""
+    year, month, day, hour, minute, second = (int(field or 0) for field in fields)
+    moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _fraction_ms(digits: str | None) -> int:
+    """The milliseconds of the digits after the point of a second."""
+    return int((digits or "").ljust(3, "0")[:3])
+
+
+def _offset_ms(offset: str | None) -> int:
+    """How far local time is ahead of UTC: `Z`, `+02`, `+0200` or `+02:00`."""
+    if offset is None or offset in "Zz":
+        return 0
+    digits = offset[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"the offset {offset} is not between -23:59 and +23:59")
+    size_ms = hours * _UNIT_MS["h"] + minutes * _UNIT_MS["m"]
+    return size_ms if offset[0] == "+" else -size_ms

@@ -1,0 +1,1 @@
+"""Records to the keys, rows and cells of declared tables, and back."""

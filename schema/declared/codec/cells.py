@@ -1,0 +1,168 @@
+"""The cells of records: fixed columns, a column per entry of a map, a column per reading.
+
+Format: docs/spec/bigtable-patterns.md §5.
+
+A cell's timestamp is a function of the record alone, by `cell_time`: so writing a record again
+writes the same cells, and which of two values of a cell is read does not hang on their order.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+import numpy as np
+
+from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.declared.codec import qualifiers, times, values
+from timebeam.schema.declared.codec.records import RecordBatch
+from timebeam.schema.declared.codec.rendered_keys import Refusals
+from timebeam.schema.declared.model import (
+    CellTime,
+    Column,
+    Encoding,
+    MapColumns,
+    SeriesColumn,
+    TableLayout,
+    TimeQualifier,
+)
+from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.points import Int64s, Reason, RefusedError
+
+Cells = list[tuple[Cell, ...]]
+"""The cells of each of n records."""
+
+_LAST_REVISION = (1 << 40) - 1
+
+
+def events(layout: TableLayout, batch: RecordBatch, refusals: Refusals) -> Int64s:
+    """int64[n]: event times in the unit of the layout's event; 0 where there is none."""
+    if layout.event is None:
+        return np.zeros(len(batch), np.int64)
+    name, unit = layout.event
+    numbers, good = batch.integers(name)
+    for i in np.flatnonzero(~good).tolist():
+        text = batch.texts(name)[i].as_py()
+        problem = "is missing" if text is None else f"{text[:80]!r} is no whole number of {unit} since 1970"
+        refusals.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
+    outside = (numbers < 0) | (numbers > times.last(unit))
+    for i in np.flatnonzero(outside).tolist():
+        message = f"{name} {numbers[i]} is before 1970 or behind the year 9999: is the unit {unit}?"
+        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+    return np.where(outside, 0, numbers)
+
+
+def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refusals) -> Cells:
+    """The cells of each record; none where it has no value for any column."""
+    stamps = _timestamps(layout, batch, event, refusals).tolist()
+    columns = [_column(layout, column, batch, stamps, refusals) for column in layout.columns]
+    if layout.map is not None:
+        columns.append(_map(layout, layout.map, batch, stamps, refusals))
+    if layout.series is not None:
+        columns.append(_series(layout, layout.series, batch, event, stamps, refusals))
+    if len(columns) == 1:
+        return columns[0]
+    return [sum(column_cells, ()) for column_cells in zip(*columns, strict=True)]
+
+
+def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refusals) -> Int64s:
+    """int64[n]: the timestamps of cells in ms."""
+    if layout.cell_time is CellTime.ARRIVAL:
+        return batch.arrivals_ms
+    if layout.cell_time is CellTime.ZERO or layout.event is None:
+        return np.zeros(len(batch), np.int64)
+    event_ms = times.to_ms(event, layout.event[1])
+    if layout.revision is not None:
+        numbers, good = batch.integers(layout.revision)
+        good &= (numbers >= 0) & (numbers <= _LAST_REVISION)
+        for i in np.flatnonzero(~good).tolist():
+            refusals.add(i, Reason.BAD_NUMBER, f"{layout.revision} is no revision number: give 0, 1, 2 ...")
+        event_ms = event_ms + np.where(good, numbers, 0)
+    return event_ms
+
+
+def _stored(batch: RecordBatch, field: str, encoding: Encoding, refusals: Refusals) -> list[bytes | None]:
+    """The stored values of a field, None where absent or refused."""
+    stored, refused = values.encode(batch.texts(field), batch.are_texts(field), encoding)
+    for i, error in refused:
+        refusals.add(i, error.reason, f"{field}: {error.message}")
+    return stored
+
+
+def _column(
+    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], refusals: Refusals
+) -> Cells:
+    if column.field not in batch.fields:
+        return [()] * len(batch)
+    stored = _stored(batch, column.field, column.encoding, refusals)
+    return _cells_of(layout.family, repeat(column.qualifier), stamps, stored)
+
+
+def _cells_of(
+    family: str, names: repeat[bytes] | list[bytes], stamps: list[int], stored: list[bytes | None]
+) -> Cells:
+    """One cell for each record that has a value."""
+    cells: Cells = list(zip(map(Cell, repeat(family), names, stamps, stored)))  # type: ignore[arg-type]  # see below
+    if None in stored:
+        return [() if value is None else cell for cell, value in zip(cells, stored, strict=True)]
+    return cells
+
+
+def _map(
+    layout: TableLayout, columns: MapColumns, batch: RecordBatch, stamps: list[int], refusals: Refusals
+) -> Cells:
+    fixed_qualifiers = {column.qualifier for column in layout.columns}
+    family, rows = layout.family, []
+    for i, (text, stamp) in enumerate(zip(batch.texts(columns.field).to_pylist(), stamps, strict=True)):
+        qualifiers_of_record = []
+        if text is not None:
+            try:
+                for qualifier, value, is_text in qualifiers.entries(columns, text, fixed_qualifiers):
+                    stored = values.encode_one(value, is_text, columns.encoding)
+                    qualifiers_of_record.append(Cell(family, qualifier, stamp, stored))
+            except RefusedError as error:
+                refusals.add(i, error.reason, error.message)
+        rows.append(tuple(qualifiers_of_record))
+    return rows
+
+
+def _series(
+    layout: TableLayout,
+    column: SeriesColumn,
+    batch: RecordBatch,
+    event: Int64s,
+    stamps: list[int],
+    refusals: Refusals,
+) -> Cells:
+    if isinstance(column.qualifier, TimeQualifier):
+        names = _time_names(layout, column.qualifier, event, refusals)
+    else:
+        names = _field_names(layout, column.qualifier, batch, refusals)
+    return _cells_of(layout.family, names, stamps, _stored(batch, column.field, column.encoding, refusals))
+
+
+def _time_names(layout: TableLayout, form: TimeQualifier, event: Int64s, refusals: Refusals) -> list[bytes]:
+    time = layout.time
+    assert time is not None
+    assert time.bucket is not None
+    times_ms = times.to_ms(event, time.unit)
+    names, good = qualifiers.of_times(
+        form, times_ms, bucket_starts(times_ms, time.bucket, time.zone), time.zone
+    )
+    for i in np.flatnonzero(~good).tolist():
+        message = f"{time.name} {event[i]} is too late in its bucket for a qualifier {form.form}"
+        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+    return names
+
+
+def _field_names(layout: TableLayout, field: str, batch: RecordBatch, refusals: Refusals) -> list[bytes]:
+    fixed_qualifiers = {column.qualifier for column in layout.columns}
+    names = []
+    for i, text in enumerate(batch.texts(field).to_pylist()):
+        name = (text or "").encode()
+        if not name or name in fixed_qualifiers:
+            problem = (
+                "is another column's qualifier" if name else "is missing or empty, and it is the qualifier"
+            )
+            refusals.add(i, Reason.SERIES_NOT_STORABLE, f"{field} {(text or '')[:80]!r} {problem}")
+        names.append(name)
+    return names

@@ -1,0 +1,143 @@
+"""Rows of declared tables back to records.
+
+What comes back is what the table holds: a time that the key cuts to its bucket and no cell
+remembers comes back as the start of the bucket; a hashed field does not come back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timebeam.schema.common.spans import DAY_MS, bucket_starts
+from timebeam.schema.declared.codec import keys, qualifiers, times, values
+from timebeam.schema.declared.codec.values import Value
+from timebeam.schema.declared.model import CellTime, Column, SeriesColumn, TableLayout, TimeQualifier
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Int64s
+
+Record = dict[str, "Value | dict[str, Value]"]
+"""Field texts; times as int in the unit of their field; numbers of binary encodings; a map field as a
+dict of its entries, by their names joined as in the qualifier."""
+
+
+def decode(layout: TableLayout, row: Row) -> list[Record]:
+    """The records of a row: one, or with a column per reading one for each reading, in their order.
+
+    Raises:
+      ValueError: the key or a cell is none of this layout.
+    """
+    texts, key_time = keys.fields(layout, row.key)
+    base: Record = dict(texts)
+    fixed = {column.qualifier: column for column in layout.columns}
+    entries: dict[str, Value] = {}
+    readings: list[Cell] = []
+    newest = 0
+    for cell in row.cells:
+        column = fixed.get(cell.qualifier)
+        if column is None and layout.series is not None:
+            readings.append(cell)
+            continue
+        newest = max(newest, cell.timestamp_ms)
+        if column is not None:
+            base[column.field] = _fixed(layout, column, cell)
+        elif layout.map is not None:
+            qualifiers.entry_names(layout.map, cell.qualifier)
+            entries[cell.qualifier.decode()] = values.decode(cell.value, layout.map.encoding)
+        else:
+            raise ValueError(f"{layout.table} has no column {cell.qualifier!r}")
+    if layout.map is not None and entries:
+        base[layout.map.field] = entries
+    if layout.series is None:
+        return [_timed(layout, base, key_time, newest)]
+    if not readings:
+        return [base]
+    return [_reading(layout, layout.series, base, key_time, cell) for cell in readings]
+
+
+def _fixed(layout: TableLayout, column: Column, cell: Cell) -> Value:
+    value = values.decode(cell.value, column.encoding)
+    if layout.event is None or column.field != layout.event[0]:
+        return value
+    time = values.whole_number(value)
+    if not 0 <= time <= times.last(layout.event[1]):
+        raise ValueError(f"{column.field} {time} is no time from 1970 to the year 9999")
+    return time
+
+
+def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms: int) -> Record:
+    """A record with its event time, as exactly as the table has it."""
+    if layout.event is None or layout.event[0] in base:
+        return base
+    exact_ms = _exact(layout, key_time, timestamp_ms)
+    if exact_ms is None:
+        exact_ms = key_time
+    return base if exact_ms is None else {**base, layout.event[0]: exact_ms}
+
+
+def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int | None:
+    """The event time itself, from the key or the timestamp of a cell; None if neither has it."""
+    assert layout.event is not None
+    if layout.time is not None and times.is_exact(layout.time):
+        return key_time
+    unit = layout.event[1]
+    if layout.cell_time is CellTime.EVENT and unit != "us":
+        return int(times.from_ms(np.array([timestamp_ms], np.int64), unit)[0])
+    return None
+
+
+def _reading(
+    layout: TableLayout, series: SeriesColumn, base: Record, key_time: int | None, cell: Cell
+) -> Record:
+    value = values.decode(cell.value, series.encoding)
+    if not isinstance(series.qualifier, TimeQualifier):
+        record = {**base, series.qualifier: cell.qualifier.decode(), series.field: value}
+        return _timed(layout, record, key_time, cell.timestamp_ms)
+    assert layout.event is not None
+    assert key_time is not None
+    steps = qualifiers.steps_of(series.qualifier, cell.qualifier)
+    exact_ms = _exact(layout, key_time, cell.timestamp_ms)
+    if exact_ms is None:
+        exact_ms = _after(layout, series.qualifier, key_time, steps)
+    return {**base, layout.event[0]: exact_ms, series.field: value}
+
+
+def _after(layout: TableLayout, form: TimeQualifier, key_time: int, steps: int) -> int:
+    """The time a number of steps behind the start of a bucket, in the unit of the time part."""
+    time = layout.time
+    assert time is not None
+    assert time.bucket is not None
+    if not 0 <= steps * form.step.ms <= time.bucket.ms + DAY_MS:  # a day of 25 hours is longer than its span
+        raise ValueError(
+            f"{layout.table} has a reading {steps} steps of {form.step} behind its bucket's start"
+        )
+    start_ms = bucket_starts(times.to_ms(np.array([key_time], np.int64), time.unit), time.bucket, time.zone)
+    times_ms = qualifiers.times_after(form, start_ms, np.array([steps], np.int64), time.zone)
+    return int(times.from_ms(times_ms, time.unit)[0])
+
+
+def remembered_times(layout: TableLayout, times_ms: Int64s) -> Int64s | None:
+    """int64[n]: the event times, in ms, that rows give back for records of these times.
+
+    None if rows give back no time.
+    """
+    assert layout.event is not None
+    name, unit = layout.event
+    time = layout.time
+    has_reading = layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier)
+    if any(column.field == name for column in layout.columns) and not has_reading:
+        return times_ms
+    if layout.cell_time is CellTime.EVENT and unit != "us":
+        return times_ms
+    if time is None:
+        return None
+    if (
+        times.is_exact(time)
+        or layout.series is None
+        or not isinstance(layout.series.qualifier, TimeQualifier)
+    ):
+        return times.cut(time, times_ms)
+    assert time.bucket is not None
+    form = layout.series.qualifier
+    starts_ms = bucket_starts(times_ms, time.bucket, time.zone)
+    steps = qualifiers.steps_between(form, times_ms, starts_ms, time.zone)
+    return qualifiers.times_after(form, starts_ms, steps, time.zone)

@@ -1,0 +1,1 @@
+"""Declarations in TOML: read, checked and explained."""

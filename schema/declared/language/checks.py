@@ -1,0 +1,275 @@
+"""What is checked of a declaration beyond its syntax.
+
+Format: docs/spec/bigtable-patterns.md §6; the numbers are those of its list.
+
+Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where parts are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from timebeam.schema.common.spans import DAY_MS
+from timebeam.schema.declared.codec import days, qualifiers, times
+from timebeam.schema.declared.codec.rollups import problems
+from timebeam.schema.declared.language.reads import served
+from timebeam.schema.declared.language.sections import ProblemError, Section
+from timebeam.schema.declared.model import (
+    Const,
+    DayTables,
+    DeclaredRollup,
+    Field,
+    Hash,
+    Part,
+    Salt,
+    Suffix,
+    TableLayout,
+    Time,
+    TimeQualifier,
+    inputs,
+)
+
+MOST_KEY, MOST_QUALIFIER, MOST_ROW = 4096, 16_384, 100_000_000
+"""Bytes: of a row key and a qualifier by Bigtable's limits, of a row by its advice."""
+
+
+def check_layout(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
+    """The warnings about a layout.
+
+    Args:
+      is_rollup: it is filled by a job, so that no two records of one row come; how its key tells intervals
+        apart is checked by `timebeam.schema.declared.codec.rollups.problems`.
+
+    Raises:
+      ProblemError: it must not be used.
+    """
+    _key(layout, section)
+    _reads(layout, section)
+    _identity(layout, section, is_rollup)
+    _sizes(layout, section)
+    return _warnings(layout, section, is_rollup)
+
+
+def check_declaration(
+    layouts: Sequence[TableLayout], day_tables: Sequence[DayTables], rollups: Sequence[DeclaredRollup]
+) -> Iterator[ProblemError]:
+    """What is wrong between the layouts of a file."""
+    seen: dict[str, str] = {}
+    for layout in (*layouts, *(rollup.target for rollup in rollups)):
+        if layout.table in seen:
+            text = (
+                f"table {layout.table} is also that of layout {seen[layout.table]}: one table has one layout"
+            )
+            yield ProblemError(("layout", layout.name, "table"), text)
+        seen.setdefault(layout.table, layout.name)
+    by_name = {layout.name: layout for layout in layouts}
+    yield from _day_names(day_tables, [*layouts, *(rollup.target for rollup in rollups)])
+    for tables in day_tables:
+        source = by_name.get(tables.source)
+        time = source.time if source else None
+        if source is None:
+            yield ProblemError(
+                ("layout", tables.name, "source"), f"source = {tables.source!r} is no layout of this file"
+            )
+        elif time is None or time.bucket is None or (time.bucket.ms, time.bucket.months) != (DAY_MS, 0):
+            yield ProblemError(
+                ("layout", tables.name, "source"),
+                f'layout {tables.source} has no day in its key: it needs a time with bucket = "1d"',
+            )
+
+    for rollup in rollups:
+        for text in problems(rollup, by_name):
+            yield ProblemError(("layout", rollup.target.name, "rollup"), text)
+
+
+def _day_names(day_tables: Sequence[DayTables], layouts: Sequence[TableLayout]) -> Iterator[ProblemError]:
+    """Tables per day whose name could be that of another table: a job fills and drops them by name."""
+    for number, tables in enumerate(day_tables):
+        for layout in layouts:
+            if days.day_of(tables, layout.table) is not None:
+                yield ProblemError(
+                    ("layout", tables.name, "table"),
+                    f"a day's name, {layout.table} is also the table of layout {layout.name}: rename one",
+                )
+        for other in day_tables[:number]:
+            if days.may_meet(tables, other):
+                yield ProblemError(
+                    ("layout", tables.name, "table"),
+                    f"table = {tables.table!r} may give a day the name of a table of layout {other.name}, "
+                    f"{other.table!r}: rename one",
+                )
+
+
+def _key(layout: TableLayout, section: Section) -> None:
+    """Check 3: a key can be split into its parts again."""
+    separator = layout.separator.decode()
+    for number, key_part in enumerate(layout.key):
+        if key_part.size is None and not separator and number < len(layout.key) - 1:
+            raise section.problem(
+                "key",
+                f"{_label(key_part)} has no fixed width, and no separator ends it: "
+                "give a width or a separator",
+                number,
+            )
+        if key_part.size is not None and separator and getattr(key_part, "pad", None) == separator:
+            raise section.problem(
+                "key", f"{_label(key_part)} is padded with the separator: use another pad", number
+            )
+    if all(isinstance(key_part, Const) for key_part in layout.key):
+        raise section.problem("key", "all records would share one row: add a field or a time")
+    if (
+        sum(isinstance(key_part, Time) for key_part in layout.key) > 1
+        or sum(isinstance(key_part, Salt) for key_part in layout.key) > 1
+    ):
+        raise section.problem("key", "a key has one time and one salt at most")
+    if layout.salt and layout.salt.since and layout.event is None:
+        raise section.problem("key", 'since needs a time to compare with: add event_time = "FIELD"')
+    names = [key_part.name for key_part in layout.key if isinstance(key_part, (Field, Time))]
+    if len(names) > len(set(names)):
+        raise section.problem("key", "a field stands twice in the key")
+
+
+def _reads(layout: TableLayout, section: Section) -> None:
+    """Check 1: every declared read is served."""
+    for number, read in enumerate(layout.reads):
+        if not read.scan:
+            try:
+                served(layout, read.equals, read.range)
+            except ValueError as error:
+                raise section.problem("read", f"read {read.name} is not served: {error}", number) from None
+
+
+def _identity(layout: TableLayout, section: Section, is_rollup: bool) -> None:
+    """Check 4: what tells two events apart stands in the key or a qualifier."""
+    if layout.allow_overwrite:
+        return
+    for name in layout.identity:
+        if name not in layout.stored:
+            raise section.problem(
+                "identity",
+                f"{name} tells events apart, but stands neither in the key nor in a qualifier: add it to the "
+                "key, or say allow_overwrite = true",
+            )
+    if times.shares_rows(layout) and layout.max_versions == 1 and not is_rollup:
+        time = layout.time
+        assert time is not None
+        raise section.problem(
+            "key",
+            f"the key cuts {time.name}, so that records of one {time.bucket or 'cut'} overwrite each other: "
+            "declare a series with a time in its qualifier, or say allow_overwrite = true",
+            layout.key.index(time),
+        )
+    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
+        _names_apart(layout, section)
+
+
+def _names_apart(layout: TableLayout, section: Section) -> None:
+    """Fixed columns that a reading's qualifier could equal."""
+    assert layout.series is not None
+    assert isinstance(layout.series.qualifier, TimeQualifier)
+    for column in layout.columns:
+        try:
+            qualifiers.steps_of(layout.series.qualifier, column.qualifier)
+        except ValueError:
+            continue
+        text = f"the column {column.qualifier.decode()!r} looks like the qualifier of a reading: rename it"
+        raise section.problem("columns", text)
+
+
+def _sizes(layout: TableLayout, section: Section) -> None:
+    """Check 6, in so far as Bigtable would refuse rows."""
+    size = key_bytes(layout)
+    if size > MOST_KEY:
+        raise section.problem("key", f"keys may have {size} bytes, Bigtable takes {MOST_KEY}: shorten parts")
+    longest = max([len(column.qualifier) for column in layout.columns] + [_qualifier_bytes(layout)])
+    if longest > MOST_QUALIFIER:
+        raise section.problem(
+            "columns", f"qualifiers may have {longest} bytes, Bigtable takes {MOST_QUALIFIER}"
+        )
+
+
+def key_bytes(layout: TableLayout) -> int:
+    """Bytes of the longest key, by the layout's estimate for parts without width."""
+    size = sum(
+        layout.estimate.field_bytes if key_part.size is None else key_part.size for key_part in layout.key
+    )
+    return size + len(layout.separator) * (len(layout.key) - 1)
+
+
+def row_bytes(layout: TableLayout) -> int:
+    """Bytes of the largest row, by the layout's estimate: keys and values of all cells and versions."""
+    estimate = layout.estimate
+    overhead = key_bytes(layout) + len(layout.family) + 8  # of each cell: key, family, timestamp
+    fixed = sum(len(column.qualifier) + estimate.value_bytes + overhead for column in layout.columns)
+    dynamic = _dynamic_cells(layout) * (_qualifier_bytes(layout) + estimate.value_bytes + overhead)
+    versions = layout.max_versions
+    time = layout.time
+    if versions > 1 and time and time.bucket and estimate.interval_ms:
+        versions = min(versions, max(1, time.bucket.ms // estimate.interval_ms))
+    return (fixed + dynamic) * versions
+
+
+def _dynamic_cells(layout: TableLayout) -> int:
+    """Columns of a row whose qualifier the record makes."""
+    series = layout.series
+    if layout.map is not None:
+        return layout.estimate.entries
+    if series is None:
+        return 0
+    if not isinstance(series.qualifier, TimeQualifier):
+        return layout.estimate.entries
+    assert layout.time is not None
+    assert layout.time.bucket is not None
+    step = max(series.qualifier.step.ms, layout.estimate.interval_ms or 1)
+    return -(-layout.time.bucket.ms // step)
+
+
+def _qualifier_bytes(layout: TableLayout) -> int:
+    if layout.map is not None:
+        levels = len(layout.map.literals) - 1
+        return sum(map(len, layout.map.literals)) + levels * layout.estimate.field_bytes
+    if layout.series is None:
+        return 0
+    return 4 if isinstance(layout.series.qualifier, TimeQualifier) else layout.estimate.field_bytes
+
+
+def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
+    """Checks 4, 6 and 7: what may be meant so."""
+    first = next((key_part for key_part in layout.key if not isinstance(key_part, Const)), None)
+    if isinstance(first, Time):
+        yield section.problem(
+            "key",
+            f"hot spot: keys begin with {first.name}, so that all writes go to the end of the table (or the "
+            "front of it): put a field before the time (field promotion), or a salt",
+            layout.key.index(first),
+        )
+    timed = any(
+        isinstance(key_part, Time) or (isinstance(key_part, Hash) and _has_time(key_part))
+        for key_part in layout.key
+    )
+    in_columns = layout.series is not None
+    has_suffix = any(isinstance(key_part, Suffix) for key_part in layout.key)
+    if timed and not (in_columns or has_suffix or layout.allow_overwrite or is_rollup):
+        assert layout.event is not None
+        fields = ", ".join(sorted(layout.stored - {layout.event[0]}))
+        condition = f"with the same {fields} " if fields else ""
+        yield section.problem(
+            "key",
+            f"ties: two records {condition}within one {layout.event[1]} share a row, and one overwrites the "
+            'other: add { suffix = "payload" } to the key, or say allow_overwrite = true',
+        )
+    size = row_bytes(layout)
+    if size > MOST_ROW:
+        yield section.problem(
+            "key",
+            f"rows may grow to {size / 1e6:,.0f} MB, and should stay below {MOST_ROW // 1_000_000} MB: a "
+            'smaller bucket, fewer versions, or (if records are rarer) an estimate = { interval = "1m" }',
+        )
+
+
+def _label(key_part: Part) -> str:
+    return ", ".join(sorted(inputs(key_part)))
+
+
+def _has_time(hashed: Hash) -> bool:
+    return any(isinstance(source, Time) for source in hashed.sources)

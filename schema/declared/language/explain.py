@@ -1,0 +1,247 @@
+"""A layout in words and bytes: what `timebeam layout check` prints (docs/spec/bigtable-patterns.md §6.8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.declared.codec import keys, times
+from timebeam.schema.declared.codec.records import RecordBatch
+from timebeam.schema.declared.codec.rows import layout_rows
+from timebeam.schema.declared.language.checks import MOST_ROW, key_bytes, row_bytes
+from timebeam.schema.declared.language.reads import derived, served
+from timebeam.schema.declared.model import (
+    Const,
+    DayTables,
+    Declaration,
+    DeclaredRollup,
+    Field,
+    Hash,
+    Part,
+    Salt,
+    Suffix,
+    TableLayout,
+    Time,
+    TimeQualifier,
+    inputs,
+)
+from timebeam.schema.layouts.tables import Row
+
+EXAMPLE_MS = 1_426_535_612_045
+"""The instant of examples that name none: 2015-03-16T19:53:32.045Z."""
+
+_SHOWN_CELLS = 8
+_SHOWN_RANGES = 4
+
+
+def explain(declaration: Declaration) -> str:
+    """Every table of a declaration: key, cells, reads, sizes, and how to create it; then the warnings."""
+    blocks = ["\n".join(_layout(layout)) for layout in declaration.all_layouts]
+    blocks += ["\n".join(_days(tables)) for tables in declaration.day_tables]
+    blocks += ["\n".join(_rollup(rollup)) for rollup in declaration.rollups]
+    if declaration.warnings:
+        blocks.append("\n".join(["Warnings", *(f"  {warning}" for warning in declaration.warnings)]))
+    else:
+        blocks.append("No warnings")
+    return "\n\n".join(blocks) + "\n"
+
+
+def example_record(layout: TableLayout) -> RecordBatch:
+    """One record for examples: the layout's own fields, and made-up ones for those it does not name."""
+    fields = dict(layout.example)
+    if layout.event is not None:
+        time = int(times.from_ms(np.array([EXAMPLE_MS], np.int64), layout.event[1])[0])
+        fields.setdefault(layout.event[0], str(time))
+    for key_part in layout.key:
+        for source in (
+            (key_part,)
+            if isinstance(key_part, Field)
+            else key_part.sources
+            if isinstance(key_part, (Salt, Hash))
+            else ()
+        ):
+            if isinstance(source, Field):
+                fields.setdefault(source.name, _made_up(source))
+        for name in (key_part.sources or ()) if isinstance(key_part, Suffix) else ():
+            fields.setdefault(name, name.lower())
+    names = [column.field for column in layout.columns]
+    if layout.series is not None:
+        names.append(layout.series.field)
+        if isinstance(layout.series.qualifier, str):
+            fields.setdefault(layout.series.qualifier, layout.series.qualifier.lower())
+    if layout.revision is not None:
+        names.append(layout.revision)
+    for name in names:
+        fields.setdefault(name, "1")
+    quoted = {}
+    if layout.map is not None:
+        entry = '{"name": 1}' if len(layout.map.literals) == 2 else '{"category": {"name": 1}}'
+        fields.setdefault(layout.map.field, entry)
+        quoted[layout.map.field] = np.zeros(1, np.bool_)
+    columns = {name: pa.array([value], pa.string()) for name, value in fields.items()}
+    return RecordBatch(columns, np.full(1, EXAMPLE_MS, np.int64), None, quoted)
+
+
+def example_row(layout: TableLayout) -> Row:
+    """The row of the example record.
+
+    Raises:
+      ValueError: the layout's example does not fit its key or columns.
+    """
+    rows, refusals = layout_rows(layout, example_record(layout))
+    if not rows:
+        raise ValueError(f"layout {layout.name}: the example is refused: {refusals.by_record[0][1]}")
+    return rows[0]
+
+
+def create_commands(layout: TableLayout) -> list[str]:
+    """The commands that create the table, with each of Google's two tools."""
+    rule = f"{layout.family}:maxversions={layout.max_versions}"
+    return [
+        f"cbt createtable {layout.table} families={rule}",
+        f'gcloud bigtable tables create {layout.table} --instance=INSTANCE --column-families="{rule}"',
+    ]
+
+
+def _layout(layout: TableLayout) -> Iterator[str]:
+    row = example_row(layout)
+    yield f"Table {layout.table}  (layout {layout.name})"
+    if layout.when:
+        yield f"  a row for each record that has {layout.when}"
+    yield f"  key     {_shown(row.key)}  ({len(row.key)} bytes)"
+    yield from _picture(layout, row.key)
+    yield f"  cells   family {layout.family}, timestamps: {_cell_time(layout)}"
+    for cell in row.cells[:_SHOWN_CELLS]:
+        yield f"            {_shown(cell.qualifier)} = {_shown(cell.value)}  @ {cell.timestamp_ms}"
+    if len(row.cells) > _SHOWN_CELLS:
+        yield f"            ... {len(row.cells) - _SHOWN_CELLS} more"
+    yield "  reads"
+    yield from _reads(layout)
+    yield f"  sizes   key up to {key_bytes(layout):,} bytes, row up to {_size(row_bytes(layout))}"
+    yield f"          (reckoned with {_estimate(layout)}; rows should stay below {_size(MOST_ROW)})"
+    yield "  create  " + "\n          ".join(create_commands(layout))
+
+
+def _picture(layout: TableLayout, key: bytes) -> Iterator[str]:
+    """The bytes of each part of a key."""
+    offset = 0
+    for key_part, piece in zip(layout.key, keys.split(layout, key), strict=True):
+        last = offset + len(piece) - 1
+        where = f"{offset}-{last}" if last > offset else f"{offset}"
+        yield f"            bytes {where:<7} {_shown(piece):<24} {_described(key_part)}"
+        offset = last + 1 + len(layout.separator)
+
+
+def _described(key_part: Part) -> str:
+    if isinstance(key_part, Const):
+        return "always"
+    if isinstance(key_part, Field):
+        kind = "whole number" if key_part.is_uint else "text"
+        width = (
+            f"{key_part.size} bytes, padded with {key_part.pad!r}"
+            if key_part.size is not None
+            else "as long as it is"
+        )
+        return f"{key_part.name}: {kind}, {width}"
+    if isinstance(key_part, Time):
+        bucket = f", start of its {key_part.bucket} in {key_part.zone}" if key_part.bucket else ""
+        divided = f", divided by {key_part.divide}" if key_part.divide > 1 else ""
+        reverse = f", subtracted from {key_part.reverse}" if key_part.reverse is not None else ""
+        form = (
+            key_part.pattern
+            or f"{key_part.form}, {key_part.size} {'digits' if key_part.form == 'decimal' else 'bytes'}"
+        )
+        return f"{key_part.name} in {key_part.unit}{bucket}{divided}{reverse}: {form}"
+    names = ", ".join(sorted(inputs(key_part)))
+    if isinstance(key_part, Salt):
+        since = "".join(f", {count} from {instant} ms on" for instant, count in key_part.since)
+        return f"salt: {key_part.base} + {key_part.function}({names}) mod {key_part.buckets}{since}"
+    if isinstance(key_part, Hash):
+        unit = "digits" if key_part.is_hex else "bytes"
+        return f"hash: {key_part.function}({names}), first {key_part.size} {unit}"
+    return f"suffix: crc32 of {names or 'the whole record'}, {key_part.size} digits"
+
+
+def _cell_time(layout: TableLayout) -> str:
+    event = layout.event[0] if layout.event else ""
+    return {
+        "event": f"{event}, so that of two values of a cell that of the younger event is read",
+        "arrival": "arrival of the record, so that a later correction is read",
+        "revision": f"{event} + {layout.revision}: a version per revision",
+        "zero": "always 0, so that the last write is read",
+    }[layout.cell_time.value]
+
+
+def _reads(layout: TableLayout) -> Iterator[str]:
+    """The declared reads, or else all that the key serves, with the ranges of the example record."""
+    if layout.reads:
+        reads = [(read.name, read.equals, read.range) for read in layout.reads]
+    else:
+        reads = [("", equals, time) for equals, time in derived(layout)]
+    batch = example_record(layout)
+    for name, equals, time in reads:
+        if not equals and time is None:
+            yield f"    {name or 'all'}: the whole table, one scan"
+            continue
+        count = served(layout, equals, time)
+        ranges = "one range" if count == 1 else f"{count} ranges, one per salt; merge them by time"
+        question = ", ".join([*equals, *([f"{time} from .. to"] if time else [])])
+        yield f"    {name + ': ' if name else ''}by {question}: {ranges}"
+        fixed = {field: str(batch.texts(field)[0].as_py()) for field in equals}
+        hour = (EXAMPLE_MS // 3_600_000 * 3_600_000, EXAMPLE_MS // 3_600_000 * 3_600_000 + 3_600_000)
+        key_ranges = keys.ranges(layout, fixed, *hour) if time else keys.ranges(layout, fixed)
+        for start, end in key_ranges[:_SHOWN_RANGES]:
+            yield f"            {_range(start, end)}"
+        if len(key_ranges) > _SHOWN_RANGES:
+            yield f"            ... {len(key_ranges) - _SHOWN_RANGES} more"
+
+
+def _range(start: bytes, end: bytes) -> str:
+    if end == start + b"\0":
+        return f"row {_shown(start)}"
+    return f"[{_shown(start)}, {_shown(end) if end else 'end of table'})"
+
+
+def _estimate(layout: TableLayout) -> str:
+    estimate = layout.estimate
+    sentences = [f"values of {estimate.value_bytes} bytes, fields of {estimate.field_bytes}"]
+    if layout.map is not None or (layout.series and not isinstance(layout.series.qualifier, TimeQualifier)):
+        sentences.append(f"{estimate.entries} entries")
+    if estimate.interval_ms:
+        sentences.append(f"a record every {estimate.interval_ms / 1000:g} s")
+    return ", ".join(sentences)
+
+
+def _days(tables: DayTables) -> Iterator[str]:
+    yield f"Tables {tables.table}  (layout {tables.name})"
+    expire = f", dropped after {tables.expire_days} days" if tables.expire_days else ""
+    yield f"  one a day, with the day's rows of layout {tables.source}, filled by a job{expire}"
+
+
+def _rollup(rollup: DeclaredRollup) -> Iterator[str]:
+    yield f"Rollups {rollup.target.table}  (layout {rollup.target.name})"
+    yield (
+        f"  every {rollup.interval} ({rollup.zone}) sum, count, min and max of {rollup.value} of layout "
+        f"{rollup.source} by {', '.join(rollup.by) or 'nothing'}, filled by a job"
+    )
+
+
+def _shown(raw: bytes) -> str:
+    """Bytes as text where they are printable ASCII, else in hex."""
+    text = raw.decode("ascii", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else "0x" + raw.hex()
+
+
+def _made_up(field: Field) -> str:
+    if field.is_uint:
+        return "987654"[: field.size]
+    return field.name.lower()[: field.size]
+
+
+def _size(number: int) -> str:
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    power = min(int(math.log10(max(number, 1)) // 3), len(units) - 1)
+    return f"{number / 1000**power:.3g} {units[power]}"

@@ -1,0 +1,243 @@
+"""The reading half of the contract of a layout: rows of tables back to points in columns."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import difflib
+import enum
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from timebeam.schema.layouts.tables import Row, StoredLayout
+from timebeam.schema.points import PointBatch, Series, join
+
+_NEAR_AMONG = 2_000
+"""Names of each beginning among which a near one is looked for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scan:
+    """The rows that can hold the answer to a query.
+
+    Attributes:
+      table: the table to read.
+      ranges: half-open ranges [start, end) of row keys, ascending; an empty end is that of the table.
+      key_pattern: RE2 over the raw bytes of the row key that every selected row matches; or None.
+      columns: those to read of each row; None for all.
+      keys_only: give every cell an empty value, which saves the transfer.
+      versions: of each cell, the newest so many.
+    """
+
+    table: str
+    ranges: Sequence[tuple[bytes, bytes]]
+    key_pattern: bytes | None = None
+    columns: ColumnRange | None = None
+    keys_only: bool = False
+    versions: int = 1
+
+
+class ColumnRange(NamedTuple):
+    """The columns of one family from `start` on and before `end`; an empty end is that of the family."""
+
+    family: str
+    start: bytes
+    end: bytes
+
+
+class Reader(Protocol):
+    """What a layout reads with: newest versions of cells only."""
+
+    def scan(self, scan: Scan) -> Iterable[Row]:
+        """The rows of a scan, ascending by key within each of its ranges."""
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """Those of these rows that exist, by key."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """The points that a query reads.
+
+    Attributes:
+      metric: None for every metric.
+      tags: for each tag key that a series must have, the values it may have; empty for any.
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+    """
+
+    metric: str | None
+    tags: Mapping[str, frozenset[str]]
+    start_ms: int
+    end_ms: int
+
+    def takes(self, series: Series) -> bool:
+        """Whether a series is selected."""
+        if self.metric is not None and series.metric != self.metric:
+            return False
+        tags = dict(series.tags)
+        return all(key in tags and (not values or tags[key] in values) for key, values in self.tags.items())
+
+
+class UnknownNameError(LookupError):
+    """A metric, tag key or tag value that the tables do not know.
+
+    Args:
+      name: the unknown name.
+      names_from: gives the stored names of its kind that begin with a string.
+    """
+
+    def __init__(
+        self, message: str, name: str = "", names_from: Callable[[str], Iterable[str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self._name, self._names_from = name, names_from
+
+    def near(self) -> list[str]:
+        """Up to three stored names that resemble the unknown name, the closest first.
+
+        They are looked for among names that begin with its first half or its first character, and among the
+        first ones of all: at most 2,000 of each.
+        """
+        if self._names_from is None or not self._name:
+            return []
+        first = self._name[0]
+        by_lower: dict[str, str] = {}
+        for start in dict.fromkeys((self._name[: len(self._name) // 2], first, first.swapcase(), "")):
+            with contextlib.suppress(UnicodeEncodeError):  # no name can begin so
+                for name in itertools.islice(self._names_from(start), _NEAR_AMONG):
+                    by_lower.setdefault(name.lower(), name)
+        return [
+            by_lower[name] for name in difflib.get_close_matches(self._name.lower(), by_lower, cutoff=0.7)
+        ]
+
+
+class Selected(NamedTuple):
+    """A row that a query reads, and its series."""
+
+    row: Row
+    series: Series
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """A row read back.
+
+    Attributes:
+      batch: its points, one per instant, ascending in time; arrivals are the cell timestamps.
+      damage: what of the row could not be read, in words; empty if all could.
+      skipped: cells that hold no points (annotations, histograms).
+    """
+
+    batch: PointBatch
+    damage: Sequence[str]
+    skipped: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Several rows read back.
+
+    Attributes:
+      batch: their points; those of a row one per instant, ascending in time.
+      damage: rows, and what of each could not be read, in words.
+      skipped: cells that hold no points (annotations, histograms).
+      outside: numbers of the rows, as they were given, with points outside of the time that a row is for;
+        no writer makes such rows, and a reader that relies on their order has to leave them out.
+    """
+
+    batch: PointBatch
+    damage: Sequence[tuple[Row, str]]
+    skipped: int
+    outside: Sequence[int] = ()
+
+    def within(self, start_ms: int, end_ms: int) -> DecodedRows:
+        """The same with the points in [start_ms, end_ms) only."""
+        times_ms = self.batch.times_ms
+        inside = (times_ms >= start_ms) & (times_ms < end_ms)
+        if inside.all():
+            return self
+        return dataclasses.replace(self, batch=self.batch.take(np.flatnonzero(inside)))
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    DAMAGE = "damage"
+
+
+class Finding(NamedTuple):
+    """Something about a row that an operator should know."""
+
+    severity: Severity
+    table: str
+    key: bytes
+    text: str
+
+
+class ReadableLayout(StoredLayout):
+    """A layout that points can be read from: by queries, copies, checks and rollups."""
+
+    @abc.abstractmethod
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """The data rows that can hold selected points, and findings about rows that cannot be read.
+
+        A row may hold points outside of the time range too. The rows of one series come in the order
+        of time within each range of keys; rows of several series may be mixed.
+
+        Raises:
+          UnknownNameError: a metric or a tag is in no index, where the layout has one that tells.
+        """
+
+    @abc.abstractmethod
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """The points of a data row; never raises for damaged cells.
+
+        A layout that does not store the unit of a time reads whole seconds as times in seconds.
+        """
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """The points of several data rows; as `decode`, and never slower."""
+        return join_decoded(rows, [self.decode(row, series) for row, series in rows])
+
+    @abc.abstractmethod
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """Everything in the tables that is not as it should be.
+
+        Args:
+          read: gives all rows of a table, newest versions only.
+        """
+
+    def key_error(self, key: bytes) -> str:
+        """Why a key is not that of a data row of this layout with its options; empty if it may be."""
+        return ""
+
+    def cut_at(self, key: bytes) -> bytes:
+        """Where the data table may be cut, at or before a key, so that several workers read it.
+
+        Rows that can hold the same instant of one series stay together.
+        """
+        return key
+
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """The series of which one instant may be in several selected rows.
+
+        The latest arrival wins; within one arrival, the row that is read last.
+        """
+        return frozenset()
+
+
+def join_decoded(rows: Sequence[Selected], decoded: Sequence[Decoded]) -> DecodedRows:
+    """The content of rows that were decoded one by one, joined."""
+    damage = [
+        (selected.row, text)
+        for selected, content in zip(rows, decoded, strict=True)
+        for text in content.damage
+    ]
+    batches = [content.batch for content in decoded if len(content.batch)]
+    batch = join(batches) if batches else PointBatch.of([], 0)
+    return DecodedRows(batch, damage, sum(content.skipped for content in decoded))

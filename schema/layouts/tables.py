@@ -1,0 +1,90 @@
+"""What a layout stores: tables of Bigtable, their rows and cells."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Cell(NamedTuple):
+    """One cell of a row; the timestamp in ms, the family as Bigtable names it."""
+
+    family: str
+    qualifier: bytes
+    timestamp_ms: int
+    value: bytes
+
+
+class Deletion(NamedTuple):
+    """The versions of one column that are older than `before_ms`; None for all of them."""
+
+    family: str
+    qualifier: bytes
+    before_ms: int | None = None
+
+
+class Row(NamedTuple):
+    """Cells of one row: to be written as one mutation, or as they were read (newest version only).
+
+    `deleted` is what the mutation deletes before it sets the cells.
+    """
+
+    table: str
+    key: bytes
+    cells: Sequence[Cell]
+    deleted: Sequence[Deletion] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UidSpec:
+    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
+
+    Attributes:
+      table: name of the UID table, with prefix.
+      widths: bytes of a UID, by kind.
+    """
+
+    table: str
+    widths: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table that a layout needs.
+
+    Attributes:
+      name: with prefix.
+      families: versions that garbage collection keeps of each cell, by family.
+      holds_points: whether pipelines write points into it.
+      is_index: whether pipelines write the rows of `SeriesIndex.index` into it.
+      same_keys: whether its rows have the keys of data rows.
+      cell_time: what its cell timestamps are, in words: that from which an age counts. Empty where a
+        maximum age would delete cells in use, as names and index entries.
+    """
+
+    name: str
+    families: Mapping[str, int]
+    holds_points: bool
+    is_index: bool = False
+    same_keys: bool = False
+    cell_time: str = dataclasses.field(default="", compare=False)
+
+
+ARRIVAL = "the arrival of the data (modification time of its file, publish time of its message)"
+"""The `cell_time` of tables whose cells have the arrival of their points as timestamp."""
+
+
+class StoredLayout(abc.ABC):
+    """What every layout tells of itself. Instances are immutable and can be pickled.
+
+    Attributes:
+      name: as the option --layout has it.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def tables(self) -> Sequence[TableSpec]:
+        """The tables it needs, data tables first."""

@@ -1,0 +1,1 @@
+"""Message format `avro`: containers, schemas, records and their points."""

@@ -1,0 +1,282 @@
+"""Avro records into points: those of many records as columns.
+
+A record is one point, or the points of one series, its timestamps and values then being arrays of one
+length. Per record only its series is looked up; numbers are checked and converted all at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from timebeam.schema.messages.avro.fields import Fields, default_fields
+from timebeam.schema.messages.base import Message, Parsed
+from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
+from timebeam.schema.points import (
+    Bools,
+    Bytes,
+    Int64s,
+    Kind,
+    Origins,
+    PointBatch,
+    Reason,
+    RefusedError,
+    Series,
+)
+
+PER_MILLISECOND = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
+"""Of the logical types that are instants: how many make a millisecond."""
+
+
+MOST_POINTS = 1 << 21
+"""Points of a message; records behind so many are refused."""
+
+_AT_ONCE = 1 << 16  # points, or records, that are Python objects
+
+
+class _Record(NamedTuple):
+    """What the points of a record have in common: numbers, so that many records are one array.
+
+    Attributes:
+      series: the number of their series.
+      units: units of time in a ms; 0: the size of a time tells seconds from ms.
+      start, end: the bytes of the record.
+      points: how many.
+    """
+
+    series: int
+    units: int
+    start: int
+    end: int
+    points: int
+
+
+class _Columns(NamedTuple):
+    """Points in columns: what `_Record` has for each of them, int64[n, 4], and their numbers."""
+
+    records: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    times: Int64s
+    bits: Int64s
+    kinds: Bytes
+
+
+class Gatherer:
+    """Gathers the points of the records of one message."""
+
+    def __init__(self, fields: Fields | None, logical: Mapping[str, str]) -> None:
+        """See `Schema.logical`. Without `fields`, records are as in point.avsc and point_batch.avsc."""
+        self._fields, self._logical = fields, logical
+        self._keys: dict[tuple[object, ...], int] = {}
+        self._series: dict[Series, int] = {}
+        self._records: list[_Record] = []
+        self._times: list[int] = []
+        self._values: list[int | float] = []
+        self._columns: list[_Columns] = []
+        self._points = 0
+
+    def add(self, record: Any, start: int, end: int) -> None:
+        """Takes the record that stands from `start` to `end` in the bytes.
+
+        Raises:
+          RefusedError: BAD_SYNTAX, BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_ENCODING, BAD_TIMESTAMP,
+            EMPTY_VALUE, BAD_NUMBER.
+        """
+        if not isinstance(record, dict):
+            raise RefusedError(Reason.BAD_SYNTAX, f"no record with fields, but {str(record)[:40]!r}")
+        fields = self._fields or default_fields(record)
+        try:
+            series = self._number_of(fields, record)
+            times, values = record[fields.timestamp], record[fields.value]
+        except KeyError as error:
+            why = f"the record has no field {error}: --avro_fields tells which field is what"
+            raise RefusedError(Reason.BAD_SYNTAX, why) from error
+        units = self._units(fields.timestamp)
+        if self._points > MOST_POINTS:
+            why = f"a message of more than {MOST_POINTS} points: send smaller ones"
+            raise RefusedError(Reason.CORRUPT_FILE, why)
+        if type(times) is int and type(values) in (int, float):
+            self._records.append(_Record(series, units, start, end, 1))
+            self._times.append(times)
+            self._values.append(values)
+        else:
+            times, values = _checked(times, values)
+            self._records.append(_Record(series, units, start, end, len(times)))
+            self._times += times
+            self._values += values
+        if max(len(self._records), len(self._times)) >= _AT_ONCE:
+            self._take()
+
+    def finish(self, message: Message, refusals: Refusals) -> Parsed:
+        """The points of all records, and refusals beside those of before.
+
+        Args:
+          message: the one in whose text `start` and `end` of the records count.
+        """
+        self._take()
+        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
+        self._columns = []
+        (series, units, starts, ends), (raw, bits, kinds) = columns[0].T, columns[1:]
+        in_ms = (units > 0) | (raw >= FIRST_MILLISECOND)
+        times_ms = np.where(in_ms, raw // np.maximum(units, 1), raw * 1000)
+        timely = (raw > 0) & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
+        good = timely & ((kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64)))
+        origins = Origins(message.text, starts, ends, message.source, message.offset)
+        arrivals = np.full(len(raw), message.arrival_ms, np.int64)
+        batch = PointBatch(
+            tuple(self._series), series.astype(np.int32), times_ms, in_ms, kinds, bits, arrivals, origins
+        )
+        refused: dict[tuple[int, Reason], _Refused] = {}
+        for point in np.flatnonzero(~good).tolist():
+            if timely[point]:
+                error = _not_finite(float(bits[point : point + 1].view(np.float64)[0]))
+            else:
+                error = _time_error(int(raw[point]), times_ms[point] <= 0)
+            first = refused.setdefault((int(starts[point]), error.reason), _Refused(point, error))
+            first.points += 1
+        for first in refused.values():
+            refusals.add(int(starts[first.point]), int(ends[first.point]), first.error())
+        return Parsed(_with_used_series(batch, good), refusals.rejected())
+
+    def _take(self) -> None:
+        """Makes columns of the points of the records at hand."""
+        records = np.array(self._records, np.int64).reshape(-1, 5)
+        bits, kinds = _columns(self._values)
+        times = np.array(self._times, np.int64)
+        self._columns.append(_Columns(np.repeat(records[:, :4], records[:, 4], axis=0), times, bits, kinds))
+        self._points += len(times)
+        self._records, self._times, self._values = [], [], []
+
+    def _number_of(self, fields: Fields, record: Mapping[str, Any]) -> int:
+        """The number of the series of a record."""
+        metric = fields.metric.text if fields.metric.constant else record[fields.metric.text]
+        tags = (record[fields.tags] if fields.tags else None) or {}
+        texts = [
+            source.text if source.constant else _tag_text(key, record[source.text])
+            for key, source in fields.tag
+        ]
+        if not isinstance(metric, str) or not metric:
+            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a text, not {str(metric)[:40]!r}")
+        try:
+            cache_key = (metric, *tags.items(), *texts)
+            number = self._keys.get(cache_key)
+        except (AttributeError, TypeError):  # no map, or one of lists
+            raise RefusedError(Reason.BAD_TAG, "the tags must be a map of texts") from None
+        if number is None:
+            record_tags = [
+                (key, text) for (key, _), text in zip(fields.tag, texts, strict=True) if text is not None
+            ]
+            series = _series(metric, [*tags.items(), *record_tags])
+            number = self._keys[cache_key] = self._series.setdefault(series, len(self._series))
+        return number
+
+    def _units(self, field: str) -> int:
+        """Units of the time in that field in a ms; 0 if the size of a time tells."""
+        logical = self._logical.get(field)
+        if logical is None:
+            return 0
+        if logical not in PER_MILLISECOND:
+            units = ", ".join(PER_MILLISECOND)
+            raise RefusedError(
+                Reason.BAD_TIMESTAMP, f"the logical type {logical[:40]} of {field} is no instant: use {units}"
+            )
+        return PER_MILLISECOND[logical]
+
+
+def _series(metric: str, tags: Iterable[tuple[str, object]]) -> Series:
+    """The series of a metric and tags, which may stand twice."""
+    named_tags: dict[str, str] = {}
+    try:
+        metric.encode()
+        for key, text in tags:
+            if not isinstance(text, str):
+                raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is no text")
+            (key + text).encode()
+            add_tag(named_tags, key, text)
+    except UnicodeEncodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"a text that is not UTF-8: {error.object[:40]!a}") from error
+    return Series.of(metric, named_tags)
+
+
+def _tag_text(key: str, value: object) -> str | None:
+    """The text of a tag that is a field of its own; None if the field is null."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is neither text, integer nor boolean")
+
+
+def _checked(times: Any, values: Any) -> tuple[list[int], list[int | float]]:
+    """The times and values of a record as lists; refuses them unless they are as many, and numbers."""
+    if not isinstance(times, list) and not isinstance(values, list):
+        times, values = [times], [values]
+    if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
+        raise RefusedError(Reason.BAD_SYNTAX, "timestamps and values must be arrays of one length")
+    if set(map(type, times)) - {int}:
+        raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer (a long)")
+    odd = set(map(type, values)) - {int, float}
+    if odd:
+        reason = Reason.EMPTY_VALUE if odd == {type(None)} else Reason.BAD_NUMBER
+        names = ", ".join(sorted(kind.__name__ for kind in odd))
+        raise RefusedError(reason, f"a value must be a long or a double, not {names}")
+    return times, values
+
+
+def _columns(values: list[int | float]) -> tuple[Int64s, Bytes]:
+    """(bits int64[n], kinds uint8[n]) of numbers; integers have 64 bits at most."""
+    types = set(map(type, values))
+    if types <= {float}:
+        floats = np.array(values, np.float64)
+        return floats.view(np.int64), np.full(len(values), Kind.FLOAT, np.uint8)
+    if types == {int}:
+        return np.array(values, np.int64), np.full(len(values), Kind.INTEGER, np.uint8)
+    is_float = np.fromiter((isinstance(value, float) for value in values), np.bool_, len(values))
+    bits = np.zeros(len(values), np.int64)
+    bits.view(np.float64)[is_float] = [value for value in values if isinstance(value, float)]
+    bits[~is_float] = [value for value in values if isinstance(value, int)]
+    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+
+
+def _time_error(time: int, below_a_ms: bool) -> RefusedError:
+    """Why a time is refused."""
+    if time <= 0 or below_a_ms:
+        return RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time}: it must be above 0 ms")
+    return RefusedError(
+        Reason.TIMESTAMP_OUT_OF_RANGE, f"bad timestamp {time}: beyond 2106-02-07; is the unit right?"
+    )
+
+
+def _not_finite(value: float) -> RefusedError:
+    return RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
+
+
+class _Refused:
+    """Points of one record that are refused for one reason: the first, and how many."""
+
+    def __init__(self, point: int, why: RefusedError) -> None:
+        self.point, self.points = point, 0
+        self._why = why
+
+    def error(self) -> RefusedError:
+        """The refusal of all of them."""
+        more = f" (and {self.points - 1} more of the record's points)" if self.points > 1 else ""
+        return RefusedError(self._why.reason, self._why.message + more)
+
+
+def _with_used_series(batch: PointBatch, good: Bools) -> PointBatch:
+    """The good points of a batch, with their series only."""
+    kept_points = batch if good.all() else batch.take(np.flatnonzero(good))
+    used = np.bincount(kept_points.index, minlength=len(kept_points.series)) > 0
+    if used.all():
+        return kept_points
+    rank = np.cumsum(used) - 1
+    series = tuple(
+        series for series, is_used in zip(kept_points.series, used.tolist(), strict=True) if is_used
+    )
+    return dataclasses.replace(kept_points, series=series, index=rank[kept_points.index].astype(np.int32))

@@ -1,0 +1,1 @@
+"""Message formats `heroic-json` and `heroic-proto`."""

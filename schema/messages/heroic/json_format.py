@@ -1,0 +1,207 @@
+"""Message format `heroic-json`: bodies of Heroic's POST /write, and consumers' messages (Spotify100).
+
+One document, or one per line. Documents are read by msgspec where nothing is odd about them, else by
+`heroic_document`, which is the reference that the tests hold the fast path against. Times are in ms.
+A document with several points that are refused is one refusal for each reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+import msgspec
+
+from timebeam.schema.messages.base import Framing
+from timebeam.schema.messages.heroic.document import read_document, version_of
+from timebeam.schema.messages.heroic.gathering import Gatherer, HeroicFormat
+from timebeam.schema.messages.heroic.rules import Value
+from timebeam.schema.messages.rules import LAST_MILLISECOND
+from timebeam.schema.points import Reason, RefusedError, Series
+
+_Texts = dict[str, str] | None
+_Number = int | float
+
+_major = functools.lru_cache(64)(version_of)
+
+
+class _Double(msgspec.Struct):
+    doubleValue: _Number  # noqa: N815
+
+
+class _Identity(msgspec.Struct):
+    key: str
+    tags: _Texts = None
+    resource: _Texts = None
+
+
+class _Points(msgspec.Struct):
+    type: str
+    data: list[tuple[int, _Number]]
+
+
+class _Document(msgspec.Struct):
+    """A document of any kind; which of its members are there tells the kind."""
+
+    version: str | None = None
+    key: str | None = None
+    time: int = 0
+    value: _Number | _Double | None = None
+    attributes: _Texts = None
+    resource: _Texts = None
+    host: str | None = None
+    series: _Identity | None = None
+    data: _Points | None = None
+
+
+_Pairs = tuple[tuple[str, str], ...]
+_Names = tuple[str, _Pairs, _Pairs]
+
+
+class _Taken(NamedTuple):
+    """The points of one document.
+
+    Attributes:
+      names: the key, tags and resources of their series, in the order of the document.
+      members: how many names the document has, beside those of tags and resources.
+    """
+
+    names: _Names
+    members: int
+    times_ms: list[int]
+    values: list[Value]
+
+
+class _OddError(Exception):
+    """The document is left to the slow path."""
+
+
+class HeroicJson(HeroicFormat):
+    """`{"version": "1.0.0", "key": "system", "time": 1300000000000, "value": 42.0, "attributes": {…}}`."""
+
+    name = "heroic-json"
+    example = (
+        b'{"version":"1.0.0","key":"system","time":1300000000000,"value":42.0,'
+        b'"attributes":{"what":"cpu-idle-percentage"},"resource":{"host":"database.example.com"}}'
+    )
+    framing = Framing.JSON
+
+    def __init__(self) -> None:
+        self._decode = msgspec.json.Decoder(_Document).decode
+
+    def read(self, text: bytes, start: int, end: int, points: Gatherer) -> None:
+        """See `HeroicFormat.read`. Blank lines are passed over.
+
+        A name that stands twice, or that no kind of document has, is found by counting: each name has a
+        colon behind it, and each other colon is in a text. Escapes could hide some.
+        """
+        numbers: dict[_Names, tuple[int, int]] = {}
+        for first, last in _spans(text, start, end):
+            raw = text[first:last]
+            try:
+                names, members, times_ms, values = _read(self._decode(raw))
+                entry = numbers.get(names)
+                colons = _colons(names) if entry is None else entry[1]
+                if raw.count(b":") != members + colons or b"\\" in raw:
+                    raise _OddError
+            except (_OddError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                _read_odd(raw, first, last, points)
+                continue
+            if entry is None:
+                series = Series.of(names[0], dict(names[1]), dict(names[2]))
+                entry = numbers[names] = points.number_of(series), colons
+            points.add_many(entry[0], times_ms, values, first, last)
+
+
+def _read(document: _Document) -> _Taken:
+    """The points of a document that has nothing odd.
+
+    Raises:
+      _OddError, RefusedError: the slow path is to judge.
+    """
+    if document.version is None:
+        return _read_write(document)
+    key, value, host, tags = document.key, document.value, document.host, document.attributes
+    is_double = isinstance(value, _Double)
+    number = value.doubleValue if isinstance(value, _Double) else value
+    if key is None or number is None or _major(document.version) != 1 + is_double:
+        raise _OddError
+    if not _fits(number) or not 0 < document.time <= LAST_MILLISECOND:
+        raise _OddError
+    members = 4 + is_double + (tags is not None) + (document.resource is not None)
+    if host is not None:
+        tags = {**(tags or {}), "host": host}
+    return _Taken(_names(key, tags, document.resource), members, [document.time], [number])
+
+
+def _read_write(document: _Document) -> _Taken:
+    """The same for the body of a write."""
+    series, data = document.series, document.data
+    if series is None or data is None or data.type != "points" or not data.data:
+        raise _OddError
+    members = 5 + (series.tags is not None) + (series.resource is not None)
+    times_ms = list(map(itemgetter(0), data.data))
+    values: list[Value] = list(map(itemgetter(1), data.data))
+    if min(times_ms) < 0 or max(times_ms) > LAST_MILLISECOND:
+        raise _OddError
+    if int in set(map(type, values)) and not all(map(_fits, values)):
+        raise _OddError
+    return _Taken(_names(series.key, series.tags, series.resource), members, times_ms, values)
+
+
+def _read_odd(raw: bytes, start: int, end: int, points: Gatherer) -> None:
+    """Gathers what can be taken of any document, and refuses the rest."""
+    try:
+        document = read_document(raw)
+    except RefusedError as error:
+        points.refuse(error, start, end)
+        return
+    if document.times_ms:
+        points.add_many(points.number_of(document.series), document.times_ms, document.values, start, end)
+    refused: dict[Reason, list[str]] = {}
+    for why in document.refused:
+        refused.setdefault(why.reason, []).append(why.message)
+    for reason, messages in refused.items():
+        more = f" (and {len(messages) - 1} more of the record's points)" if len(messages) > 1 else ""
+        points.refuse(RefusedError(reason, messages[0] + more), start, end)
+
+
+def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
+    """What tells a series."""
+    return key, tuple((tags or {}).items()), tuple((resources or {}).items())
+
+
+def _fits(number: Value) -> bool:
+    """Whether a number has 64 bits; doubles have, msgspec refuses those that have not."""
+    return type(number) is not int or -(1 << 63) <= number < 1 << 63
+
+
+def _colons(names: _Names) -> int:
+    """The colons behind the names of tags and resources, and in all the texts."""
+    texts = [names[0], *itertools.chain.from_iterable(names[1] + names[2])]
+    return len(names[1]) + len(names[2]) + "".join(texts).count(":")
+
+
+def _spans(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the documents of a message: its lines, or the whole if that is one over several."""
+    document = text[start:end]
+    lines = document.split(b"\n")
+    if len(lines) > 1 and not _is_json(next(filter(bytes.strip, lines), b"{}")) and _is_json(document):
+        yield start, end
+        return
+    for line in lines:
+        if line.strip():
+            yield start, start + len(line)
+        start += len(line) + 1
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether a text is one JSON value."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,249 @@
+"""Message format `heroic-proto`: Spotify100Proto, a raw Snappy block of a protobuf `Batch`.
+
+    message Batch  { repeated Metric metric = 1; }
+    message Metric { string key = 1; int64 time = 2; double value = 3; map<string, string> tags = 4;
+                     map<string, string> resource = 5; Value distribution_type_value = 6; }
+    message Value  { oneof value { double double_value = 1; bytes distribution_value = 2; } }
+
+Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A reader of its own, since a
+generated one refuses a whole batch for one bad metric, and does not tell where a metric stands. Payloads
+of refusals are metrics as they stand in the batch, that is, batches of one metric, not compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.messages.base import Framing
+from timebeam.schema.messages.heroic.gathering import Gatherer, HeroicFormat
+from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, series_of
+from timebeam.schema.points import Reason, RefusedError, Series
+
+LARGEST_BATCH = 64 << 20
+"""Bytes of a batch, not compressed; a larger one is refused."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_METRIC = 1 << 3 | _BYTES
+_KEY, _TIME, _VALUE = 1 << 3 | _BYTES, 2 << 3 | _VARINT, 3 << 3 | _FIXED64
+_TAG, _RESOURCE, _TYPED_VALUE = 4 << 3 | _BYTES, 5 << 3 | _BYTES, 6 << 3 | _BYTES
+_OF_SERIES = frozenset((_KEY, _TAG, _RESOURCE))
+_DOUBLE, _DISTRIBUTION = 1 << 3 | _FIXED64, 2 << 3 | _BYTES
+_ENTRY_KEY, _ENTRY_VALUE = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+
+_64_BITS = (1 << 64) - 1
+_read_double = struct.Struct("<d").unpack_from
+
+
+class DamagedError(ValueError):
+    """The bytes are no protobuf."""
+
+
+class HeroicProto(HeroicFormat):
+    """A batch of points for Heroic's consumers."""
+
+    name = "heroic-proto"
+    example = bytes.fromhex(
+        "32480a300a0673797374656d108090a7f0ea251900050164454022090a04686f7374120161220b0a04776861741203637075"
+    )
+    framing = Framing.NONE
+
+    def __init__(self, remembered: int = 200_000) -> None:
+        """A format that keeps so many series in memory."""
+        self._series: LruCache[bytes, Series] = LruCache(remembered)
+
+    def plain(self, text: bytes) -> bytes:
+        """The batch in a raw Snappy block.
+
+        Raises:
+          RefusedError: CORRUPT_MESSAGE.
+        """
+        try:
+            size, _ = _varint(text, 0)
+            if size > LARGEST_BATCH:
+                raise DamagedError(f"{size} bytes; at most {LARGEST_BATCH} are read")
+            batch: bytes = pa.decompress(text, size, codec="snappy", asbytes=True)
+        except (DamagedError, IndexError, OSError) as error:
+            raise RefusedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error
+        return batch
+
+    def read(self, text: bytes, start: int, end: int, points: Gatherer) -> None:
+        """See `HeroicFormat.read`."""
+        numbers: dict[bytes, int] = {}
+        position = start
+        while position < end:
+            start = position
+            try:
+                field, position = _varint(text, position)
+                first, position = _end(text, field, position, end)
+            except (DamagedError, IndexError) as error:
+                why = f"damaged batch: {error}; its metrics before are stored"
+                points.refuse(RefusedError(Reason.CORRUPT_MESSAGE, why), start, end)
+                return
+            if field != _METRIC:
+                continue
+            try:
+                series, time, value = _metric(text, first, position)
+                check_time(time)
+                number = numbers.get(series)
+                if number is None:
+                    number = numbers[series] = points.number_of(self._series_of(series))
+                points.add(number, time, value, start, position)
+            except RefusedError as error:
+                points.refuse(error, start, position)
+
+    def _series_of(self, fields: bytes) -> Series:
+        """See `_series`; remembered."""
+        series = self._series.get(fields)
+        if series is None:
+            series = self._series[fields] = _series(fields)
+        return series
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """(the unsigned number that begins at a place, where it ends).
+
+    Raises:
+      DamagedError: it has more than 10 bytes.
+      IndexError: it does not end in the bytes.
+    """
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    number = shift = 0
+    while byte > 0x7F:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 63:
+            raise DamagedError("a number of more than 64 bits")
+        position += 1
+        byte = data[position]
+    return number | byte << shift, position + 1
+
+
+def _end(text: bytes, field: int, position: int, limit: int) -> tuple[int, int]:
+    """(where the content of a field begins, where it ends), the field's number and type being read.
+
+    Raises:
+      DamagedError: it ends behind `limit`, or no field has such a type.
+    """
+    wire_type = field & 7
+    if wire_type == _BYTES:
+        size, position = _varint(text, position)
+        end = position + size
+    elif wire_type == _FIXED64:
+        end = position + 8
+    elif wire_type == _FIXED32:
+        end = position + 4
+    elif wire_type == _VARINT:
+        _, end = _varint(text, position)
+    else:
+        raise DamagedError(f"a field of type {wire_type}")
+    if end > limit or field < 8:
+        raise DamagedError("a field ends behind it" if field >= 8 else "a field of number 0")
+    return position, end
+
+
+def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
+    """(key, tags and resources as they are encoded, time in ms, value) of a metric.
+
+    Raises:
+      RefusedError: CORRUPT_MESSAGE, EMPTY_VALUE, BAD_NUMBER.
+    """
+    series: list[bytes] = []
+    time, value = 0, 0.0
+    typed: Value | None = None
+    has_typed = False
+    try:
+        while position < end:
+            start = position
+            field = text[position]
+            position += 1
+            if field > 0x7F:
+                field, position = _varint(text, start)
+            if field in _OF_SERIES:
+                size = text[position]
+                position += 1
+                if size > 0x7F:
+                    size, position = _varint(text, position - 1)
+                position += size
+                series.append(text[start:position])
+            elif field == _VALUE:
+                (value,) = _read_double(text, position)
+                position += 8
+            elif field == _TIME:
+                time, position = _varint(text, position)
+            else:
+                first, position = _end(text, field, position, end)
+                if field == _TYPED_VALUE:
+                    has_typed = True
+                    typed = _typed_value(text, first, position, typed)
+    except (DamagedError, IndexError, struct.error) as error:
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+    if position != end:
+        raise RefusedError(Reason.CORRUPT_MESSAGE, "damaged metric: its fields do not end where it ends")
+    if has_typed:
+        if typed is None:
+            raise RefusedError(Reason.EMPTY_VALUE, "Empty value: neither a double nor a distribution is set")
+        metric_value: Value = typed
+    else:
+        metric_value = value
+    if not isinstance(metric_value, bytes):
+        check_number(metric_value)
+    time &= _64_BITS
+    return b"".join(series), time - (time >> 63 << 64), metric_value
+
+
+def _typed_value(text: bytes, position: int, end: int, before: Value | None) -> Value | None:
+    """What a `Value` message sets, else what an earlier one set."""
+    value = before
+    while position < end:
+        field, position = _varint(text, position)
+        first, position = _end(text, field, position, end)
+        if field == _DOUBLE:
+            (value,) = _read_double(text, first)
+        elif field == _DISTRIBUTION:
+            value = text[first:position]
+    if position != end:
+        raise DamagedError("a value's fields do not end where it ends")
+    return value
+
+
+def _series(fields: bytes) -> Series:
+    """The series of a metric's key, tags and resources as they are encoded.
+
+    Raises:
+      RefusedError: CORRUPT_MESSAGE, BAD_ENCODING, DUPLICATE_TAG.
+    """
+    metric = b""
+    maps: dict[int, list[tuple[str, str]]] = {_TAG: [], _RESOURCE: []}
+    position = 0
+    try:
+        while position < len(fields):
+            field, position = _varint(fields, position)
+            first, position = _end(fields, field, position, len(fields))
+            if field == _KEY:
+                metric = fields[first:position]
+            else:
+                maps[field].append(_entry(fields[first:position]))
+        return series_of(metric.decode(), maps[_TAG], maps[_RESOURCE])
+    except UnicodeDecodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"a text that is not UTF-8: {error.object[:40]!r}") from error
+    except (DamagedError, IndexError) as error:
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+
+
+def _entry(entry: bytes) -> tuple[str, str]:
+    """A tag or resource; a name or value that is absent is empty."""
+    key = value = b""
+    position = 0
+    while position < len(entry):
+        field, position = _varint(entry, position)
+        first, position = _end(entry, field, position, len(entry))
+        if field == _ENTRY_KEY:
+            key = entry[first:position]
+        elif field == _ENTRY_VALUE:
+            value = entry[first:position]
+    return key.decode(), value.decode()

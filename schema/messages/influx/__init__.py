@@ -1,0 +1,1 @@
+"""Message format `influx`: InfluxDB line protocol."""

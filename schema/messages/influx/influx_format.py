@@ -1,0 +1,198 @@
+"""Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; a point per field.
+
+`measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. The grammar is in `influx_line`,
+which reads any line; plain ones are read in columns (`influx_columns`). What is checked here of a
+column is what the grammar would refuse. Times: nanoseconds and microseconds are cut to milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.option import Option, values_of
+from timebeam.schema.messages.base import Point, member
+from timebeam.schema.messages.influx.line import (
+    PER_SECOND,
+    Booleans,
+    Precision,
+    parse_line,
+    parse_time,
+    parse_value,
+)
+from timebeam.schema.messages.influx.plain_lines import Fields, PlainLines
+from timebeam.schema.messages.linewise import Columns, LinewiseFormat, Record
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND
+from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
+
+METRIC = "{measurement}.{field}"
+"""The metric of a field unless another template is given."""
+
+
+_OPTIONS = (
+    Option(
+        "influx_metric",
+        "influx: the metric of a field; must hold {field}",
+        default=METRIC,
+        regex=r".*\{field\}.*",
+    ),
+    Option(
+        "influx_precision",
+        "influx: unit of the timestamps; what is finer than ms is cut to ms",
+        default=Precision.NANOSECONDS.value,
+        choices=values_of(Precision),
+    ),
+    Option(
+        "influx_booleans",
+        "influx: refuse boolean fields, or take true and false as the numbers 1 and 0",
+        default=Booleans.REFUSE.value,
+        choices=values_of(Booleans),
+    ),
+)
+
+
+class Influx(LinewiseFormat):
+    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`."""
+
+    name = "influx"
+    example = b"cpu,host=web01 user=42.5 1356998400000000000"
+    declared_options = _OPTIONS
+
+    def __init__(
+        self,
+        metric: str = METRIC,
+        precision: Precision = Precision.NANOSECONDS,
+        booleans: Booleans = Booleans.REFUSE,
+        remembered: int = 200_000,
+    ) -> None:
+        """Options as `--influx_...`; `remembered` is how many series are kept in memory.
+
+        Raises:
+          ValueError: `metric` is no template that tells the fields of a line apart.
+        """
+        self._metric = _template(metric)
+        self._precision, self._booleans = precision, booleans
+        self._probe_time = b"%d" % (1_700_000_000 * PER_SECOND[precision])
+        self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Influx:
+        """See `MessageFormat.from_options`: `influx_metric`, `influx_precision`, `influx_booleans`."""
+        return cls(
+            options.get("influx_metric", METRIC),
+            member(Precision, "influx_precision", options.get("influx_precision", Precision.NANOSECONDS)),
+            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.REFUSE)),
+        )
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+        """A point per field of one line, then a refusal for each reason why other fields are none."""
+        try:
+            line = parse_line(text[start:end].decode())
+            if line is None:
+                return
+            time_ms, in_ms = parse_time(line.time, self._precision)
+        except UnicodeDecodeError as error:
+            why = f"not UTF-8 at byte {error.start} of the line"
+            yield Record(start, end, RefusedError(Reason.BAD_ENCODING, why))
+            return
+        except RefusedError as error:
+            yield Record(start, end, error)
+            return
+        refused: dict[Reason, list[str]] = {}
+        for field, number in line.fields:
+            try:
+                value = parse_value(number, self._booleans)
+            except RefusedError as error:
+                refused.setdefault(error.reason, []).append(f"field {field[:40]}: {error.message}")
+                continue
+            series = Series.of(self._metric_name(line.measurement, field), line.tags)
+            yield Record(start, end, Point(series, time_ms, in_ms, value))
+        for reason, messages in refused.items():
+            more = f" (and {len(messages) - 1} more of this line's fields)" if len(messages) > 1 else ""
+            yield Record(start, end, RefusedError(reason, messages[0] + more))
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
+        """See `LinewiseFormat.columnar`."""
+        lines = PlainLines.of(text, starts, ends)
+        if len(lines.starts) == 0:
+            return Columns.empty(), np.arange(len(starts))
+        fields = Fields.of(lines)
+        bits, kinds, good = fields.values()
+        names, series = self._resolve(lines, fields)
+        times_ms, timely = self._times_ms(lines)
+        good &= series >= 0
+        fit = timely
+        fit[fields.line[~good]] = False
+        plain = np.flatnonzero(lines.plain)
+        points = Columns(
+            names,
+            series,
+            times_ms[fields.line],
+            np.full(len(series), self._precision is not Precision.SECONDS),
+            kinds,
+            bits,
+            starts[plain][fields.line],
+            ends[plain][fields.line],
+        )
+        slow = np.ones(len(starts), np.bool_)
+        slow[plain[fit]] = False
+        return (points if fit.all() else points.take(np.flatnonzero(fit[fields.line]))), np.flatnonzero(slow)
+
+    def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools]:
+        """(int64[n], bool[n]): the times of lines in ms, and which of them the grammar takes."""
+        times, good = lines.timestamps()
+        if self._precision is Precision.SECONDS:
+            return times * 1000, good & (times > 0) & (times <= LAST_MILLISECOND // 1000)
+        times //= PER_SECOND[self._precision] // 1000
+        return times, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
+
+    def _resolve(self, lines: PlainLines, fields: Fields) -> tuple[list[Series], Int64s]:
+        """The distinct series of some lines, and which one each field's is; -1 for the slow path."""
+        head, heads = lines.distinct_heads()
+        key, keys = fields.distinct_keys()
+        pairs = pa.array(head[fields.line] * len(keys) + key).dictionary_encode()
+        numbers: dict[Series, int] = {}
+        number_of = []
+        for pair in pairs.dictionary.to_pylist():
+            resolved = self._series_of(heads[pair // len(keys)], keys[pair % len(keys)])
+            number_of.append(-1 if resolved is None else numbers.setdefault(resolved, len(numbers)))
+        return list(numbers), np.array(number_of, np.int64)[pairs.indices.to_numpy()]
+
+    def _series_of(self, head: bytes, key: bytes) -> Series | None:
+        """The series of a head and a field key, None if such lines must take the slow path; remembered.
+
+        The slow path tells, by a line of the two with a value and a timestamp that it takes.
+        """
+        cached = self._resolved.get((head, key))
+        if cached is None:
+            line = head + b" " + key + b"=1 " + self._probe_time
+            (record,) = self.records(line, 0, len(line))
+            cached = self._resolved[head, key] = record.outcome
+        return None if isinstance(cached, RefusedError) else cached.series
+
+    def _metric_name(self, measurement: str, field: str) -> str:
+        """The metric of a field."""
+        names = {"measurement": measurement, "field": field}
+        return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
+
+
+def _template(text: str) -> list[str]:
+    """A metric template cut into text, name, text, ..., text.
+
+    Raises:
+      ValueError: it lacks {field}, without which the fields of a line would be one point; or it has
+        braces around anything but `measurement` and `field`.
+    """
+    fragments = re.split(r"\{(measurement|field)\}", text)
+    if "field" not in fragments[1::2] or any(
+        "{" in fragment or "}" in fragment for fragment in fragments[::2]
+    ):
+        raise ValueError(
+            f"influx_metric must hold {{field}} and may hold {{measurement}}, but no other braces: {text!r}"
+        )
+    return fragments

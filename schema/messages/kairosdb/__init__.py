@@ -1,0 +1,1 @@
+"""Message formats `kairosdb-json` and `kairosdb-text`."""

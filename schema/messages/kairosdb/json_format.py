@@ -1,0 +1,261 @@
+"""Message format `kairosdb-json`: bodies of KairosDB's POST /api/v1/datapoints.
+
+A metric object or an array of them per line, an array with one object per line, or one document over several
+lines. `kairosdb_metric` reads any metric object; plain ones, that is numbers of one type or none under
+`datapoints` or `timestamp` and `value`, are read by typed decoders and become columns together.
+Format: docs/spec/kairosdb.md §8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.messages.kairosdb.elements import elements
+from timebeam.schema.messages.kairosdb.metric import DECODER, Value, read_metric
+from timebeam.schema.messages.kairosdb.rules import TTL_OPTION, Ttl, ttl_option
+from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.points import (
+    Bytes,
+    Int64s,
+    Kind,
+    Origins,
+    PointBatch,
+    RefusedError,
+    Series,
+    concatenate,
+)
+
+Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Pair = tuple[Long, Long | float]
+
+_MARKS = bytes(48 if 48 <= byte < 58 else 101 if byte == 69 else byte for byte in range(256))
+_EXPONENT = b"0e"  # in what these marks make of a text
+_KEY = re.compile(rb'"\s*:')
+_MINUS_ZERO = re.compile(rb"-0[^.0-9]")
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A metric object whose values are numbers, all of one type if it names one."""
+
+    name: str
+    tags: msgspec.Raw
+    datapoints: list[Pair] | msgspec.UnsetType = msgspec.UNSET
+    timestamp: Long | msgspec.UnsetType = msgspec.UNSET
+    value: Long | float | msgspec.UnsetType = msgspec.UNSET
+    type: Literal["long", "double"] | msgspec.UnsetType = msgspec.UNSET
+
+
+_PLAIN = msgspec.json.Decoder(_Plain)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Span(NamedTuple):
+    """Points of one metric object that stand from `start` to `end` in the text."""
+
+    series: int
+    start: int
+    end: int
+    points: int
+
+
+class KairosDbJson(MessageFormat):
+    """`{"name": "sys.cpu", "tags": {"host": "web01"}, "datapoints": [[1356998400000, 42.5]]}`."""
+
+    name = "kairosdb-json"
+    declared_options = (TTL_OPTION,)
+    example = b'{"name":"sys.cpu","tags":{"host":"web01"},"datapoints":[[1356998400000,42.5]]}'
+    framing = Framing.JSON
+
+    def __init__(self, ttl: Ttl = Ttl.REFUSE, remembered: int = 200_000) -> None:
+        """`ttl`: what becomes of points with a lifetime; `remembered`: how many series are kept in memory."""
+        self._ttl = ttl
+        self._series: LruCache[tuple[str, bytes], Series] = LruCache(remembered)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDbJson:
+        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
+        return cls(ttl_option(options))
+
+    def parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`. Blank lines are passed over."""
+        gathered = _Gathered(message)
+        for start, end in _spans(message.text):
+            for number, (first, last) in enumerate(_elements(message.text, start, end)):
+                if not self._plain(message.text[first:last], first, last, gathered):
+                    self._slow(number, first, last, gathered)
+        return gathered.parsed()
+
+    def _plain(self, raw: bytes, start: int, end: int, gathered: _Gathered) -> bool:
+        """Takes a metric object if it is a plain one, which means the same to `read_metric`."""
+        if _EXPONENT in raw.translate(_MARKS):
+            return False  # 1e3 is a long, and the decoder does not tell it from 1000.0
+        try:
+            metric = _PLAIN.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        points = [] if metric.datapoints is msgspec.UNSET else metric.datapoints
+        fields = 2 + (metric.datapoints is not msgspec.UNSET)
+        if metric.timestamp is not msgspec.UNSET and metric.value is not msgspec.UNSET:
+            points = [(metric.timestamp, metric.value), *points]
+            fields += 2
+        if metric.type is not msgspec.UNSET:
+            fields += 1
+            if metric.type == "double":
+                if _MINUS_ZERO.search(raw):
+                    return False  # a double has that, an integer has not
+                points = [(time, float(value)) for time, value in points]
+            elif any(type(value) is float for _, value in points):
+                return False
+        tags = bytes(metric.tags)
+        if len(_KEY.findall(raw)) - len(_KEY.findall(tags)) != fields:
+            return False  # a key twice, or half a point
+        series = self._series.get((metric.name, tags))
+        if series is None:
+            try:
+                value = DECODER.decode('{"name":"x","datapoints":[],"tags":' + tags.decode() + "}")
+                series_points = read_metric(value, 0, self._ttl).series
+            except (ValueError, RecursionError):
+                return False
+            if not metric.name:
+                return False
+            series = self._series[metric.name, tags] = series_points._replace(metric=metric.name)
+        if points:
+            gathered.take(series, start, end, points)
+        return True
+
+    def _slow(self, number: int, start: int, end: int, gathered: _Gathered) -> None:
+        """Takes what can be read of the metric objects in a span, one by one.
+
+        Args:
+          number: of the first one in its array, for the error texts.
+        """
+        for element in elements(gathered.message.text, start, end, number):
+            try:
+                if isinstance(element.value, RefusedError):
+                    raise element.value
+                metric = read_metric(element.value, element.number, self._ttl)
+            except RefusedError as error:
+                gathered.refuse(element.start, element.end, error)
+                continue
+            for time_ms, value in metric.points:
+                gathered.odd.append((metric.series, time_ms, True, value))
+                gathered.odd_spans.append((element.start, element.end))
+            for refused in metric.refused:
+                gathered.refuse(element.start, element.end, refused)
+
+
+class _Gathered:
+    """What was read of one message so far."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.odd: list[tuple[Series, int, bool, Value]] = []
+        self.odd_spans: list[tuple[int, int]] = []
+        self._numbers: dict[Series, int] = {}
+        self._spans: list[_Span] = []
+        self._pairs: list[list[Pair]] = []
+        self._refusals = Refusals(message)
+
+    def take(self, series: Series, start: int, end: int, points: list[Pair]) -> None:
+        """Takes points of a metric object."""
+        number = self._numbers.setdefault(series, len(self._numbers))
+        self._spans.append(_Span(number, start, end, len(points)))
+        self._pairs.append(points)
+
+    def refuse(self, start: int, end: int, why: RefusedError) -> None:
+        """Refuses a span of the text."""
+        self._refusals.add(start, end, why)
+
+    def parsed(self) -> Parsed:
+        """Everything, in the order of the input."""
+        batch = self._batch()
+        if self.odd:
+            where = np.array(self.odd_spans, np.int64).reshape(-1, 2)
+            odd = PointBatch.of(self.odd, self.message.arrival_ms, self._origins(where[:, 0], where[:, 1]))
+            batch = concatenate(batch, odd)
+            assert batch.origins is not None
+            batch = batch.take(np.argsort(batch.origins.starts, kind="stable"))
+        return Parsed(batch, self._refusals.rejected())
+
+    def _batch(self) -> PointBatch:
+        """The points of the plain metric objects."""
+        spans = np.array(self._spans, np.int64).reshape(-1, 4)
+        series, starts, ends = spans[np.repeat(np.arange(len(spans)), spans[:, 3]), :3].T
+        pairs = list(chain.from_iterable(self._pairs))
+        times, values = zip(*pairs, strict=True) if pairs else ((), ())
+        bits, kinds = _columns(values)
+        n = len(pairs)
+        return PointBatch(
+            tuple(self._numbers),
+            series.astype(np.int32),
+            np.array(times, np.int64),
+            np.ones(n, np.bool_),
+            kinds,
+            bits,
+            np.full(n, self.message.arrival_ms, np.int64),
+            self._origins(starts, ends),
+        )
+
+    def _origins(self, starts: Int64s, ends: Int64s) -> Origins:
+        return Origins(self.message.text, starts, ends, self.message.source, self.message.offset)
+
+
+def _columns(values: tuple[int | float, ...]) -> tuple[Int64s, Bytes]:
+    """(bits int64[n], kinds uint8[n]) of numbers of 64 bits at most."""
+    n = len(values)
+    is_float = np.fromiter(map(isinstance, values, repeat(float)), np.bool_, n)
+    if not is_float.any():
+        return np.array(values, np.int64), np.zeros(n, np.uint8)
+    bits = np.array(values, np.float64).view(np.int64)
+    integers = np.flatnonzero(~is_float)
+    if len(integers):  # again: a double holds 53 bits
+        bits[integers] = np.fromiter(map(values.__getitem__, integers.tolist()), np.int64, len(integers))
+    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+
+
+def _spans(text: bytes) -> Iterator[tuple[int, int]]:
+    """The lines that hold more than blanks; a text that is one JSON value over several lines is one span."""
+    if b"\n" in text.strip() and _is_json(text):
+        yield 0, len(text)
+        return
+    position = 0
+    for line in text.split(b"\n"):
+        if not line.isspace() and line:
+            yield position, position + len(line)
+        position += len(line) + 1
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether a whole text is one JSON value; of one value per line only the first is looked at."""
+    try:
+        _ANY.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The spans of the elements of the array in a span; the whole span if it is none, or not well-formed."""
+    try:
+        documents = _ARRAY.decode(text[start:end])
+    except (msgspec.DecodeError, RecursionError):
+        documents = None
+    if documents is None:
+        line = text[start:end].rstrip()
+        yield start, start + len(line) - (len(line) > 1 and line.endswith(b","))
+        return
+    position = start
+    for document in documents:
+        raw = bytes(document)
+        position = text.find(raw, position, end)
+        yield position, position + len(raw)
+        position += len(raw)

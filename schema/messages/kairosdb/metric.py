@@ -1,0 +1,241 @@
+"""One metric object of KairosDB's POST /api/v1/datapoints, checked as DataPointsParser does.
+
+A metric has one point (`timestamp` or `time`, and `value`), or `datapoints` with pairs of time in ms and
+value, or both. Without a `type`, of the metric or as third element of a pair, numbers and texts that look
+like one are long without and double with a point, everything else is a string. Source: DataPointsParser
+and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md §8), whose error texts are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from timebeam.schema.messages.kairosdb.rules import Ttl, check_ttl, checked_long, double_of, long_of, short
+from timebeam.schema.points import Reason, RefusedError, Series
+
+Value = int | float | str
+
+_FIELDS = {"name", "tags", "timestamp", "time", "value", "datapoints", "type", "ttl", "skip_validate"}
+_JAVA_LONG = re.compile(r"[+-]?\d+")  # of any script, as Character.isDigit
+
+
+class Number(str):
+    """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+class Members(tuple[tuple[str, Any], ...]):
+    """The members of a JSON object in their order, a key perhaps twice."""
+
+    __slots__ = ()
+
+
+DECODER = json.JSONDecoder(
+    object_pairs_hook=Members, parse_float=Number, parse_int=Number, parse_constant=Number
+)
+"""Reads JSON for `read_metric`."""
+
+
+class Metric(NamedTuple):
+    """What a metric object holds: its good points as (time in ms, value), and a refusal for each reason."""
+
+    series: Series
+    points: list[tuple[int, Value]]
+    refused: list[RefusedError]
+
+
+def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
+    """The points of a metric object.
+
+    Args:
+      value: as `DECODER` reads it.
+      number: which element of the array it is, for the error texts.
+
+    Raises:
+      RefusedError: nothing of it can be taken.
+    """
+    if not isinstance(value, Members):
+        raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}] must be a JSON object")
+    fields: dict[str, Any] = {}
+    for key, member in value:
+        if key in fields and key in _FIELDS:
+            raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}]: the key {key!r} stands twice")
+        fields[key] = member
+    name = _text(fields.get("name"), f"metric[{number}].name", Reason.BAD_METRIC)
+    tags = _tags(fields.get("tags"), f"metric[{number}]")
+    time = fields.get("timestamp") if fields.get("time") is None else fields["time"]
+    context = f"metric[{number}](name={short(name)})" if name else f"metric[{number}]"
+    seconds = fields.get("ttl")
+    if seconds is not None:
+        check_ttl(long_of(_text(seconds, f"{context}.ttl", Reason.BAD_SYNTAX) or "", Reason.BAD_SYNTAX), ttl)
+    skip = fields.get("skip_validate")
+    if not (skip is True or (isinstance(skip, str) and skip.lower() == "true")):
+        _validate(name, tags, time, fields, number)
+    if not name or None in tags.values():
+        raise RefusedError(Reason.BAD_METRIC if not name else Reason.BAD_TAG, f"{context}: a name is missing")
+    series = Series.of(name, {key: text for key, text in tags.items() if text is not None})
+    data_type = _text(fields.get("type"), f"{context}.type", Reason.BAD_SYNTAX)
+    reader = _PointReader(context, data_type)
+    if time is not None and "value" in fields:
+        reader.add("", [time, fields["value"]])
+    points = fields.get("datapoints")
+    if points is not None and (type(points) is not list):
+        raise RefusedError(Reason.BAD_SYNTAX, f"{context}.datapoints must be an array of arrays")
+    for i, pair in enumerate(points or ()):
+        reader.add(f".datapoints[{i}]", pair)
+    return Metric(series, reader.points, reader.refusals())
+
+
+def _validate(
+    name: str | None, tags: dict[str, str | None], time: Any, fields: dict[str, Any], number: int
+) -> None:
+    """Refuses a metric with all of DataPointsParser's complaints about it."""
+    errors: list[tuple[Reason, str]] = []
+    context = f"metric[{number}]"
+    if name:
+        context += f"(name={short(name)})"
+    else:
+        errors.append((Reason.BAD_METRIC, f"{context}.name {_missing(name)}"))
+    value = fields.get("value")
+    if time is not None:
+        if value is None or value == "":
+            errors.append(
+                (Reason.EMPTY_VALUE, f"{context}.value {_missing('' if 'value' in fields else None)}")
+            )
+    elif value is not None:
+        errors.append((Reason.BAD_TIMESTAMP, f"{context}.timestamp may not be null."))
+    if not tags:
+        errors.append((Reason.NO_TAGS, f"{context}.tags count must be greater than or equal to 1."))
+    for i, (key, text) in enumerate(tags.items()):
+        if not key:
+            errors.append((Reason.BAD_TAG, f"{context}.tag[{i}].name may not be empty."))
+        if not text:
+            errors.append((Reason.BAD_TAG, f"{context}.tag[{short(key) or i}].value {_missing(text)}"))
+    if errors:
+        raise RefusedError(errors[0][0], " ".join(text for _, text in errors))
+
+
+def _missing(text: str | None) -> str:
+    return "may not be null." if text is None else "may not be empty."
+
+
+def _tags(value: Any, context: str) -> dict[str, str | None]:
+    """The tags of a metric; numbers and booleans become their text."""
+    if value is None:
+        return {}
+    if not isinstance(value, Members):
+        raise RefusedError(Reason.BAD_TAG, f"{context}.tags must be a JSON object of texts")
+    tags: dict[str, str | None] = {}
+    for key, text in value:
+        if key in tags:
+            raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate key: {short(key)}")
+        _check_text(key)
+        tags[key] = _text(text, f"{context}.tag[{short(key)}].value", Reason.BAD_TAG)
+    return tags
+
+
+def _text(value: Any, context: str, reason: Reason) -> str | None:
+    """A text; numbers and booleans become theirs, as Gson makes of them."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        raise RefusedError(reason, f"{context}: expected a text")
+    _check_text(value)
+    return str(value)
+
+
+def _check_text(text: str) -> None:
+    """Refuses what JSON's escapes can say and no encoding can: one half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {short(text)!a}") from error
+
+
+class _PointReader:
+    """Takes the points of one metric."""
+
+    def __init__(self, context: str, data_type: str | None) -> None:
+        self._context, self._type = context, data_type
+        self._refused: dict[Reason, list[str]] = {}
+        self.points: list[tuple[int, Value]] = []
+
+    def add(self, place: str, pair: Any) -> None:
+        """Takes a pair, or notes why not.
+
+        Args:
+          place: where in the metric it stands.
+        """
+        try:
+            self.points.append(self._point(self._context + place, pair))
+        except RefusedError as error:
+            self._refused.setdefault(error.reason, []).append(error.message)
+
+    def refusals(self) -> list[RefusedError]:
+        """One for each reason."""
+        rejected = []
+        for reason, messages in self._refused.items():
+            more = f" (and {len(messages) - 1} more of the metric's points)" if len(messages) > 1 else ""
+            rejected.append(RefusedError(reason, messages[0] + more))
+        return rejected
+
+    def _point(self, place: str, pair: Any) -> tuple[int, Value]:
+        if type(pair) is not list:
+            raise RefusedError(Reason.BAD_SYNTAX, f"{place} must be an array of a time and a value")
+        if not pair:
+            raise RefusedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp cannot be null or empty.")
+        if len(pair) == 1:
+            raise RefusedError(Reason.EMPTY_VALUE, f"{place}.value cannot be null or empty.")
+        time, value = pair[0], pair[1]
+        if time is None:
+            raise RefusedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp may not be null.")
+        if not isinstance(time, str):
+            raise RefusedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp must be an integer")
+        time_ms = long_of(time, Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+        if value is None or value == "":
+            raise RefusedError(Reason.EMPTY_VALUE, f"{place}.value may not be empty.")
+        if value == []:
+            raise RefusedError(Reason.EMPTY_VALUE, f"{place}.value may not be an empty array.")
+        data_type = self._type
+        if len(pair) > 2:
+            data_type = _text(pair[2], f"{place}.type", Reason.BAD_SYNTAX)
+            if data_type is None:
+                raise RefusedError(Reason.BAD_SYNTAX, f"{place}.type may not be null.")
+        if not isinstance(value, str | bool):
+            raise RefusedError(Reason.BAD_NUMBER, f"{self._context} value is an invalid type")
+        return time_ms, _value(value, _type_of(value) if data_type is None else data_type)
+
+
+def _type_of(value: str | bool) -> str:
+    """The type of a value that comes without."""
+    if isinstance(value, str) and (isinstance(value, Number) or _looks_like_number(value)):
+        return "double" if "." in value else "long"
+    return "string"
+
+
+def _looks_like_number(text: str) -> bool:
+    """Util.isNumber: a sign or a point, then digits with at most one point, the last one a digit."""
+    rest = text[1:] if text[0] in "+-." else text
+    return bool(rest) and rest[-1] != "." and rest.count(".") <= 1 and rest.replace(".", "").isdecimal()
+
+
+def _value(value: str | bool, data_type: str) -> Value:
+    """A value as its type has it."""
+    if data_type == "string":
+        return _text(value, "value", Reason.BAD_NUMBER) or ""
+    if data_type not in ("long", "double"):
+        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"Unregistered data point type '{short(data_type)}'")
+    if isinstance(value, bool):
+        raise RefusedError(Reason.BAD_NUMBER, f"{str(value).lower()} is no {data_type}")
+    if data_type == "double":
+        return double_of(value)
+    if isinstance(value, Number):
+        return long_of(value, Reason.BAD_NUMBER)
+    if not _JAVA_LONG.fullmatch(value):
+        raise RefusedError(Reason.BAD_NUMBER, f'For input string: "{short(value)}"')
+    return checked_long(int(value) if len(value) <= 40 else 1 << 64, value)

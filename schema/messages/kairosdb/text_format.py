@@ -1,0 +1,175 @@
+"""Message format `kairosdb-text`: the telnet commands `put`, `putm` and `puts` of KairosDB.
+
+`put <metric> <time> <value> [tag=value ...]`: a time below 3000000000 is in seconds, others in ms, those of
+`putm` (numbers) and `puts` (texts) always. Source: telnet/WordSplitter, PutCommand, PutMillisecondCommand and
+PutStringCommand of KairosDB 1.3.0 (docs/spec/kairosdb.md §8). Text is read as UTF-8, where KairosDB reads
+ISO-8859-1 and so stores other names than it was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from timebeam.schema.messages import columns
+from timebeam.schema.messages.base import Point
+from timebeam.schema.messages.kairosdb.rules import (
+    TTL_OPTION,
+    Ttl,
+    check_ttl,
+    checked_long,
+    double_of,
+    short,
+    strict_long,
+    ttl_option,
+)
+from timebeam.schema.messages.lines import LineFormat, Places, Record, Skeleton
+from timebeam.schema.messages.linewise import Columns
+from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
+
+FIRST_MILLISECOND = 3_000_000_000
+"""Times of `put` from here on are in ms, below in seconds."""
+
+_COMMANDS = ("put", "putm", "puts")
+_TTL = "kairos_opt.ttl"
+_NO_TAGS = {"add": "tag"}
+_PUTM = columns.word(b"putm \0\0\0")
+_FIVE_BYTES = (1 << 40) - 1
+_JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+class KairosDbText(LineFormat):
+    """`put sys.cpu 1356998400 42.5 host=web01`."""
+
+    name = "kairosdb-text"
+    declared_options = (TTL_OPTION,)
+    example = b"put sys.cpu 1356998400 42.5 host=web01"
+
+    def __init__(self, ttl: Ttl = Ttl.REFUSE, skeletons: int = 200_000) -> None:
+        """`ttl`: what becomes of points with a lifetime; `skeletons`: how many forms of lines are kept."""
+        super().__init__(skeletons)
+        self._ttl = ttl
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDbText:
+        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
+        return cls(ttl_option(options))
+
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """The third and the fourth word; not of values with an exponent, which may lack the point."""
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
+        nth = np.minimum(np.searchsorted(blanks, starts) + 1, len(blanks) - 2)
+        times, values = blanks[nth] + 1, blanks[nth + 1] + 1
+        window = columns.windows(text, np.minimum(values, len(text) - columns.WINDOW))
+        _, exponent = columns.decimals(window, columns.number_lengths(window))
+        return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
+        """See `LineFormat.columnar`, which reads times as OpenTSDB does; here they become KairosDB's."""
+        read_columns, slow = super().columnar(text, starts, ends)
+        if len(read_columns.starts) == 0:
+            return read_columns, slow
+        is_putm = (columns.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        raw = read_columns.times_ms // 1000
+        unlike = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
+        read_columns.times_ms[unlike] = raw[unlike]
+        read_columns.in_ms[unlike] = True
+        return read_columns, slow
+
+    def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """See `LineFormat`; a `putm` is tried as `put`, from which only the unit of the time differs."""
+        if skeleton[0].startswith(b"putm "):
+            skeleton = (b"put" + skeleton[0][4:], *skeleton[1:])
+        return super()._probe(skeleton, time_first)
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+        """The point of one line."""
+        outcome: Point | RefusedError
+        try:
+            outcome = self._point(split_words(text[start:end].decode()))
+        except UnicodeDecodeError as error:
+            why = f"not UTF-8 at byte {error.start} of the line"
+            outcome = RefusedError(Reason.BAD_ENCODING, why)
+        except RefusedError as error:
+            outcome = error
+        yield Record(start, end, outcome)
+
+    def _point(self, words: list[str]) -> Point:
+        """The point of one line, checked in the order of PutMillisecondCommand."""
+        command = words[0] if words else ""
+        if command not in _COMMANDS:
+            raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is none of put, putm, puts")
+        if len(words) < 4:
+            why = f"{command} needs a metric, a time and a value, then tags as name=value"
+            raise RefusedError(Reason.BAD_SYNTAX, why)
+        time = strict_long(words[2], Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+        in_ms = command != "put" or time >= FIRST_MILLISECOND
+        time_ms = time if in_ms else checked_long(time * 1000, words[2], Reason.TIMESTAMP_OUT_OF_RANGE)
+        if not words[1]:
+            raise RefusedError(Reason.BAD_METRIC, "metricName may not be empty.")
+        value: Any = words[3] if command == "puts" else _number(words[3])
+        return Point(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
+
+    def _tags(self, words: list[str]) -> dict[str, str]:
+        """The tags of a line, without its option."""
+        tags: dict[str, str] = {}
+        for word in words:
+            name, value = _tag(word, len(tags))
+            if name == _TTL:
+                if not _JAVA_INTEGER.fullmatch(value):
+                    raise RefusedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")
+                check_ttl(int(value), self._ttl)
+            elif name in tags:
+                why = f"Multiple entries with same key: {name}={short(tags[name])} and {name}={short(value)}"
+                raise RefusedError(Reason.DUPLICATE_TAG, why)
+            else:
+                tags[name] = value
+        return tags or _NO_TAGS
+
+
+def _number(text: str) -> int | float:
+    """The value of `put` and `putm`: a double if there is a point in it, else digits only."""
+    if not text:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+    if "." not in text:
+        return strict_long(text, Reason.BAD_NUMBER)
+    return double_of(text)
+
+
+def _tag(word: str, number: int) -> tuple[str, str]:
+    """(name, value) of a word; one with two `=` is refused, where KairosDB cuts the value."""
+    name, equals, value = word.partition("=")
+    if not equals or not value.strip("="):
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}] must be in the format 'name=value'.")
+    if not name:
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
+    if value.startswith("="):
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].value may not be empty.")
+    if "=" in value:
+        why = f"tag[{number}] has a second '=', at which its value would be cut: {short(word)}"
+        raise RefusedError(Reason.BAD_TAG, why)
+    return name, value
+
+
+def split_words(line: str) -> list[str]:
+    """The words of a line: cut at blanks and control characters, but not between double quotes.
+
+    Quotes count at the start of a word and before the blank that ends it. As WordSplitter.splitString, also
+    in that a quote that is not closed goes up to the end of the line.
+    """
+    words: list[str] = []
+    quoted, start, before = False, 0, " "
+    for i, letter in enumerate(line):
+        if letter <= " " and (not quoted or before == '"'):
+            if i > start:
+                words.append(line[start : i - quoted])
+            quoted, start = False, i + 1
+        elif letter == '"' and before <= " " and not quoted:
+            quoted, start = True, i + 1
+        before = letter
+    if start < len(line):
+        words.append(line[start : len(line) - (quoted and line[-1] == '"')])
+    return words

@@ -1,0 +1,1 @@
+"""Message formats `opentsdb-json`, `opentsdb-text` and `opentsdb-annotations`."""

@@ -1,0 +1,222 @@
+"""Message format `opentsdb-annotations`: the bodies of OpenTSDB's HTTP /api/annotation, single and bulk.
+
+One object, an array of objects, or one of either per line; also a document over several lines. Source:
+tsd/AnnotationRpc and meta/Annotation of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §4.1). The HTTP method is POST
+unless the member `method` of an object, or the attribute `method` of its message, says PUT or DELETE. In
+place of `tsuid` an object may have `metric` and `tags`.
+Stricter than a TSD where a TSD bends silently: decimal and negative times, the same key twice, texts that
+are none, and times of which only the low bits fit a row key are refused. So is a deletion by a range of time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from timebeam.schema.annotations.edits import NO_CHANGES, AnnotationEdit, Method
+from timebeam.schema.annotations.record import Pairs, sorted_custom
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.messages.opentsdb.json_format import tags_of
+from timebeam.schema.messages.opentsdb.json_values import (
+    JsonPairs,
+    NumberText,
+    check_text,
+    is_document,
+    values,
+)
+from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.messages.rules import parse_time
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+
+_KEYS = frozenset(
+    ("tsuid", "metric", "tags", "startTime", "endTime", "description", "notes", "custom", "method")
+)
+
+
+class OpenTsdbAnnotations(MessageFormat):
+    """`{"tsuid": "000001000001000001", "startTime": 1356998407, "description": "deployed"}`."""
+
+    name = "opentsdb-annotations"
+    example = b'{"tsuid":"000001000001000001","startTime":1356998407,"description":"deployed"}'
+    framing = Framing.JSON
+    edits_annotations = True
+
+    def parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`; there are no points."""
+        attributes = message.envelope.attributes if message.envelope else {}
+        method = attributes.get("method", "")
+        refusals = Refusals(message)
+        edits: list[AnnotationEdit] = []
+        text, base = message.text, message.offset
+
+        def read(value: object) -> _Request:
+            return _request(value, method)
+
+        for start, end in _lines(text):
+            for first, last, outcome in values(text, start, end, read):
+                payload, payload_start = text[first:last], base + first
+                if isinstance(outcome, RefusedError):
+                    refusals.add(first, last, outcome)
+                else:
+                    edits.append(
+                        AnnotationEdit(
+                            *outcome,
+                            payload,
+                            message.source,
+                            payload_start,
+                            message.arrival_ms,
+                            message.envelope,
+                        )
+                    )
+        return Parsed(PointBatch.of([], message.arrival_ms), refusals.rejected(), edits)
+
+    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """See `MessageFormat.parse_all`."""
+        parsed = [self.parse(message) for message in messages]
+        yield Parsed(
+            PointBatch.of([], 0),
+            [
+                dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
+                for message, result in zip(messages, parsed, strict=True)
+                for rejected in result.rejected
+            ],
+            [edit for result in parsed for edit in result.annotations],
+        )
+
+
+class _Request(NamedTuple):
+    """What an object says: the first fields of `AnnotationEdit`."""
+
+    method: Method
+    series: Series | None
+    tsuid: str
+    start: int
+    end: int | None
+    description: str | None
+    notes: str | None
+    custom: Pairs | None
+
+
+def _lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the lines that hold more than blanks begin and end; one for a document over several lines."""
+    if is_document(text):
+        yield 0, len(text)
+        return
+    position = 0
+    for line in text.split(b"\n"):
+        if line.strip():
+            yield position, position + len(line)
+        position += len(line) + 1
+
+
+def _request(value: object, method: str) -> _Request:
+    """What one JSON object asks for.
+
+    Args:
+      method: of its message; empty for none.
+
+    Raises:
+      RefusedError: nothing that can be done.
+    """
+    members = _members(value)
+    asked = _method(members.get("method", method) or Method.POST.value)
+    if "tsuids" in members or members.get("global"):
+        raise RefusedError(
+            Reason.BAD_SYNTAX, "a deletion by a range of time is not taken: send each with method DELETE"
+        )
+    start = _time(members, "startTime")
+    if start is None:
+        raise RefusedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
+    tsuid, series = _series(members)
+    request = _Request(
+        asked,
+        series,
+        tsuid,
+        start,
+        _time(members, "endTime"),
+        _text(members, "description"),
+        _text(members, "notes"),
+        _custom(members.get("custom")),
+    )
+    if asked is not Method.DELETE and all(field is None for field in request[4:]):
+        raise NO_CHANGES
+    return request
+
+
+def _members(value: object) -> dict[str, Any]:
+    """The members of an object, each once; null is none."""
+    if not isinstance(value, JsonPairs):
+        raise RefusedError(Reason.BAD_SYNTAX, "an annotation must be a JSON object")
+    members: dict[str, Any] = {}
+    for key, member in value:
+        if key in members and key in _KEYS:
+            raise RefusedError(Reason.BAD_SYNTAX, f"the key {key!r} stands twice")
+        if member is not None:
+            members[key] = member
+    return members
+
+
+def _method(text: object) -> Method:
+    try:
+        return Method(str(text).upper())
+    except ValueError:
+        raise RefusedError(
+            Reason.BAD_SYNTAX, f"method {str(text)[:40]!r}: POST, PUT and DELETE change annotations"
+        ) from None
+
+
+def _time(members: dict[str, Any], key: str) -> int | None:
+    """A time as it is given, in s or ms; None for none, and for 0."""
+    time = members.get(key)
+    if time is None or time == "0":
+        return None
+    if not isinstance(time, str):
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid {key}: give an integer above 0")
+    try:
+        time_ms, in_ms = parse_time(time)
+    except RefusedError as error:
+        raise RefusedError(error.reason, f"{key}: {error.message}") from error
+    return time_ms if in_ms else time_ms // 1000
+
+
+def _series(members: dict[str, Any]) -> tuple[str, Series | None]:
+    """The TSUID, or the series, of an annotation; neither for a global one."""
+    tsuid, metric = _text(members, "tsuid") or "", _text(members, "metric")
+    if metric is None and "tags" not in members:
+        return tsuid, None
+    if tsuid:
+        raise RefusedError(Reason.BAD_SYNTAX, "give tsuid, or metric and tags, not both")
+    if metric is None:
+        raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
+    return "", Series.of(metric, tags_of(members.get("tags")))
+
+
+def _text(members: dict[str, Any], key: str) -> str | None:
+    """A text; None for none, and for the empty one, as a TSD sees no change in it."""
+    text = members.get(key)
+    if text is None:
+        return None
+    if not isinstance(text, str) or isinstance(text, NumberText):
+        raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a text")
+    check_text(text)
+    return text or None
+
+
+def _custom(value: object) -> Pairs | None:
+    """Custom fields; numbers and booleans become their text, as Jackson makes of them."""
+    if value is None:
+        return None
+    if not isinstance(value, JsonPairs):
+        raise RefusedError(Reason.BAD_SYNTAX, "custom must be a JSON object of texts")
+    pairs: dict[str, str] = {}
+    for key, text in value:
+        if isinstance(text, bool):
+            text = "true" if text else "false"
+        if not isinstance(text, str):
+            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a text")
+        check_text(key)
+        check_text(text)
+        if pairs.setdefault(key, str(text)) != text:
+            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} stands twice")
+    return sorted_custom(list(pairs.items()))

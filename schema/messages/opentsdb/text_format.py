@@ -1,0 +1,78 @@
+"""Message format `opentsdb-text`: telnet `put` lines and the lines of `tsdb import`, also mixed.
+
+`put <metric> <timestamp> <value> <tagk=tagv> [...]`, or the same without `put`. Source:
+tsd/PutDataPointRpc and tools/TextImporter of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.1 and §9.3).
+Text is read as UTF-8 (a TSD's telnet port reads ISO-8859-1, its importer the platform's charset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from timebeam.schema.messages import columns
+from timebeam.schema.messages.base import Point
+from timebeam.schema.messages.lines import LineFormat, Places, Record
+from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
+from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
+
+_PUT = columns.word(b"put \0\0\0\0")
+_FOUR_BYTES = 0xFFFFFFFF
+
+
+class OpenTsdbText(LineFormat):
+    """`put sys.cpu 1356998400 42.5 host=web01`, or the same without `put`."""
+
+    name = "opentsdb-text"
+    example = b"put sys.cpu 1356998400 42.5 host=web01"
+
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """The word after the first blank (after the second behind `put`), and the word after that."""
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
+        is_put = (columns.words(text, starts) & _FOUR_BYTES) == _PUT
+        nth = np.searchsorted(blanks, starts) + is_put
+        nth = np.minimum(nth, len(blanks) - 2)
+        times, values = blanks[nth] + 1, blanks[nth + 1] + 1
+        return Places(times, values, (values > times + 1) & (values < ends))
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+        """The point of one line."""
+        outcome: Point | RefusedError
+        try:
+            outcome = _point(text[start:end].decode().rstrip("\r"))
+        except UnicodeDecodeError as error:
+            why = f"not UTF-8 at byte {error.start} of the line"
+            outcome = RefusedError(Reason.BAD_ENCODING, why)
+        except RefusedError as error:
+            outcome = error
+        yield Record(start, end, outcome)
+
+
+def _point(line: str) -> Point:
+    """The point of one line, checked in the order of PutDataPointRpc."""
+    words = line.split(" ")
+    telnet = words[0] == "put"
+    if telnet:
+        words = words[1:]
+    if len(words) < 4:
+        raise RefusedError(
+            Reason.BAD_SYNTAX if len(words) < 3 else Reason.NO_TAGS,
+            f"not enough arguments (need least 4, got {len(words)}): metric timestamp value tagk=tagv",
+        )
+    metric, time, number, *pairs = words
+    if not metric:
+        raise RefusedError(Reason.BAD_METRIC, "empty metric name")
+    time_ms, in_ms = parse_time(time, dotted=telnet)
+    value = parse_value(number)
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        if not pair:
+            continue
+        key, equals, tag = pair.partition("=")
+        if not key or not equals or not tag or "=" in tag:
+            raise RefusedError(Reason.BAD_TAG, f"invalid tag: {pair[:80]}")
+        add_tag(tags, key, tag)
+    if not tags:
+        raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one tagk=tagv")
+    return Point(Series.of(metric, tags), time_ms, in_ms, value)

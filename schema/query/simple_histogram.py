@@ -1,0 +1,111 @@
+"""OpenTSDB's histograms: columns 06 of a data row, and the one codec that a TSD brings along.
+
+docs/spec/opentsdb.md §4.2; core/SimpleHistogram of OpenTSDB 2.4.1. The first byte of a value is the id
+that tsd.core.histograms.config gives to the codec; the rest is the codec's own:
+
+| bytes | SimpleHistogram |
+|---|---|
+| 2 | number of buckets, signed |
+| 4, 4, 1 to 9 | of each bucket: low and high bound, float32; count |
+| 1 to 9, 1 to 9 | counts of values below and above all buckets |
+
+Counts are Kryo's positive longs: 7 bits a byte, the low ones first, the high bit says that more follow; a
+ninth byte has 8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+Bounds = tuple[float, float]
+
+_COUNT = struct.Struct(">h")
+_BOUNDS = struct.Struct(">ff")
+
+
+class NotASimpleHistogramError(ValueError):
+    """The bytes are of another codec, or damaged."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many values lay in each bucket.
+
+    Attributes:
+      buckets: counts by bounds, ascending.
+      underflow, overflow: how many lay below, and above, all buckets.
+    """
+
+    buckets: Mapping[Bounds, int]
+    underflow: int
+    overflow: int
+
+    def percentile(self, percent: float) -> float:
+        """The middle of the bucket in which this share, in percent, of the counted values is reached.
+
+        As a TSD computes it, in float32; underflow and overflow are not counted. NaN if nothing is.
+        """
+        total = sum(self.buckets.values())
+        running = 0
+        for (low, high), count in self.buckets.items():
+            running += count
+            if total and running * 100 / total >= percent:
+                return float((np.float32(low) + np.float32(high)) / np.float32(2))
+        return math.nan
+
+
+def decode(value: bytes) -> Histogram:
+    """The SimpleHistogram of a cell, whatever the id of its codec.
+
+    Raises:
+      NotASimpleHistogramError: it is none.
+    """
+    try:
+        (number,) = _COUNT.unpack_from(value, 1)
+        buckets: dict[Bounds, int] = {}
+        offset = 1 + _COUNT.size
+        for _ in range(number):
+            low, high = _BOUNDS.unpack_from(value, offset)
+            count, offset = _long(value, offset + _BOUNDS.size)
+            if (low, high) in buckets or math.isnan(low) or math.isnan(high):
+                raise NotASimpleHistogramError(f"the bucket from {low} to {high} stands twice, or is none")
+            buckets[low, high] = count
+        underflow, offset = _long(value, offset)
+        overflow, offset = _long(value, offset)
+    except (struct.error, IndexError) as error:
+        raise NotASimpleHistogramError("it ends too early") from error
+    if number < 0 or offset != len(value):
+        raise NotASimpleHistogramError(f"{number} buckets do not have {len(value)} bytes")
+    return Histogram(dict(sorted(buckets.items())), underflow, overflow)
+
+
+def merged(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of histograms, bucket by bucket (`aggregate`)."""
+    buckets: dict[Bounds, int] = {}
+    underflow = overflow = 0
+    for histogram in histograms:
+        for bounds, count in histogram.buckets.items():
+            buckets[bounds] = buckets.get(bounds, 0) + count
+        underflow += histogram.underflow
+        overflow += histogram.overflow
+    return Histogram(dict(sorted(buckets.items())), underflow, overflow)
+
+
+def _long(value: bytes, offset: int) -> tuple[int, int]:
+    """(a positive long, where it ends).
+
+    Raises:
+      IndexError: it does not end.
+    """
+    number = 0
+    for place in range(8):
+        number |= (value[offset + place] & 0x7F) << (7 * place)
+        if value[offset + place] < 0x80:
+            return number, offset + place + 1
+    number |= value[offset + 8] << 56
+    return number - (1 << 64) if number >> 63 else number, offset + 9

@@ -1,0 +1,155 @@
+"""Hostile texts for every format of text: each is refused with its bytes, in a child with little memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.confined import MEMORY, parsed
+from timebeam.schema.messages import FORMATS
+
+SIZE = 8 << 20
+"""Bytes of a text; Pub/Sub takes 10 MB."""
+
+SMALL, LITTLE = 32 << 10, 64 << 20
+"""Bytes of a text of many lines, which take long, and the memory for it: more for each byte."""
+
+ELEMENTS = 256 << 10
+"""Bytes of an array of many elements, which are read one by one."""
+
+AVRO_JSON = b'{"metric":"m","timestamp":1356998400,"value":{"double":42.5},"tags":{"host":"web01"}}'
+
+GOOD: dict[str, tuple[str, dict[str, Any], bytes]] = {
+    "opentsdb-json": ("opentsdb-json", {}, FORMATS["opentsdb-json"].example),
+    "opentsdb-text": ("opentsdb-text", {}, FORMATS["opentsdb-text"].example),
+    "opentsdb-annotations": ("opentsdb-annotations", {}, FORMATS["opentsdb-annotations"].example),
+    "influx": ("influx", {}, FORMATS["influx"].example),
+    "avro as json": ("avro", {"avro_encoding": "json"}, AVRO_JSON),
+    "heroic-json": ("heroic-json", {}, FORMATS["heroic-json"].example),
+    "kairosdb-json": ("kairosdb-json", {}, FORMATS["kairosdb-json"].example),
+    "kairosdb-text": ("kairosdb-text", {}, FORMATS["kairosdb-text"].example),
+    "records as json": ("records", {"encoding": "json"}, b'{"A":1,"B":"x"}'),
+    "records as csv": ("records", {"encoding": "csv"}, b"1,x"),
+}
+"""Of each format: its name, its options, and a good record."""
+
+JSON = [name for name in GOOD if "json" in name or "annotations" in name]
+
+
+def times(piece: bytes, size: int = SIZE) -> bytes:
+    """A piece again and again."""
+    return piece * (size // len(piece))
+
+
+def bare(text: bytes) -> bytes:
+    """A text without what separates records."""
+    return text.translate(None, b"[], \r\n\t")
+
+
+def check(form: str, text: bytes, points: int = 0) -> None:
+    """A text is refused, in whatever pieces; with `points`, that many are read of what is before it."""
+    name, options, good = GOOD[form]
+    header = b"A,B\n" if form == "records as csv" else b""
+    before = (good + b"\n") * points
+    outcome = parsed(name, options, header + before + text, LITTLE if len(text) <= SMALL else MEMORY)
+    assert (outcome.code, outcome.points) == (0, points)
+    assert bare(b"".join(payload for _, payload in outcome.refused)) == bare(text)
+
+
+BAD_LINES = {
+    "short lines": times(b"x\n", SMALL),
+    "no text": times(b"\xff\n", SMALL),
+    "zero bytes": times(b"\0"),
+    "a long word": times(b"a"),
+    "quotes": times(b'"', SIZE - 1) + b"x",
+    "backslashes": times(b"\\"),
+    "equals": times(b"="),
+    "braces": times(b"{"),
+    "numbers": times(b"1 "),
+    "spaces in one line": b"x" + times(b" ") + b"x",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
+@pytest.mark.parametrize("form", GOOD)
+def test_lines_that_are_none(form: str, text: bytes) -> None:
+    check(form, text)
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_many_lines_without_a_record(form: str) -> None:
+    check(form, times(b"\n", SMALL), points=1)
+    check(form, times(b" \n", SMALL), points=1)
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_truncated_anywhere(form: str) -> None:
+    good = GOOD[form][2]
+    for cut in range(1, len(good), 7):
+        name, options, _ = GOOD[form]
+        outcome = parsed(name, options, good[:cut])
+        assert outcome.code == 0
+        assert outcome.points == 0 or not outcome.refused
+
+
+BAD_JSON = {
+    "open arrays": times(b"["),
+    "open objects": times(b'{"a":'),
+    "arrays in each other": times(b"[", SIZE // 2) + times(b"]", SIZE // 2),
+    "objects in each other": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "an array of numbers": b"[" + times(b"1,", ELEMENTS) + b"1]",
+    "an array of objects": b"[" + times(b"{},", ELEMENTS) + b"{}]",
+    "an array of small objects": b"[" + times(b'{"":0},', ELEMENTS) + b"{}]",
+    "arrays in an array": b"[" + times(b"[],", ELEMENTS) + b"[]]",
+    "a long text": b'"' + times(b"a") + b'"',
+    "escapes": b'"' + times(b"\\u0001") + b'"',
+    "a huge number": times(b"9"),
+    "a huge exponent": b"1e" + times(b"9", 1000),
+    "many keys": b"{" + b",".join(b'"k%d":"%d' % (i, i) for i in range(400_000)) + b"}",
+    "one key": b"{" + times(b'"a":1,') + b'"a":x}',
+    "lines of documents that are none": times(b"{}}\n", SMALL),
+}
+
+
+@pytest.mark.parametrize("text", BAD_JSON.values(), ids=BAD_JSON)
+@pytest.mark.parametrize("form", JSON)
+def test_json_that_is_no_record(form: str, text: bytes) -> None:
+    check(form, text)
+
+
+def test_records_that_have_each_a_field_of_its_own() -> None:
+    lines = [b'{"k%d":1}\n' % number for number in range(100_000)]
+    outcome = parsed("records", {"encoding": "json"}, b"".join(lines))
+    assert (outcome.code, outcome.points) == (0, (1 << 24) // 100_000)
+    assert bare(b"".join(payload for _, payload in outcome.refused)) == bare(
+        b"".join(lines[outcome.points :])
+    )
+    many = b"{" + b",".join(b'"k%d":1' % number for number in range(400_000)) + b"}"
+    outcome = parsed("records", {"encoding": "json"}, many)
+    assert outcome == (0, 0, [("bad-syntax", many)])
+
+
+NUMBERS = [
+    b"9" * 1_000_000,
+    b"-" * 100_000,
+    b"1e" + b"9" * 10_000,
+    b"0." + b"0" * 1_000_000 + b"1",
+    b"1" * 5000,
+]
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_huge_numbers(form: str) -> None:
+    """In place of any number of a good record; a fraction may be one."""
+    name, options, good = GOOD[form]
+    if name == "records":
+        return  # they keep the text of a number
+    for number in NUMBERS:
+        for old in (b"42.5", b"42.0", b"1356998400", b"1356998407", b"1300000000000", b"1434055562"):
+            if old not in good:
+                continue
+            text = good.replace(old, number)
+            outcome = parsed(name, options, text)
+            assert outcome.code == 0
+            assert outcome.points or [payload for _, payload in outcome.refused] == [text]

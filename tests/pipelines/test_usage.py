@@ -1,0 +1,148 @@
+"""What is wrong before any work is one line with exit code 2, and what came of refusals an exit code."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Ran, timebeam
+from tests.support.points import put_file, random_points, write_file
+from tests.support.stored import Store
+from timebeam.pipelines.local.emulator import HOST_VARIABLE
+
+TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    return Store.create(bigtable, prefix)
+
+
+def refused_usage(*arguments: str | Path) -> str:
+    """The one line of a command that is wrong usage."""
+    ran = timebeam(*arguments)
+    assert ran.code == 2, ran
+    assert ran.out == ""
+    line, see = ran.err.splitlines()
+    assert see.startswith("(see `timebeam")
+    return line
+
+
+def ingest(store: Store, *arguments: str | Path) -> Ran:
+    return timebeam("ingest", *store.flags, *TEXT, *arguments)
+
+
+def test_the_version() -> None:
+    assert timebeam("--version").out.startswith("timebeam 0.")
+
+
+@pytest.mark.parametrize(("word", "meant"), [("igest", "ingest"), ("qurey", "query"), ("table", "tables")])
+def test_a_misspelt_command(word: str, meant: str) -> None:
+    assert refused_usage(word) == f"timebeam: no command {word!r}: did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("--layuot=opentsdb", "--layout"), ("--runer=x", "--runner"), ("--temp_loc=x", "--temp_location")],
+)
+def test_a_misspelt_option_required_or_of_beam(misspelt: str, meant: str) -> None:
+    layout = [] if meant == "--layout" else ["--layout=opentsdb"]
+    line = refused_usage("ingest", *layout, *TEXT, "--input=x", misspelt)
+    name = misspelt.partition("=")[0]
+    assert line == f"timebeam ingest: unknown option {name}: did you mean {meant}?"
+
+
+def test_an_option_of_beam_that_is_given_twice(store: Store) -> None:
+    assert "--region is given twice" in refused_usage(
+        "ingest", *store.flags, *TEXT, "--input=x", "--region=a", "--region=b"
+    )
+
+
+def test_all_files_of_a_repeated_option_are_read(store: Store, tmp_path: Path) -> None:
+    points = random_points(30)
+    first, second = put_file(tmp_path / "a.txt", points[:10]), put_file(tmp_path / "b.txt", points[10:])
+    ran = ingest(store, "--input", first, "--input", second, "--summary=json")
+    assert ran.code == 0, ran.err
+    assert '"points_read": 30' in ran.out
+
+
+def test_dataflow_that_is_not_told_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ("ingest", *store.flags, *TEXT, "--input=x", "--runner=DataflowRunner")
+    assert "BIGTABLE_EMULATOR_HOST is set" in refused_usage(*flags)
+    monkeypatch.delenv(HOST_VARIABLE)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
+    line = refused_usage(*flags)
+    assert "region" in line
+    assert "temp_location" in line
+    assert "there is no --setup_file ./none.py" in refused_usage(*flags, "--setup_file=./none.py")
+
+
+@pytest.mark.parametrize("place", ["/proc/nope/x", "file/x"])
+def test_dead_letters_that_cannot_be_written(store: Store, tmp_path: Path, place: str) -> None:
+    file = put_file(tmp_path / "file", random_points(5))
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead_letters", tmp_path / place)
+    assert "no file can be made there" in line
+    assert store.cells() == set()
+
+
+def test_a_look_at_the_dead_letters_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    file = put_file(tmp_path / "a.txt", random_points(5))
+    assert ingest(store, "--input", file, "--dead_letters", tmp_path / "new" / "folder" / "x").code == 0
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_buckets_without_credentials(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input", "gs://bucket/a.txt")
+    assert "no Google Cloud credentials" in line
+
+
+def test_a_port_that_is_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = refused_usage("emulator", "--port", str(port))
+    assert line.startswith(f"timebeam emulator: --port {port} is in use")
+
+
+def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOST_VARIABLE, "foo")
+    line = refused_usage("check", "--layout=opentsdb")
+    assert "BIGTABLE_EMULATOR_HOST=foo is no HOST:PORT" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("layout", "check", "none.toml"),
+        ("tables", "create", "--layout=table", "--tables=none.toml"),
+        ("ingest", "--layout=table", "--tables=none.toml", "--format=records", "--input=x"),
+        ("rollup", "--layout=table", "--tables=none.toml"),
+    ],
+)
+def test_a_declaration_that_is_missing(arguments: tuple[str, ...], emulator: str) -> None:
+    assert "cannot read the declaration of tables none.toml" in refused_usage(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("1", 1), ("2", 0), ("19.9%", 1), ("20%", 0), ("0", 1), ("100%", 0)]
+)
+def test_more_refusals_than_allowed(store: Store, tmp_path: Path, limit: str, code: int) -> None:
+    lines = [b"put bad\n", b"put worse\n"]
+    lines += [b"put m %d 1 h=a\n" % (1795250200 + second) for second in range(8)]
+    file = write_file(tmp_path / "a.txt", lines)
+    ran = ingest(store, "--input", file, "--dead_letters", tmp_path / "d", "--max_refused", limit)
+    assert ran.code == code
+    assert "points stored              8" in ran.out
+    said = f"refused 2 of 10, more than --max_refused {limit}: see the dead letters\n"
+    assert ran.err == (said if code else "")
+
+
+@pytest.mark.parametrize("limit", ["-1", "1.5", "101%", "%", "nan%", ""])
+def test_limits_that_are_none(store: Store, limit: str) -> None:
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max_refused={limit}")
+    assert "--max_refused" in line

@@ -1,0 +1,18 @@
+"""Random histories of fixed seeds, on every run the same; `make test-long SEEDS=…` runs others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.draw import history_of
+from tests.system.histories import run
+
+SEEDS = range(1, 21)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tables_and_answers_agree_with_the_model(emulator: str, bigtable: tuple[str, str], seed: int) -> None:
+    failure = run(history_of(seed), emulator, bigtable)
+    assert failure is None, (
+        f"{failure.text}\nmake it small: .venv/bin/python -m tests.system.histories --seed {seed}"
+    )

@@ -1,0 +1,306 @@
+"""The tables of one history: runs its steps, and asserts after each that they hold what the model says."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.schema.layouts.plain_opentsdb import number
+from tests.support.commands import Ran, timebeam
+from tests.support.model import Content
+from tests.system import files, tables
+from tests.system.disagreement import DisagreementError, expect
+from tests.system.model import Model, Number, RollupKey, Version
+from tests.system.queries import check_queries
+from tests.system.steps import (
+    HOUR_S,
+    SERIES,
+    START_S,
+    Again,
+    Compact,
+    Copy,
+    Delete,
+    File,
+    History,
+    Ingest,
+    MetaSync,
+    Reindex,
+    Replay,
+    Rollup,
+    Step,
+    Touched,
+    Trouble,
+)
+from tests.system.tables import Tables
+from tests.system.troubles import run
+
+
+class World:
+    """One run of one history."""
+
+    def __init__(self, history: History, emulator: str, place: tuple[str, str], prefix: str, folder: Path):
+        setup = history.setup
+        self._history, self._emulator, self._folder = history, emulator, folder
+        self._model = Model(setup.layout, setup.copy_layout, setup.intervals)
+        self._config = tables.write_config(folder / "rollups.json", setup)
+        self._tables = Tables.create(place, prefix, setup.layout, setup.options, self._config)
+        self._copies = Tables.create(place, f"{prefix}to-", setup.copy_layout, setup.copy_options, None)
+        self._runs = 0
+        self._written: dict[str, tuple[Ingest, list[Path]]] = {}
+        self._letters: dict[str, tuple[Path, list[File]]] = {}
+
+    def run(self) -> None:
+        """Runs all steps.
+
+        Raises:
+          DisagreementError: the tables or an answer differ from the model.
+        """
+        for position, step in enumerate(self._history.steps):
+            try:
+                self._run_step(step)
+                self._check_points()
+            except DisagreementError as error:
+                error.step = f"step {position}, {type(step).__name__}"
+                raise
+        self._check_sound()
+        chance = random.Random(self._history.seed)
+        check_queries(self._tables, self._model, self._config, chance)
+
+    def _run_step(self, step: Step) -> None:
+        if isinstance(step, Ingest):
+            folder = self._new_folder()
+            paths = [files.write(folder / f"in{number}", file) for number, file in enumerate(step.files)]
+            self._written[step.name] = step, paths
+            self._ingest(step, paths, step.trouble)
+        elif isinstance(step, Again) and step.of in self._written:
+            self._ingest(*self._written[step.of], None)
+        elif isinstance(step, Replay) and step.of in self._letters:
+            self._replay(self._written[step.of][0], *self._letters[step.of])
+        elif isinstance(step, Delete):
+            points = [
+                point
+                for other in self._history.steps
+                if isinstance(other, Ingest)
+                for file in other.files
+                for point in file.points
+            ]
+            self._tables.delete(step, points)
+            self._model.delete(step.series, START_S + step.hour * HOUR_S)
+        elif isinstance(step, Rollup):
+            self._roll_up(step)
+        elif isinstance(step, Touched):
+            self._redo_touched()
+        elif isinstance(step, Compact):
+            span = f"--start={START_S + step.start * HOUR_S}", f"--end={START_S + step.end * HOUR_S}"
+            self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
+        elif isinstance(step, Copy):
+            self._copy(step)
+        elif isinstance(step, MetaSync):
+            self._sync_meta()
+        elif isinstance(step, Reindex):
+            if step.emptied:
+                self._tables.empty_index()
+            self._finish(["reindex", *self._tables.flags], None)
+
+    def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
+        letters = self._new_folder() / "dead"
+        arguments = [
+            *("ingest", *self._tables.flags, *self._ingest_flags(step)),
+            *(f"--dead_letters={letters}", "--input", *map(str, paths)),
+        ]
+        if step.create and self._tables.has_uids:
+            arguments.append("--auto_create_metrics")
+        ran, troubled = run(self._emulator, arguments, trouble)
+        if troubled:
+            self._check_partial(self._model.candidates(step.files))
+            if trouble and trouble.kind == "refuse":
+                expect(ran.code == 0, "exit code", ran)
+                self._run_replay(step, letters)  # letters of other stages are refused again
+            else:
+                expect(ran.code != 0, "exit code of a run that failed", ran)
+                expect("Traceback" not in ran.err, "stack trace", ran.err)
+                letters = self._new_folder() / "dead"
+                arguments = [
+                    f"--dead_letters={letters}" if text.startswith("--dead_letters=") else text
+                    for text in arguments
+                ]
+                ran = timebeam(*arguments)
+        expect(ran.code == 0, "exit code", ran)
+        refused = [
+            File(file.format, file.suffix, file.arrival_ms, points, [])
+            for file in step.files
+            if (points := self._store(step, file, create=step.create))
+        ]
+        refused_points = sum(len(file.points) for file in refused)
+        rows_refused = trouble is not None and trouble.kind == "refuse"
+        self._check_letters(letters, step.files, refused_points, rows_refused=rows_refused)
+        self._letters[step.name] = letters, refused
+
+    def _store(self, step: Ingest, file: File, *, create: bool) -> list[Any]:
+        append = step.packing == "append"
+        return self._model.store(file, append=append, create=create, mark=step.mark)
+
+    def _ingest_flags(self, step: Ingest) -> list[str]:
+        flags = [f"--format={step.files[0].format}", f"--bigtable_writer={step.writer}", "--summary=json"]
+        flags += [f"--packing={step.packing}"] if step.packing else []
+        return flags + (["--mark_touched"] if step.mark else [])
+
+    def _replay(self, step: Ingest, letters: Path, refused: list[File]) -> None:
+        self._run_replay(step, letters)
+        for file in refused if step.files[0].format != "avro" else []:  # see docs/reference/dead-letters.md
+            self._store(step, file, create=True)
+
+    def _run_replay(self, step: Ingest, letters: Path) -> None:
+        if not list(letters.parent.iterdir()):
+            return
+        again = self._new_folder() / "dead"
+        arguments = [
+            *("replay", f"{letters}*", *self._tables.flags, *self._ingest_flags(step)),
+            f"--dead_letters={again}",
+        ]
+        ran = timebeam(*arguments, *(["--auto_create_metrics"] if self._tables.has_uids else []))
+        expect(ran.code == 0, "exit code of replay", ran)
+
+    def _check_letters(
+        self, letters: Path, inputs: list[File], refused_points: int, *, rows_refused: bool
+    ) -> None:
+        """Every broken line has its letter, every refused point too, and nothing else has."""
+        records = [
+            json.loads(line)
+            for path in letters.parent.iterdir()
+            if path.is_file()
+            for line in path.read_text("utf-8").splitlines()
+        ]
+        if rows_refused:
+            records = [record for record in records if record["stage"] != "write"]
+        broken = [line for file in inputs for line in file.broken]
+        payloads = [record.get("payload", "") for record in records]
+        for line in broken:
+            expect(any(line in payload for payload in payloads), "broken line without letter", line)
+        reasons = sorted(record["reason"] for record in records)
+        right = len(records) == len(broken) + refused_points
+        expect(right, "number of letters", (reasons, broken, refused_points))
+
+    def _roll_up(self, step: Rollup) -> None:
+        start_s, end_s = START_S + step.start * HOUR_S, START_S + step.end * HOUR_S
+        self._finish([*self._rollup_command(), f"--start={start_s}", f"--end={end_s}"], step.trouble)
+        self._model.roll_up(start_s, end_s)
+        self._check_rollups(self._model.rollups)
+
+    def _redo_touched(self) -> None:
+        """The intervals of marked hours are done again; what lies between them may be, or stay."""
+        self._finish([*self._rollup_command(), "--touched"], None)
+        before, computed, stored = self._model.rollups, self._model.computed(), self._tables.rollups()
+        expected: dict[RollupKey, Number] = {}
+        for key in {*before, *computed, *stored}:
+            choices = [computed.get(key)]
+            if not self._model.must_be_redone(key):
+                choices.insert(0, before.get(key))
+            choice = next((number for number in choices if _agree(number, stored.get(key))), choices[0])
+            if choice is not None:
+                expected[key] = choice
+        self._model.rollups = expected
+        self._model.marks = set()
+        self._check_rollups(expected)
+
+    def _rollup_command(self) -> list[str]:
+        letters = self._new_folder() / "dead"
+        return ["rollup", *self._tables.flags, f"--rollup_config={self._config}", f"--dead_letters={letters}"]
+
+    def _check_rollups(self, expected: Mapping[RollupKey, Number]) -> None:
+        stored = self._tables.rollups()
+        for key in sorted({*expected, *stored}):
+            expect(
+                _agree(expected.get(key), stored.get(key)),
+                "rollup",
+                f"{key}: stored {stored.get(key)}, expected {expected.get(key)}",
+            )
+
+    def _copy(self, step: Copy) -> None:
+        start_ms, end_ms = (START_S + hour * HOUR_S for hour in (step.start, step.end))
+        start_ms, end_ms = start_ms * 1000, end_ms * 1000 - 1
+        letters = self._new_folder() / "dead"
+        setup = self._history.setup
+        arguments = [
+            *("copy", f"--from={setup.layout}", f"--to={setup.copy_layout}", *self._tables.place),
+            *(*self._tables.options("--"), *self._copies.options("--to_")),
+            *(f"--start={start_ms}", f"--end={end_ms}", f"--dead_letters={letters}"),
+            *(["--auto_create_metrics"] if self._copies.has_uids else []),
+        ]
+        ran = self._finish(arguments, step.trouble)
+        refused = self._model.copy(start_ms, end_ms)
+        expect("verified" in ran.out, "proof of the copy", ran)
+        self._check_content("copy", self._copies.content(), self._model.copied)
+        expect(bool(refused) == ("but " in ran.out), "refusals of the copy", (refused, ran))
+
+    def _sync_meta(self) -> None:
+        self._finish(["meta", "sync", *self._tables.flags, "--count"], None)
+        ran = timebeam("series", "*", *self._tables.flags, "--source=meta", "--output=json")
+        expect(ran.code == 0, "exit code", ran)
+        counts = {
+            (entry["metric"], tuple(sorted(entry["tags"].items()))): entry["points"]
+            for entry in json.loads(ran.out)
+        }
+        for position, series in enumerate(SERIES):
+            count = sum(instant[0] == position for instant in self._model.points)
+            if count:
+                expect(counts.get(series) == count, "points counted", (series, counts.get(series), count))
+
+    def _finish(self, arguments: list[str], trouble: Trouble | None) -> Ran:
+        """Runs a command, and once more if a trouble stopped it."""
+        ran, troubled = run(self._emulator, arguments, trouble)
+        if troubled:
+            expect("Traceback" not in ran.err, "stack trace", ran.err)
+            if arguments[0] == "compact":
+                self._check_points()
+            ran = timebeam(*arguments)
+        expect(ran.code == 0, f"exit code of {arguments[0]}", ran)
+        return ran
+
+    def _check_points(self) -> None:
+        self._check_content("points", self._tables.content(), self._model.points)
+
+    def _check_content(self, kind: str, content: Content, points: Mapping[Any, Version]) -> None:
+        expected = {
+            (SERIES[series], time_ms): number(version.value) for (series, time_ms), version in points.items()
+        }
+        for key in sorted({*content, *expected}):
+            expect(
+                content.get(key) == expected.get(key),
+                kind,
+                f"{key}: stored {content.get(key)}, expected {expected.get(key)}",
+            )
+
+    def _check_partial(self, candidates: Mapping[Any, set[Any]]) -> None:
+        """After a run that broke off: each instant has its old value or one that was sent."""
+        content = self._tables.content()
+        for series, time_ms in candidates:
+            stored = content.pop((SERIES[series], time_ms), None)
+            allowed = [number(value) for value in candidates[series, time_ms]]
+            new = (series, time_ms) not in self._model.points
+            expect(
+                stored in allowed or (new and stored is None),
+                "points after a run that failed",
+                (SERIES[series], time_ms, stored, allowed),
+            )
+        expect(not content, "points that nobody sent", content)
+
+    def _check_sound(self) -> None:
+        for stored in (self._tables, self._copies):
+            ran = timebeam("check", *stored.flags)
+            expect(ran.code == 0, "damage", ran)
+
+    def _new_folder(self) -> Path:
+        self._runs += 1
+        folder = self._folder / f"run{self._runs}"
+        folder.mkdir()
+        return folder
+
+
+def _agree(expected: Number | None, stored: float | None) -> bool:
+    if expected is None or stored is None:
+        return expected is None and stored is None
+    return expected.agrees(stored)

@@ -1,0 +1,136 @@
+"""Packages import each other one way: pipelines → transforms → schema, inside of schema as in `EDGES`."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_LAYERS = ("pipelines", "transforms", "schema")
+
+EDGES = {
+    "points": set(),
+    "common": {"points"},
+    "annotations": {"common", "points"},
+    "messages": {"annotations", "common", "points"},
+    "layouts": {"annotations", "common", "points"},
+    "rollup": {"common", "layouts", "points"},
+    "meta": {"common", "layouts", "points"},
+    "query": {"annotations", "common", "points", "rollup"},
+    "declared": {"common", "layouts", "messages", "points", "rollup"},
+    "trees": {"common", "layouts", "meta", "points"},
+    "sizing": {"common", "layouts", "points"},
+}
+"""The packages of schema that each package of schema may import. To add an edge is a decision: no circles."""
+
+_LIBRARIES = {"fastavro", "msgspec", "numpy", "pyarrow", "re2", "tomli", "zstandard"}
+_NETWORK = {
+    "asyncio",
+    "ftplib",
+    "http",
+    "multiprocessing",
+    "smtplib",
+    "socket",
+    "socketserver",
+    "ssl",
+    "urllib",
+}
+
+
+def _modules(folder: str) -> Iterator[tuple[str, ast.Module]]:
+    """(dotted name below `timebeam`, syntax tree) of every module of a folder."""
+    for path in sorted((_ROOT / folder).rglob("*.py")):
+        name = ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """The dotted names that a module imports, also inside functions and under `TYPE_CHECKING`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _edges(package: str) -> dict[str, set[str]]:
+    """Imports between the entries of a package: entry → the other entries that it imports."""
+    prefix = package + "."
+    edges: dict[str, set[str]] = {}
+    for module, tree in _modules(package.replace(".", "/")):
+        if module == package:
+            continue
+        entry = module.removeprefix(prefix).split(".")[0]
+        imported = edges.setdefault(entry, set())
+        for name in _imports(tree):
+            target = name.removeprefix("timebeam.")
+            if target.startswith(prefix):
+                imported.add(target.removeprefix(prefix).split(".")[0])
+    return {entry: imported - {entry} for entry, imported in edges.items()}
+
+
+@pytest.mark.parametrize("layer", _LAYERS)
+def test_layers_import_downwards(layer: str) -> None:
+    upper = _LAYERS[: _LAYERS.index(layer)]
+    wrong = [
+        (module, name)
+        for module, tree in _modules(layer)
+        for name in _imports(tree)
+        if name.startswith(tuple(f"timebeam.{other}" for other in upper))
+    ]
+    assert wrong == []
+
+
+def test_the_bigtable_connector_imports_nothing_else_of_timebeam() -> None:
+    wrong = [
+        (module, name)
+        for module, tree in _modules("transforms/bigtable")
+        for name in _imports(tree)
+        if name.split(".")[0] == "timebeam" and not name.startswith("timebeam.transforms.bigtable.")
+    ]
+    assert wrong == []
+
+
+def test_packages_of_schema_import_each_other_one_way() -> None:
+    assert _edges("schema") == EDGES
+    tuple(graphlib.TopologicalSorter(EDGES).static_order())  # raises CycleError
+
+
+def test_message_formats_do_not_import_each_other() -> None:
+    edges = _edges("schema.messages")
+    formats = {
+        path.name for path in (_ROOT / "schema" / "messages").iterdir() if (path / "__init__.py").exists()
+    }
+    assert len(formats) == 5
+    assert {entry: imported & formats for entry, imported in edges.items() if imported & formats} == {}
+
+
+def test_declared_tables_import_one_way() -> None:
+    edges = _edges("schema.declared")
+    assert edges == {"model": set(), "codec": {"model"}, "language": {"codec", "model"}}
+
+
+def test_schema_needs_no_beam_and_no_network() -> None:
+    allowed = (set(sys.stdlib_module_names) - _NETWORK) | _LIBRARIES
+    wrong = [
+        (module, name)
+        for module, tree in _modules("schema")
+        for name in _imports(tree)
+        if name.split(".")[0] not in allowed and not name.startswith("timebeam.schema.")
+    ]
+    assert wrong == []
+
+
+def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
+    wrong = [
+        module
+        for module, tree in _modules("transforms")
+        if any(name.startswith("timebeam.schema.sizing") for name in _imports(tree))
+    ]
+    assert wrong == []

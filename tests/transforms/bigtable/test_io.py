@@ -1,0 +1,194 @@
+"""ReadRows and WriteRows: rows of a table in pipelines, and what becomes of those that are refused."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import grpc
+import pytest
+from google.api_core.exceptions import PermissionDenied
+
+import timebeam.transforms.bigtable as connector
+from tests.support.eager import eagerly
+from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Fault, faulty, nth
+from timebeam.transforms.bigtable import (
+    Cell,
+    Deletion,
+    EncodedRow,
+    FailedRow,
+    ReadRows,
+    Row,
+    Target,
+    WriteRows,
+)
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.wire import encoded_mutations
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "bigtableio.md"
+
+
+class Table(NamedTuple):
+    """A table and its families, as `create_tables` takes it."""
+
+    name: str
+    families: dict[str, int]
+
+
+@pytest.fixture
+def place(bigtable: tuple[str, str], prefix: str) -> tuple[Target, str]:
+    target = Target(*bigtable)
+    list(create_tables(target, [Table(prefix, {"f": 2, "g": 1})], dry_run=False))
+    return target, prefix
+
+
+def rows_of(table: str, count: int) -> list[Row]:
+    """Rows with cells of any bytes, in the order of columns that Bigtable reads them in."""
+    chance = random.Random(count)
+    return [
+        Row(
+            table,
+            b"%04d" % number + chance.randbytes(2),
+            [
+                Cell(
+                    family,
+                    bytes([column]) + chance.randbytes(3),
+                    chance.randrange(1 << 41),
+                    chance.randbytes(5),
+                )
+                for family in "fg"
+                for column in range(chance.randrange(1, 4))
+            ],
+        )
+        for number in range(count)
+    ]
+
+
+def write(rows: Sequence[Any], target: Target, **options: Any) -> list[FailedRow]:
+    return eagerly(lambda root: {"failed": root | beam.Create(rows) | WriteRows(target, **options)})["failed"]
+
+
+def read(target: Target, table: str, **options: Any) -> list[Row]:
+    """What `ReadRows` gives, by key; the families of a row, which have no order, by name."""
+    rows = eagerly(lambda root: {"rows": root | ReadRows(target, table, **options)})["rows"]
+    return sorted(row._replace(cells=sorted(row.cells, key=lambda cell: cell.family)) for row in rows)
+
+
+def test_rows_come_back_as_they_were_written(place: tuple[Target, str]) -> None:
+    """Rows, plain tuples, and rows whose mutations are bytes already."""
+    target, table = place
+    rows = rows_of(table, 90)
+    mixed: list[Any] = list(rows)
+    mixed[1::3] = [(table, row.key, row.cells, ()) for row in rows[1::3]]
+    mixed[2::3] = [
+        EncodedRow(table, row.key, encoded_mutations(row.cells, ()), len(row.cells)) for row in rows[2::3]
+    ]
+    assert write(mixed, target) == []
+    assert read(target, table) == rows
+
+
+def test_deletions_come_before_the_cells_of_a_row(place: tuple[Target, str]) -> None:
+    target, table = place
+    old = Row(table, b"k", [Cell("f", b"a", 5, b"old"), Cell("f", b"b", 5, b"old")])
+    new = Row(table, b"k", [Cell("f", b"a", 4, b"new")], [Deletion("f", b"a"), Deletion("f", b"b", 5)])
+    assert write([old], target) == write([new], target) == []
+    assert read(target, table) == [Row(table, b"k", [*new.cells, old.cells[1]])]
+
+
+def test_a_part_of_a_table_is_read(place: tuple[Target, str]) -> None:
+    target, table = place
+    cells = [Cell("f", qualifier, 7, b"v") for qualifier in (b"a", b"b", b"c")]
+    rows = [Row(table, b"%03d" % number, [*cells, Cell("g", b"b", 7, b"v")]) for number in range(300)]
+    write(rows, target)
+    ranges = [(b"010", b"020"), (b"020", b"100"), (b"290", b"")]
+    keys = [row.key for row in rows if b"010" <= row.key < b"100" or row.key >= b"290"]
+    assert [row.key for row in read(target, table, ranges=ranges, splits=7)] == keys
+    options = {"key_pattern": rb"\C*5", "columns": ("f", b"b", b""), "keys_only": True}
+    expected = [
+        Row(table, key, [cell._replace(value=b"") for cell in cells[1:]]) for key in keys if key[-1:] == b"5"
+    ]
+    assert read(target, table, ranges=ranges, **options) == expected
+
+
+def test_several_versions_are_read(place: tuple[Target, str]) -> None:
+    target, table = place
+    versions = [Cell("f", b"q", time_ms, b"%d" % time_ms) for time_ms in (9, 8)]
+    write([Row(table, b"k", versions)], target)
+    assert read(target, table) == [Row(table, b"k", versions[:1])]
+    assert read(target, table, versions=2) == [Row(table, b"k", versions)]
+
+
+@pytest.mark.parametrize(
+    "ranges", [[(b"b", b"c"), (b"a", b"b")], [(b"a", b""), (b"b", b"")], [(b"a", b"c"), (b"b", b"d")]]
+)
+def test_ranges_that_do_not_ascend_are_refused(ranges: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(ValueError, match="must ascend"):
+        ReadRows(Target("p", "i"), "table", ranges)
+
+
+def test_a_refused_row_comes_out_with_its_reason(place: tuple[Target, str], emulator: str) -> None:
+    target, table = place
+    rows = rows_of(table, 30)
+    bad = rows[11]
+    with faulty(
+        emulator, nth(MUTATE_ROWS, range(1, 99), BadEntries(grpc.StatusCode.INVALID_ARGUMENT, bad.key.__eq__))
+    ):
+        (failed,) = write(rows, target)
+    assert failed.row == bad
+    assert "injected" in failed.reason
+    assert read(target, table) == [row for row in rows if row is not bad]
+
+
+def test_an_error_of_the_table_fails_the_bundle(place: tuple[Target, str], emulator: str) -> None:
+    target, table = place
+    plan = nth(MUTATE_ROWS, range(1, 99), Fault(grpc.StatusCode.PERMISSION_DENIED))
+    with faulty(emulator, plan), pytest.raises(PermissionDenied, match="injected"):
+        write(rows_of(table, 3), target)
+
+
+_seen: list[int] = []
+
+
+def _note(rows: Sequence[Any]) -> None:
+    _seen.append(len(rows))
+
+
+def test_the_buffer_is_bounded_and_every_request_is_told_of(place: tuple[Target, str]) -> None:
+    target, table = place
+    _seen.clear()
+    assert write(rows_of(table, 12), target, buffer_bytes=1, on_written=_note) == []
+    assert _seen == [1] * 12
+
+
+def test_what_is_exported_is_there() -> None:
+    for name in connector.__all__:
+        assert getattr(connector, name).__doc__ or name == "KeyRange", name
+    with pytest.raises(AttributeError, match="nothing"):
+        connector.nothing  # noqa: B018
+
+
+def test_the_pipeline_of_the_document_runs(
+    place: tuple[Target, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it is printed, but for the names of instance and tables; it uses nothing else of timebeam."""
+    target, table = place
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert re.findall(r"timebeam[.\w]*", code) == ["timebeam.transforms.bigtable"]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    list(create_tables(target, [Table(f"{table}counts", {"t": 1})], dry_run=False))
+    cells = [Cell("f", b"%d" % number, 5, b"v") for number in range(4)]
+    keys = {b"sensor#1": 4, b"sensor#2": 1, b"sensor$": 3, b"sensor": 2}
+    write([Row(table, key, cells[:count]) for key, count in keys.items()], target)
+    for name, here in (("my-project", target.project), ("my-instance", target.instance)):
+        code = code.replace(f'"{name}"', repr(here))
+    code = code.replace('"readings"', repr(table)).replace('"counts"', repr(f"{table}counts"))
+    exec(compile(code, str(PAGE), "exec"), {"__name__": "pipeline_of_ten_lines"})
+    assert capsys.readouterr().out == ""
+    assert read(target, f"{table}counts") == [
+        Row(f"{table}counts", key, [Cell("t", b"cells", 0, b"%d" % keys[key])])
+        for key in (b"sensor#1", b"sensor#2")
+    ]

@@ -1,0 +1,88 @@
+"""Bigtable's limits: rows over them are refused whole, rows of too many cells are split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from tests.support.eager import eagerly
+from tests.support.rows import ROW_KEY, START_MS, piece, row_of
+from tests.support.stored import Store
+from timebeam.schema.layouts import Cell, Packing, Row
+from timebeam.schema.points import Reason, Stage
+from timebeam.transforms.dead_letters import rows as limits
+from timebeam.transforms.dead_letters.rejected import REJECTED
+from timebeam.transforms.dead_letters.rows import over_limit, split_row
+from timebeam.transforms.ingest.pack import PackFn
+
+
+def row(key: bytes = b"k", qualifier: bytes = b"q", timestamp_ms: int = 1, value: bytes = b"v") -> Row:
+    return Row("tsdb", key, [Cell("t", b"a", 1, b"v"), Cell("t", qualifier, timestamp_ms, value)])
+
+
+@pytest.mark.parametrize(
+    "good", [row(key=b"k" * 4096), row(qualifier=b"q" * 16384), row(value=b"v" * 1000), row(timestamp_ms=0)]
+)
+def test_rows_at_the_limits_are_taken(good: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CELL_BYTES", 1000)
+    assert over_limit(good) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (row(key=b"k" * 4097), "row key of 4097 bytes"),
+        (row(key=b""), "row key of 0 bytes"),
+        (row(qualifier=b"q" * 16385), "qualifier of 16385 bytes"),
+        (row(value=b"v" * 1001), "cell of 1001 bytes"),
+        (row(timestamp_ms=-1), "cell timestamp of -1 ms"),
+    ],
+)
+def test_rows_over_a_limit_are_refused_as_they_are(
+    bad: Row, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CELL_BYTES", 1000)
+    rejected = over_limit(bad)
+    assert rejected is not None
+    assert (rejected.reason, rejected.stage) == (Reason.OVER_BIGTABLE_LIMIT, Stage.VALIDATE)
+    assert rejected.message.startswith(why)
+    assert row_of(rejected) == bad
+
+
+def test_the_limit_of_cells_is_bigtables() -> None:
+    assert limits.CELL_BYTES == 100_000_000
+    assert limits.MUTATIONS == 100_000
+
+
+@pytest.mark.parametrize(("cells", "sizes"), [(100_000, [100_000]), (250_001, [100_000, 100_000, 50_001])])
+def test_rows_of_many_cells_are_split(cells: int, sizes: list[int]) -> None:
+    whole = Row("tsdb", b"k", [Cell("t", number.to_bytes(4, "big"), 1, b"v") for number in range(cells)])
+    parts = list(split_row(whole))
+    assert [len(part.cells) for part in parts] == sizes
+    assert [cell for part in parts for cell in part.cells] == whole.cells
+    assert {(part.table, part.key) for part in parts} == {("tsdb", b"k")}
+
+
+def test_pack_refuses_what_is_over_a_limit(
+    bigtable: tuple[str, str], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(bigtable, prefix)
+    monkeypatch.setattr(limits, "CELL_BYTES", 100)
+    table, packed = store.layout.data_table, piece(store.layout, range(START_MS, START_MS + 200, 2))
+
+    def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
+        groups = [((table, b"large"), [packed]), ((table, b"k" * 4097), [piece(store.layout, [START_MS])])]
+        groups.append(((table, ROW_KEY), [piece(store.layout, [START_MS])]))
+        outputs = (
+            root
+            | beam.Create(groups)
+            | beam.ParDo(PackFn(store.layout, Packing.COMPACTED)).with_outputs(REJECTED, main="main")
+        )
+        return {"rows": outputs.main, "refused": outputs[REJECTED]}
+
+    outputs = eagerly(build)
+    assert outputs["rows"] == [Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")])]
+    assert {row_of(one).key for one in outputs["refused"]} == {b"large", b"k" * 4097}
+    assert {one.reason for one in outputs["refused"]} == {Reason.OVER_BIGTABLE_LIMIT}

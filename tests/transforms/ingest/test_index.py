@@ -1,0 +1,41 @@
+"""Index rows: one row for each key, every cell once, and no request beyond what the service takes."""
+
+from __future__ import annotations
+
+import random
+
+from timebeam.schema.layouts import Cell, Row
+from timebeam.transforms.bigtable.rows import MUTATIONS
+from timebeam.transforms.ingest import index
+
+
+def cells(numbers: range) -> list[Cell]:
+    return [Cell("s", b"%d" % number, 0, b"\0") for number in numbers]
+
+
+def test_rows_of_one_key_become_one() -> None:
+    rng = random.Random(1)
+    rows = [
+        Row(rng.choice("ab"), b"%d" % rng.randrange(3), cells(range(at, at + rng.randrange(1, 5))))
+        for at in (rng.randrange(20) for _ in range(300))
+    ]
+    found = index.merged(rows)
+    assert {table: {row.key: set(row.cells) for row in of} for table, of in found.items()} == {
+        table: {
+            key: {cell for row in rows if (row.table, row.key) == (table, key) for cell in row.cells}
+            for key in {row.key for row in rows if row.table == table}
+        }
+        for table in "ab"
+    }
+    assert all(len(set(row.cells)) == len(row.cells) for of in found.values() for row in of)
+
+
+def test_requests_have_at_most_so_many_cells_and_rows() -> None:
+    large = Row("t", b"large", cells(range(2 * MUTATIONS + 5)))
+    small = [Row("t", b"%d" % number, cells(range(1))) for number in range(12_000)]
+    found = list(index.requests([*small[:10], large, *small[10:]]))
+    assert max(sum(len(row.cells) for row in some) for some in found) == MUTATIONS
+    assert max(len(some) for some in found) == 5_000
+    assert sorted((row.key, cell) for some in found for row in some for cell in row.cells) == sorted(
+        (row.key, cell) for row in [large, *small] for cell in row.cells
+    )

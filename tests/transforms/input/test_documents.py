@@ -1,0 +1,102 @@
+"""JSON documents over several lines in files, as `json.dump` writes them: every record once, of any size."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timebeam.schema.messages import FORMATS, Message, message_format
+from timebeam.schema.points import Reason, Rejected
+from timebeam.transforms.input.files import blocks, match, parts
+
+T = 1_356_998_400
+
+
+def record(name: str, number: int) -> dict[str, Any]:
+    return {
+        "opentsdb-json": {"metric": "m", "timestamp": T + number, "value": number, "tags": {"h": "a"}},
+        "opentsdb-annotations": {"startTime": T + number, "description": f"{number}"},
+        "kairosdb-json": {"name": "m", "tags": {"h": "a"}, "datapoints": [[(T + number) * 1000, number]]},
+    }[name]
+
+
+def read(path: Path, name: str) -> tuple[list[int], list[Rejected]]:
+    """(the times of all records in s, the refusals) of a file."""
+    reader = message_format(name)
+    times: list[int] = []
+    refused: list[Rejected] = []
+    (file,) = match([str(path)])
+    for part in parts(file, FORMATS[name].framing):
+        for block in blocks(part, FORMATS[name].framing):
+            if isinstance(block, Message):
+                parsed = reader.parse(block)
+                times += [time_ms // 1000 for time_ms in parsed.batch.times_ms.tolist()]
+                times += [edit.start for edit in parsed.annotations]
+                refused += parsed.rejected
+            else:
+                refused.append(block)
+    return times, refused
+
+
+def write(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode(), 1) if path.suffix == ".gz" else text.encode())
+
+
+NAMES = ["opentsdb-json", "opentsdb-annotations", "kairosdb-json"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [3, 60_000])
+def test_an_array_over_several_lines(tmp_path: Path, name: str, suffix: str, count: int) -> None:
+    """Without a newline at its end; of more than one block."""
+    path = tmp_path / f"points{suffix}"
+    for end in ("", "\n") if count == 3 else ("",):
+        write(path, json.dumps([record(name, number) for number in range(count)], indent=2) + end)
+        times, refused = read(path, name)
+        assert not refused
+        assert times == [T + number for number in range(count)]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_a_document_of_heroic(tmp_path: Path, suffix: str) -> None:
+    """One object, of more than one block."""
+    path = tmp_path / f"points{suffix}"
+    for count in (3, 100_000):
+        data = [[(T + number) * 1000, float(number)] for number in range(count)]
+        write(path, json.dumps({"series": {"key": "m"}, "data": {"type": "points", "data": data}}, indent=2))
+        assert path.suffix == ".gz" or count == 3 or path.stat().st_size > 4 << 20
+        times, refused = read(path, "heroic-json")
+        assert not refused
+        assert times == [T + number for number in range(count)]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_a_bad_record_of_a_document_has_its_bytes_and_place(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"points{suffix}"
+    points: Sequence[Any] = [record("opentsdb-json", number) for number in range(60_000)]
+    points[59_000]["value"] = "NaN"
+    text = json.dumps(points, indent=2)
+    write(path, text)
+    times, (refused,) = read(path, "opentsdb-json")
+    assert len(times) == 59_999
+    assert refused.reason is Reason.BAD_NUMBER
+    assert json.loads(refused.payload) == points[59_000]
+    assert text.encode()[refused.offset :].startswith(refused.payload)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_a_document_of_more_than_64_mib_is_one_refusal(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"points{suffix}"
+    element = json.dumps(record("opentsdb-json", 1), indent=2)
+    write(path, "[" + ",\n".join([element] * ((66 << 20) // len(element))) + "]")
+    times, (refused,) = read(path, "opentsdb-json")
+    assert refused.reason is Reason.LINE_TOO_LONG
+    assert 56 << 20 < refused.offset < 64 << 20
+    assert "document of more than" in refused.message
+    assert len(times) == (refused.offset + 1) // (len(element) + 2)

@@ -1,0 +1,1 @@
+"""Annotations stored by compare-and-set."""

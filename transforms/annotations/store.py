@@ -1,0 +1,183 @@
+"""Annotations into Bigtable: each edit is located, then applied there (docs/how-to/annotations.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from timebeam.schema.annotations.edits import AnnotationEdit
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
+from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
+from timebeam.transforms.annotations.table import AddressedEdit, store
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
+from timebeam.transforms.readers.table_reader import TableReader
+
+_KNOWN_TSUIDS = 100_000
+_HELD_EDITS = 2_000
+
+
+class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
+    """Lists of `AnnotationEdit` in; the PCollection of `Rejected` ones out.
+
+    Args:
+      endless: whether the input is a stream, of which a bundle is all that is known; else all edits of one
+        annotation are carried out together.
+      dry_run: resolve names, and write nothing.
+    """
+
+    def __init__(
+        self, target: Target, layout: Layout, uids: UidOptions, *, endless: bool, dry_run: bool
+    ) -> None:
+        super().__init__()
+        self._target, self._layout, self._uids = target, layout, uids
+        self._endless, self._dry_run = endless, dry_run
+
+    def expand(self, edits: PCollection[list[AnnotationEdit]]) -> PCollection[Rejected]:
+        """See the class."""
+        try:
+            layout = capability(self._layout, Annotations)
+        except MissingCapabilityError as error:
+            return edits | "Refuse" >> beam.ParDo(_RefuseFn(str(error)))
+        address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
+        addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])
+        together = addressed.main
+        if not self._endless:
+            grouped = together | "GroupPerAnnotation" >> beam.GroupByKey()
+            together = grouped | "Join" >> beam.ParDo(_JoinFn()).with_output_types(
+                tuple[tuple[bytes, bytes], list[Any]]
+            )
+        store = _StoreFn(self._target, layout, dry_run=self._dry_run)
+        stored = together | "Store" >> beam.ParDo(store)
+        return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
+
+
+class _RefuseFn(beam.DoFn):
+    """Lists of edits in; their refusals out, for layouts without annotations."""
+
+    def __init__(self, message: str) -> None:
+        self._why = RefusedError(Reason.VALUE_NOT_STORABLE, message)
+
+    def process(self, edits: Sequence[AnnotationEdit]) -> Iterator[Rejected]:
+        for edit in edits:
+            yield edit.refuse(self._why, Stage.ASSIGN)
+
+
+class _AddressFn(beam.DoFn):
+    """Lists of edits in; ((row key, qualifier), list of `AddressedEdit`) out, refused ones to `REJECTED`."""
+
+    def __init__(self, target: Target, layout: Annotations, uids: UidOptions, *, dry_run: bool) -> None:
+        self._target, self._layout = target, layout
+        self._keys = SeriesKeys(target, layout, uids, dry_run=dry_run)
+        self._sound_tsuids: LruCache[bytes, bool] = LruCache(_KNOWN_TSUIDS)
+
+    def setup(self) -> None:
+        """Opens the UID table and the cache of the process."""
+        self._keys.open()
+
+    def process(
+        self, edits: Sequence[AnnotationEdit]
+    ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]] | RejectedOutput]:
+        """See the class."""
+        options = self._layout.options
+        groups: dict[cells.Place, list[AddressedEdit]] = {}
+        for edit, tsuid in zip(edits, self._tsuids(edits), strict=True):
+            if isinstance(tsuid, RefusedError):
+                yield refuse(edit.refuse(tsuid, Stage.ASSIGN))
+            else:
+                place = cells.place(options, tsuid, edit.start)
+                groups.setdefault(place, []).append(AddressedEdit(tsuid.hex().upper(), edit))
+        for place, addressed in groups.items():
+            yield tuple(place), addressed  # type: ignore[misc]
+
+    def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RefusedError]:
+        """The TSUID of each edit, empty for a global annotation, or why it has none."""
+        named = [edit.series for edit in edits if edit.series is not None]
+        keys = iter(self._keys.of(named)) if named else iter(())
+        tsuids = [self._tsuid(edit, next(keys) if edit.series is not None else None) for edit in edits]
+        claimed_tsuids = {
+            tsuid
+            for edit, tsuid in zip(edits, tsuids, strict=True)
+            if edit.tsuid and isinstance(tsuid, bytes)
+        }
+        unknown = self._unknown(claimed_tsuids)
+        return [unknown.get(tsuid, tsuid) if isinstance(tsuid, bytes) else tsuid for tsuid in tsuids]
+
+    def _tsuid(self, edit: AnnotationEdit, key: SeriesKey | RefusedError | None) -> bytes | RefusedError:
+        if isinstance(key, RefusedError):
+            return key
+        if key is not None:
+            return key.head[self._layout.options.salt_width :] + key.tail
+        try:
+            return cells.check_tsuid(self._layout.options, edit.tsuid) if edit.tsuid else b""
+        except RefusedError as error:
+            return error
+
+    def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RefusedError]:
+        """TSUIDs with a UID that has no name: no query can find their annotations."""
+        names_by_tsuid = {
+            tsuid: select.row_names(self._layout.options, cells.place(self._layout.options, tsuid, 1).key)
+            for tsuid in tsuids
+            if self._sound_tsuids.get(tsuid) is None
+        }
+        if not names_by_tsuid:
+            return {}
+        pairs = {pair for names in names_by_tsuid.values() for pair in names}
+        named = select.named_uids(self._layout.uid_table, pairs, TableReader(self._target))
+        unknown = {}
+        for tsuid, names in names_by_tsuid.items():
+            lost = next((pair for pair in names if pair not in named), None)
+            if lost is None:
+                self._sound_tsuids[tsuid] = True
+            else:
+                why = (
+                    f"tsuid {tsuid.hex().upper()}: UID {lost[1].hex().upper()} of kind {lost[0]} has no name"
+                )
+                unknown[tsuid] = RefusedError(Reason.UNKNOWN_NAME, why)
+        return unknown
+
+
+class _JoinFn(beam.DoFn):
+    """(key, lists of `AddressedEdit`) in; (key, one list) out."""
+
+    def process(
+        self, group: tuple[tuple[bytes, bytes], Iterable[list[AddressedEdit]]]
+    ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]]]:
+        key, lists = group
+        yield key, [addressed for edits in lists for addressed in edits]
+
+
+class _StoreFn(beam.DoFn):
+    """((row key, qualifier), list of `AddressedEdit`) in; `Rejected` out. Stores all before a bundle ends."""
+
+    def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
+        self._target, self._layout, self._dry_run = target, layout, dry_run
+        self._groups: dict[cells.Place, list[AddressedEdit]] = {}
+        self._size = 0
+
+    def start_bundle(self) -> None:
+        self._groups, self._size = {}, 0
+
+    def process(self, group: tuple[tuple[bytes, bytes], list[AddressedEdit]]) -> Iterator[Rejected]:
+        place, addressed = group
+        self._groups.setdefault(cells.Place(*place), []).extend(addressed)
+        self._size += len(addressed)
+        if self._size >= _HELD_EDITS:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for rejected in self._flush():
+            yield GlobalWindows.windowed_value(rejected)
+
+    def _flush(self) -> list[Rejected]:
+        groups, self._groups, self._size = self._groups, {}, 0
+        return store(self._target, self._layout, groups, dry_run=self._dry_run) if groups else []

@@ -1,0 +1,283 @@
+"""Cells set on a condition: where there are none yet, or where the expected value still is (compare-and-set).
+
+CheckAndMutateRow takes one row at a time, so some dozens of calls are under way together. Where an answer got
+lost, reading the columns again tells whether the call was carried out.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+from google.api_core import exceptions
+from google.api_core.gapic_v1 import routing_header
+from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest, RowFilter
+
+from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.mutate import raw_client
+from timebeam.transforms.bigtable.reader import read_keys
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
+from timebeam.transforms.bigtable.rows import Cell, CellTuple, Deletion, Row, RowTuple
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.wire import add_mutations
+
+_CALLS_UNDER_WAY = 64
+_CELLS_A_CALL = 200  # the filter that asks for all of them may have 20 KB
+_COMPARED_BYTES = 8_000  # longest value that a filter compares: it is in the filter twice
+
+_FILTER = RowFilter.pb()
+_REQUEST = CheckAndMutateRowRequest.pb()
+
+
+class Column(NamedTuple):
+    """A column of a row."""
+
+    key: bytes
+    family: str
+    qualifier: bytes
+
+
+class CreatedCells(NamedTuple):
+    """What `create_cells` did.
+
+    Attributes:
+      created: the columns whose cells it set.
+      uncertain: the columns that hold the value to be set, where an answer got lost: they were set
+        by it, or by another writer that set the same.
+      values: the value of each of the columns, afterwards.
+    """
+
+    created: set[Column]
+    uncertain: set[Column]
+    values: dict[Column, bytes]
+
+
+class Replacement(NamedTuple):
+    """A cell to be put in the place of another one of the same column.
+
+    Attributes:
+      old: the newest cell of the column, as it was read; None if there was none.
+      new: None to delete the cell.
+    """
+
+    key: bytes
+    old: CellTuple | None
+    new: CellTuple | None
+
+    @property
+    def column(self) -> Column:
+        """The column of both cells."""
+        cell = self.old or self.new
+        assert cell is not None
+        return Column(self.key, cell[0], cell[1])
+
+
+def create_cells(
+    target: Target, table: str, rows: Iterable[RowTuple], existing: Mapping[bytes, RowTuple]
+) -> CreatedCells:
+    """Sets those cells of rows whose columns are not there.
+
+    Up to 200 missing cells of a row are set together or, where one of them has come meanwhile, the others
+    a moment later.
+
+    Args:
+      rows: each key once; the cells of a row of one family.
+      existing: those of the rows that exist, as they were read before; may be empty, or incomplete.
+
+    Raises:
+      GoogleAPICallError: cells could not be set; others may have been.
+    """
+    result, lost, backoff = CreatedCells(set(), set(), {}), set[Column](), Backoff()
+    for key, row in existing.items():
+        result.values.update((Column(key, cell[0], cell[1]), cell[3]) for cell in row[2])
+    pending = list(_missing(rows, result.values))
+    attempts = 0
+    while pending:
+        calls = [_Call(row.key, _newest_of(row.cells), row.cells, (), False) for row in pending]
+        repeated: list[Row] = []
+        error: Exception | None = None
+        for row, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
+            columns = {Column(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
+            if outcome is False:
+                result.created.update(columns)
+                result.values.update(columns)
+                continue
+            repeated.append(row)
+            if isinstance(outcome, Exception):
+                lost.update(columns)
+                error = outcome
+        if error is not None or (attempts and repeated):
+            backoff.wait(error or exceptions.Aborted(f"cells of table {table} come and go"))
+        _read_values(target, table, repeated, result.values)
+        pending = list(_missing(repeated, result.values))
+        for row in repeated:
+            columns = {Column(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
+            result.uncertain.update(
+                column
+                for column, value in columns.items()
+                if column in lost and result.values.get(column) == value
+            )
+        attempts += 1
+    return result
+
+
+def replace_cells(target: Target, table: str, replacements: Sequence[Replacement]) -> list[bool]:
+    """Replaces cells that are still as they were read; of each whether it was.
+
+    Raises:
+      GoogleAPICallError: cells could not be replaced; others may have been.
+    """
+    replaced = [False] * len(replacements)
+    pending, backoff = list(range(len(replacements))), Backoff()
+    while pending:
+        calls = [_swap(replacements[number]) for number in pending]
+        repeated: list[int] = []
+        error: Exception | None = None
+        for number, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
+            if isinstance(outcome, Exception):
+                repeated.append(number)
+                error = outcome
+            else:
+                replaced[number] = outcome is (replacements[number].old is not None)
+        if error is not None:
+            backoff.wait(error)
+        pending = []
+        for number in repeated:
+            if _is_done(target, table, replacements[number]):
+                replaced[number] = True
+            else:
+                pending.append(number)
+    return replaced
+
+
+def _missing(rows: Iterable[RowTuple], values: Mapping[Column, bytes]) -> Iterator[Row]:
+    """The cells of rows whose columns are not there, as many together as go into a call."""
+    for table, key, cells, _ in rows:
+        missing = [Cell(*cell) for cell in cells if Column(key, cell[0], cell[1]) not in values]
+        for start in range(0, len(missing), _CELLS_A_CALL):
+            yield Row(table, key, missing[start : start + _CELLS_A_CALL])
+
+
+def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[Column, bytes]) -> None:
+    """Adds the values that the columns of these rows have now."""
+    keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
+    for row in rows:
+        keys_of[row.cells[0].family, tuple(cell.qualifier for cell in row.cells)].append(row.key)
+    for (family, qualifiers), keys in keys_of.items():
+        newest = _newest_of_columns(family, qualifiers)
+        for row in read_keys(target, table, keys, lambda: RowMerger(table, Row), newest):
+            values.update((Column(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells)
+
+
+def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
+    """Whether a replacement whose answer got lost was carried out."""
+    key, family, qualifier = replacement.column
+    newest = _newest_of_columns(family, (qualifier,))
+    cells = [
+        cell
+        for row in read_keys(target, table, [key], lambda: RowMerger(table, Row), newest)
+        for cell in row.cells
+    ]
+    return cells == ([] if replacement.new is None else [replacement.new])
+
+
+def _newest_of(cells: Sequence[Cell]) -> Any:
+    return _newest_of_columns(cells[0].family, tuple(cell.qualifier for cell in cells))
+
+
+@functools.lru_cache(maxsize=64)
+def _newest_of_columns(family: str, qualifiers: Sequence[bytes]) -> Any:
+    """The filter for the newest cells of columns; the range spares the pattern all other columns."""
+    message = _FILTER()
+    columns = message.chain.filters.add().column_range_filter
+    columns.family_name = family
+    if first := min(qualifiers):
+        columns.start_qualifier_closed = first
+    if last := max(qualifiers):
+        columns.end_qualifier_closed = last
+    pattern = b"|".join(b"".join(b"\\x%02x" % byte for byte in qualifier) for qualifier in qualifiers)
+    message.chain.filters.add().column_qualifier_regex_filter = b"(?:" + pattern + b")"
+    message.chain.filters.add().cells_per_column_limit_filter = 1
+    return message
+
+
+class _Call(NamedTuple):
+    """A CheckAndMutateRow.
+
+    Attributes:
+      predicate: a RowFilter message.
+      if_passed: whether the mutations are for the case that the predicate passes a cell.
+    """
+
+    key: bytes
+    predicate: Any
+    cells: Sequence[CellTuple]
+    deleted: Sequence[Deletion]
+    if_passed: bool
+
+
+def _swap(replacement: Replacement) -> _Call:
+    """The call that replaces a cell."""
+    key, old, new = replacement
+    _, family, qualifier = replacement.column
+    predicate = _newest_of_columns(family, (qualifier,))
+    deleted = []
+    if old is not None:
+        unchanged = _FILTER()
+        unchanged.CopyFrom(predicate)
+        same = unchanged.chain.filters.add()
+        if len(old[3]) <= _COMPARED_BYTES:
+            same.value_range_filter.start_value_closed = old[3]
+            same.value_range_filter.end_value_closed = old[3]
+        else:  # told by its timestamp
+            same.timestamp_range_filter.start_timestamp_micros = old[2] * 1000
+            same.timestamp_range_filter.end_timestamp_micros = (old[2] + 1) * 1000
+        predicate = unchanged
+        if new is None or old[2] > new[2]:
+            deleted.append(Deletion(family, qualifier))
+    return _Call(key, predicate, () if new is None else (new,), deleted, old is not None)
+
+
+def _check_and_mutate(
+    target: Target, table: str, calls: Sequence[_Call]
+) -> Iterator[bool | exceptions.GoogleAPICallError]:
+    """Of each call whether its predicate passed, or the error, which may pass, that hides this.
+
+    Raises:
+      GoogleAPICallError: an error that does not pass.
+    """
+    name, profile = target.table_name(table), target.app_profile or ""
+    routing = routing_header.to_grpc_metadata({"table_name": name, "app_profile_id": profile})
+    client = raw_client(target.project, os.environ.get(EMULATOR_VARIABLE))
+    stub: grpc.UnaryUnaryMultiCallable = client.transport.check_and_mutate_row
+    under_way: collections.deque[grpc.Future] = collections.deque()
+    for call in calls:
+        if len(under_way) == _CALLS_UNDER_WAY:
+            yield _outcome(under_way.popleft())
+        request = _request(name, profile, call)
+        under_way.append(stub.future(request, timeout=ATTEMPT_SECONDS, metadata=[routing]))
+    while under_way:
+        yield _outcome(under_way.popleft())
+
+
+def _outcome(future: grpc.Future) -> bool | exceptions.GoogleAPICallError:
+    try:
+        return bool(future.result().predicate_matched)
+    except grpc.RpcError as error:
+        failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
+        if isinstance(failure, RETRYABLE):
+            return failure
+        raise failure from error
+
+
+def _request(name: str, profile: str, call: _Call) -> CheckAndMutateRowRequest:
+    """A call as a message."""
+    request = _REQUEST(table_name=name, app_profile_id=profile, row_key=call.key)
+    request.predicate_filter.CopyFrom(call.predicate)
+    mutations = request.true_mutations if call.if_passed else request.false_mutations
+    add_mutations(mutations, call.cells, call.deleted)
+    return CheckAndMutateRowRequest.wrap(request)

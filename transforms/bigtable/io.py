@@ -1,0 +1,220 @@
+"""Reading and writing Bigtable in a pipeline: `ReadRows` and `WriteRows` (docs/how-to/bigtableio.md)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.reader import read_ranges, row_filter
+from timebeam.transforms.bigtable.rows import MUTATIONS, EncodedRow, KeyRange, Row, RowMutation
+from timebeam.transforms.bigtable.splits import (
+    MOST_SPLITS,
+    WHOLE,
+    ascend,
+    common_range,
+    range_cuts,
+    ranges_between,
+)
+from timebeam.transforms.bigtable.target import Target
+
+BUFFER_BYTES = 4 << 20
+REQUESTS = 2
+
+_SPLIT_BYTES = 1 << 20  # what a split that is worth a request has at least, as it is stored
+_CELL_OVERHEAD = 64  # bytes of a cell beside its qualifier and value, roughly
+
+
+@dataclasses.dataclass(eq=False)
+class ReadRows(beam.PTransform):  # type: ignore[type-arg]
+    """Reads rows of a table: a pipeline in, a PCollection of `Row` out.
+
+    The ranges are cut into splits of about the same number of bytes (SampleRowKeys), which workers read in
+    parallel. A read that breaks off is resumed behind its last complete row. The order of rows is not kept.
+
+    Attributes:
+      target: the instance, and the app profile to read with.
+      table: its name, without project and instance.
+      ranges: half-open ranges of row keys, ascending, none over another.
+      key_pattern: RE2 over the raw bytes of the row key that every row must match; `.` does not match 0x0A.
+      columns: (family, first qualifier, end): the columns of one family in [first, end), an empty end for all
+        that follow; None for all columns of all families.
+      versions: of each cell, the newest so many.
+      keys_only: give every cell an empty value, which saves the transfer.
+      splits: at most so many.
+
+    Raises:
+      ValueError: the ranges do not ascend, or overlap.
+    """
+
+    target: Target
+    table: str
+    ranges: Sequence[KeyRange] = (WHOLE,)
+    key_pattern: bytes | None = None
+    columns: tuple[str, bytes, bytes] | None = None
+    versions: int = 1
+    keys_only: bool = False
+    splits: int = MOST_SPLITS
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not ascend(self.ranges):
+            raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
+
+    def expand(self, root: PBegin) -> PCollection[Row]:
+        """See the class."""
+        return (
+            root
+            | "Table" >> beam.Create([self.table], reshuffle=False)
+            | "Split" >> beam.ParDo(_SplitFn(self)).with_output_types(KeyRange)
+            | "Reshuffle" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_ReadFn(self)).with_output_types(Row)
+        )
+
+
+class _SplitFn(beam.DoFn):
+    """The name of the table in, the ranges of keys to read out."""
+
+    def __init__(self, rows: ReadRows) -> None:
+        self._target, self._ranges, self._splits = rows.target, rows.ranges, rows.splits
+
+    def process(self, table: str) -> Iterator[KeyRange]:
+        cuts = range_cuts(self._target, table, self._ranges, _SPLIT_BYTES, self._splits)
+        for split, key_range in itertools.product(ranges_between(cuts), self._ranges):
+            common = common_range(split, key_range)
+            if common is not None:
+                yield common
+
+
+class _ReadFn(beam.DoFn):
+    """A range of keys in, its rows out."""
+
+    def __init__(self, rows: ReadRows) -> None:
+        self._target, self._table = rows.target, rows.table
+        self._filter_options: dict[str, Any] = {
+            "key_pattern": rows.key_pattern,
+            "columns": rows.columns,
+            "versions": rows.versions,
+            "keys_only": rows.keys_only,
+        }
+
+    def process(self, key_range: KeyRange) -> Iterator[Row]:
+        cells = row_filter(**self._filter_options)
+        return read_ranges(self._target, self._table, [key_range], cells, lambda: RowMerger(self._table, Row))
+
+
+class FailedRow(NamedTuple):
+    """A row that Bigtable refused.
+
+    Attributes:
+      row: as it came in.
+      reason: what the service said.
+    """
+
+    row: RowMutation
+    reason: str
+
+
+@dataclasses.dataclass(eq=False)
+class WriteRows(beam.PTransform):  # type: ignore[type-arg]
+    """Writes rows: a PCollection of `Row`, of tuples like it or of `EncodedRow` in, of `FailedRow` out.
+
+    Each row has a result of its own. Errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, INTERNAL,
+    RESOURCE_EXHAUSTED) are repeated for two minutes, only for the rows concerned. A row that the service
+    refuses (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE) comes out with the reason; the others are
+    written. All other errors, such as a table that does not exist, fail the bundle. A bundle ends when all
+    its rows are written or refused; a runner that repeats it writes the same cells again.
+
+    Attributes:
+      target: the instance, and the app profile to write with.
+      buffer_bytes: of rows that are sent together, about.
+      requests: under way for each bundle; while they are, the next rows are made.
+      on_written: called with the rows of each request, after they are written or refused and before the
+        bundle ends.
+    """
+
+    target: Target
+    buffer_bytes: int = BUFFER_BYTES
+    requests: int = REQUESTS
+    on_written: Callable[[Sequence[Any]], None] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, rows: PCollection[Any]) -> PCollection[FailedRow]:
+        """See the class."""
+        return rows | "Write" >> beam.ParDo(_WriteFn(self)).with_output_types(FailedRow)
+
+
+_Request = tuple[list[RowMutation], Future[list[tuple[int, Exception]]]]
+"""(the rows, the numbers and errors of those that were refused)."""
+
+
+class _WriteFn(beam.DoFn):
+    """Writes rows in batches; a bundle ends when the results of all its rows are known."""
+
+    def __init__(self, options: WriteRows) -> None:
+        self._target, self._on_written = options.target, options.on_written
+        self._buffer_bytes, self._requests = options.buffer_bytes, options.requests
+        self._rows: dict[str, list[RowMutation]] = {}
+        self._bytes = 0
+        self._mutations = 0
+        self._under_way: collections.deque[_Request] = collections.deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def setup(self) -> None:
+        self._pool = ThreadPoolExecutor(self._requests)
+
+    def teardown(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def start_bundle(self) -> None:
+        self._rows, self._bytes, self._mutations = {}, 0, 0
+        self._under_way.clear()
+
+    def process(self, row: RowMutation) -> Iterable[FailedRow]:
+        if isinstance(row, EncodedRow):
+            mutations, size = row.mutation_count, len(row.mutations)
+        else:
+            _, _, cells, deleted = row
+            mutations = len(cells) + len(deleted)
+            size = sum(len(cell[1]) + len(cell[3]) + _CELL_OVERHEAD for cell in cells)
+        if self._mutations + mutations > MUTATIONS:
+            yield from self._flush()
+        self._rows.setdefault(row[0], []).append(row)
+        self._mutations += mutations
+        self._bytes += size
+        if self._bytes >= self._buffer_bytes:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for failed in itertools.chain(self._flush(), self._results(0)):
+            yield GlobalWindows.windowed_value(failed)
+
+    def _flush(self) -> Iterator[FailedRow]:
+        """Sends the rows of the buffer, as soon as there is room for another request."""
+        assert self._pool is not None
+        for table, rows in self._rows.items():
+            yield from self._results(self._requests - 1)
+            self._under_way.append((rows, self._pool.submit(mutate_rows, self._target, table, rows)))
+        self._rows, self._bytes, self._mutations = {}, 0, 0
+
+    def _results(self, most: int) -> Iterator[FailedRow]:
+        """Waits until at most `most` requests are under way; the rows that were refused."""
+        while len(self._under_way) > most:
+            rows, result = self._under_way.popleft()
+            for number, error in result.result():
+                yield FailedRow(rows[number], str(error))
+            if self._on_written is not None:
+                self._on_written(rows)

@@ -1,0 +1,83 @@
+"""Rows as they are written and read: plain tuples.
+
+Functions that write take any tuple of the same shape, so that a pipeline can keep named tuples of its own;
+functions that read make `Row` and `Cell`, or the named tuples that the caller names. Timestamps are in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+KeyRange = tuple[bytes, bytes]
+"""[start, end) of row keys; an empty end is the end of the table."""
+
+KEY_BYTES = 4 * 1024
+QUALIFIER_BYTES = 16 * 1024
+CELL_BYTES = 100_000_000
+MUTATIONS = 100_000
+"""Bigtable's limits (cloud.google.com/bigtable/quotas); the last is of one request. The emulator has none."""
+
+
+class Cell(NamedTuple):
+    """One cell of a row.
+
+    Attributes:
+      timestamp_ms: not negative when written. Never left to the service: then a repeated write is the same.
+    """
+
+    family: str
+    qualifier: bytes
+    timestamp_ms: int
+    value: bytes
+
+
+class Deletion(NamedTuple):
+    """The versions of one column that are older than `before_ms`; None for all of them."""
+
+    family: str
+    qualifier: bytes
+    before_ms: int | None = None
+
+
+class Row(NamedTuple):
+    """Cells of one row: to be written as one mutation, or as they were read.
+
+    Attributes:
+      table: its name, without project and instance.
+      deleted: what the mutation deletes before it sets the cells.
+    """
+
+    table: str
+    key: bytes
+    cells: Sequence[Cell]
+    deleted: Sequence[Deletion] = ()
+
+
+class EncodedRow(NamedTuple):
+    """A row to be written whose mutations are bytes already (`timebeam.transforms.bigtable.wire`).
+
+    Attributes:
+      mutations: fields 2 of a MutateRowsRequest.Entry, concatenated.
+      mutation_count: their number.
+    """
+
+    table: str
+    key: bytes
+    mutations: bytes
+    mutation_count: int
+
+
+CellTuple = tuple[str, bytes, int, bytes]
+"""(family, qualifier, timestamp in ms, value): a `Cell`, or any tuple like it."""
+
+DeletionTuple = tuple[str, bytes, int | None]
+"""(family, qualifier, before ms): a `Deletion`, or any tuple like it."""
+
+RowTuple = tuple[str, bytes, Sequence[CellTuple], Sequence[DeletionTuple]]
+"""(table, key, cells, deleted): a `Row`, or any tuple like it."""
+
+RowMutation = RowTuple | EncodedRow
+"""What can be written."""
+
+RowType = TypeVar("RowType", bound=RowTuple)

@@ -1,0 +1,1 @@
+"""The points, annotations and histograms of one layout read back, copied and compared."""

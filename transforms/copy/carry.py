@@ -1,0 +1,229 @@
+"""What OpenTSDB's data table holds beside points, carried by a copy: annotations and histograms.
+
+UIDs are translated, in row keys and in the JSON of annotations; all else of a cell stays as it is. Other
+layouts cannot store them: they are left out and counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PBegin, PCollection
+
+from timebeam.schema.annotations.record import parse_stored
+from timebeam.schema.layouts import (
+    Annotations,
+    Cell,
+    Finding,
+    Layout,
+    Reader,
+    Row,
+    Selection,
+    SeriesKey,
+    find_capability,
+)
+from timebeam.schema.layouts.opentsdb import annotation_cells, keys, select
+from timebeam.schema.layouts.opentsdb.pieces import FAMILY
+from timebeam.schema.layouts.opentsdb.rows import is_histogram
+from timebeam.schema.layouts.reading import ColumnRange
+from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.write import write_batch
+
+COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x07")
+"""From the annotations to the histograms, with some points between them."""
+
+_ROWS_AT_ONCE = 500
+
+
+class AttachedCells(NamedTuple):
+    """What a row holds beside points: cells whose times lie in the range, and what cannot be read.
+
+    Attributes:
+      series: None for a row of global annotations.
+      times_ms: of each of the cells.
+    """
+
+    row: Row
+    series: Series | None
+    base_s: int
+    cells: Sequence[Cell]
+    times_ms: Sequence[int]
+    damage: Sequence[str]
+
+
+def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: int) -> Iterator[AttachedCells]:
+    """The annotations and histograms of a time range, both ends inclusive; rows that have any."""
+    options = layout.options
+    selection = Selection(None, {}, start_ms, end_ms)
+    for selected in select.select(options, layout.data_table, layout.uid_table, selection, reader, COLUMNS):
+        if isinstance(selected, Finding):
+            continue  # reported by the reader of the points
+        base_s = keys.parse_key(options, selected.row.key).base_s
+        yield from _attached(layout, selected.row, selected.series, base_s, selection)
+    for row in reader.scan(annotation_cells.global_scan(options, layout.data_table, start_ms, end_ms)):
+        if annotation_cells.is_global(options, row.key):
+            yield from _attached(layout, row, None, int.from_bytes(row.key[-4:], "big"), selection)
+
+
+def _attached(
+    layout: Annotations, row: Row, series: Series | None, base_s: int, selection: Selection
+) -> Iterator[AttachedCells]:
+    """The annotations and histograms of a row that are in the range; nothing if it has none."""
+    cells, times_ms = [], []
+    damage = []
+    notes = {
+        annotation.cell: annotation for annotation in annotation_cells.read_annotations(layout.options, row)
+    }
+    for cell in row.cells:
+        if cell not in notes and not is_histogram(cell.qualifier):
+            continue
+        time_ms = base_s * 1000 + annotation_cells.offset_ms(cell.qualifier)
+        if not selection.start_ms <= time_ms <= selection.end_ms:
+            continue
+        if cell in notes and notes[cell].note is None:
+            damage.append(notes[cell].damage)
+            continue
+        cells.append(cell)
+        times_ms.append(time_ms)
+    if cells or damage:
+        yield AttachedCells(row, series, base_s, cells, times_ms, damage)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ComparedAttached:
+    """Result of a comparison: annotations and histograms in both layouts, and missing in the second one."""
+
+    annotations: int
+    histograms: int
+    missing: int
+
+
+def compare_attached(
+    target: Target, first: Annotations, second: Layout, start_ms: int, end_ms: int
+) -> ComparedAttached:
+    """Whether all annotations and histograms of a layout are in another one, by series, time and kind."""
+    source_cells = _attached_keys(target, first, start_ms, end_ms)
+    annotated = find_capability(second, Annotations)
+    sink_cells = _attached_keys(target, annotated, start_ms, end_ms) if annotated else set()
+    copied_cells = source_cells & sink_cells
+    notes = sum(annotation_cells.is_annotation(qualifier) for _, _, qualifier in copied_cells)
+    return ComparedAttached(notes, len(copied_cells) - notes, len(source_cells) - len(copied_cells))
+
+
+def _attached_keys(
+    target: Target, layout: Annotations, start_ms: int, end_ms: int
+) -> set[tuple[Series | None, int, bytes]]:
+    return {
+        (attached.series, attached.base_s, cell.qualifier)
+        for attached in read_attached(layout, TableReader(target), start_ms, end_ms)
+        for cell in attached.cells
+    }
+
+
+class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
+    """Copies the annotations and histograms of a time range; returns the PCollection of `Rejected` rows.
+
+    Args:
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+      dry_run: read and count, and write nothing.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: Annotations,
+        sink: Layout,
+        uids: UidOptions,
+        period: tuple[int, int],
+        *,
+        dry_run: bool,
+    ) -> None:
+        super().__init__()
+        self._fn = _CarryFn(target, source, sink, uids, period, dry_run=dry_run)
+
+    def expand(self, root: PBegin) -> PCollection[Rejected]:
+        """See the class."""
+        once = root | "Once" >> beam.Create([None], reshuffle=False)
+        return once | "Carry" >> beam.ParDo(self._fn)
+
+
+class _CarryFn(beam.DoFn):
+    def __init__(
+        self,
+        target: Target,
+        source: Annotations,
+        sink: Layout,
+        uids: UidOptions,
+        period: tuple[int, int],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._target, self._source, self._sink, self._period = target, source, sink, period
+        self._keys = SeriesKeys(target, sink, uids, dry_run=dry_run)
+        self._dry_run = dry_run
+
+    def setup(self) -> None:
+        self._keys.open()
+
+    def process(self, _: None) -> Iterator[Rejected]:
+        batch: list[AttachedCells] = []
+        for attached in read_attached(self._source, TableReader(self._target), *self._period):
+            for text in attached.damage:
+                metrics.count("points_read")
+                yield refused_row(attached.row._replace(cells=()), Reason.CORRUPT_FILE, text, Stage.READ)
+            batch.append(attached)
+            if len(batch) == _ROWS_AT_ONCE:
+                yield from self._carry(batch)
+                batch = []
+        if batch:
+            yield from self._carry(batch)
+
+    def _carry(self, batch: Sequence[AttachedCells]) -> Iterator[Rejected]:
+        """Writes some rows; those that are refused."""
+        sink = find_capability(self._sink, Annotations)
+        if sink is None:
+            metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
+            return
+        named = [attached.series for attached in batch if attached.series is not None]
+        keys = iter(self._keys.of(named) if named else ())
+        rows = []
+        for attached in batch:
+            key = next(keys) if attached.series is not None else None
+            if isinstance(key, RefusedError):
+                metrics.count("points_read")
+                yield refused_row(
+                    attached.row._replace(cells=attached.cells), key.reason, key.message, Stage.ASSIGN
+                )
+            elif attached.cells:
+                rows.append(_translated(sink, attached, key))
+        metrics.count_annotations("others_carried", sum(len(row.cells) for row in rows))
+        if rows and not self._dry_run:
+            yield from write_batch(self._target, sink.data_table, rows)
+
+
+def _translated(sink: Annotations, attached: AttachedCells, key: SeriesKey | None) -> Row:
+    """A row in the UIDs of the other tables.
+
+    Args:
+      key: of the series there; None for a row of global annotations.
+    """
+    options = sink.options
+    tsuid = b"" if key is None else key.head[options.salt_width :] + key.tail
+    place = annotation_cells.place(options, tsuid, attached.base_s or 1)
+    cells = []
+    for cell, time_ms in zip(attached.cells, attached.times_ms, strict=True):
+        value = cell.value
+        if annotation_cells.is_annotation(cell.qualifier):
+            note = parse_stored(cell.value)
+            value = dataclasses.replace(note, tsuid=tsuid.hex().upper()).stored()
+        timestamp_ms = time_ms if options.is_event_time else cell.timestamp_ms
+        cells.append(cell._replace(value=value, timestamp_ms=timestamp_ms))
+    return Row(sink.data_table, place.key, cells)

@@ -1,0 +1,121 @@
+"""Reads the points of all series of a layout, in batches: the source of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import DoOutputsTuple, PBegin
+
+from timebeam.schema.layouts import Finding, Layout, Reader, Selection
+from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage, join
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.query.points import read_decoded
+from timebeam.transforms.readers.ranges import layout_splits, within
+from timebeam.transforms.readers.table_reader import TableReader
+
+BATCH_POINTS = 100_000
+
+
+class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
+    """All points of a time range as `PointBatch`; damage to the output `REJECTED`.
+
+    The arrivals of the points are their cell timestamps, so that where they are written, beside others
+    that may be there, the newest one wins.
+
+    Args:
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+    """
+
+    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+        super().__init__()
+        self._fn = _ReadFn(target, layout, start_ms, end_ms)
+
+    def expand(self, root: PBegin) -> DoOutputsTuple:
+        """See the class."""
+        ranges = (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Splits" >> beam.ParDo(_SplitsFn(self._fn)).with_output_types(KeyRange)
+            | "SpreadSplits" >> beam.Reshuffle()
+        )
+        read: DoOutputsTuple = ranges | "Rows" >> refusing(self._fn, PointBatch)
+        return read
+
+
+class _SplitsFn(beam.DoFn):
+    def __init__(self, reads: _ReadFn) -> None:
+        self._reads = reads
+
+    def process(self, _: None) -> Iterator[KeyRange]:
+        yield from layout_splits(self._reads.target, self._reads.layout)
+
+
+class _ReadFn(beam.DoFn):
+    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+        self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
+
+    def process(self, keys: KeyRange) -> Iterator[PointBatch | RejectedOutput]:
+        reader = within(TableReader(self.target), self.layout, keys)
+        for batch in read_points(self.layout, reader, *self._range):
+            if isinstance(batch, Rejected):
+                metrics.count("points_read")
+                yield refuse(batch)
+            else:
+                metrics.count("points_read", len(batch))
+                yield batch
+
+
+def read_points(
+    layout: Layout, reader: Reader, start_ms: int, end_ms: int
+) -> Iterator[PointBatch | Rejected]:
+    """The points of a time range in batches of about `BATCH_POINTS`; rows that cannot be read as refusals.
+
+    Of a row that is damaged in part the rest is read. Each instant of a series comes once. Where a layout
+    stores one instant in several rows, the latest arrival wins, as in a query; the points of such
+    series are held in memory until all rows are read, and come last.
+    """
+    selection = Selection(None, {}, start_ms, end_ms)
+    several = layout.several_rows(selection, reader)
+    waiting: list[PointBatch] = []
+    for decoded in read_decoded(layout, selection, reader, BATCH_POINTS):
+        if isinstance(decoded, Finding):
+            source = f"row of table {decoded.table}"
+            yield Rejected(decoded.key, Reason.CORRUPT_FILE, decoded.text, Stage.READ, source)
+            continue
+        for row, text in decoded.damage:
+            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+        batch = decoded.batch
+        if several and len(batch):
+            may_repeat = np.array([series in several for series in batch.series], np.bool_)[batch.index]
+            waiting.append(batch.take(np.flatnonzero(may_repeat)))
+            batch = batch.take(np.flatnonzero(~may_repeat))
+        if len(batch):
+            yield batch
+    yield from _latest(waiting)
+
+
+def _latest(batches: Sequence[PointBatch]) -> Iterator[PointBatch]:
+    """The points of some batches, each instant of a series once.
+
+    The latest arrival wins; within one arrival, the last point read.
+    """
+    batches = [batch for batch in batches if len(batch)]
+    if not batches:
+        return
+    batch = join(batches)
+    numbers: dict[Series, int] = {}
+    series = np.array([numbers.setdefault(batch_series, len(numbers)) for batch_series in batch.series])[
+        batch.index
+    ]
+    order = np.lexsort((batch.arrivals_ms, batch.times_ms, series))
+    times_ms, series = batch.times_ms[order], series[order]
+    is_last = np.append((times_ms[1:] != times_ms[:-1]) | (series[1:] != series[:-1]), True)
+    order = order[is_last]
+    for start in range(0, len(order), BATCH_POINTS):
+        yield batch.take(order[start : start + BATCH_POINTS])

@@ -1,0 +1,133 @@
+"""Replay of dead letters: payloads become messages, refused rows become points or index rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import RefusedRows, Row, Scan
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rows import row_of
+from timebeam.transforms.dead_letters.store import from_json
+from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.readers.table_reader import read_rows, scan_rows
+
+POINTS: Final = "points"
+ROWS: Final = "rows"
+
+_NAMES = 100_000
+"""Rows of the UID table that a worker thread remembers."""
+
+
+class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
+    """Reads dead-letter files; each line becomes a `Message`. A line is as long as its payload."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__()
+        self._paths = list(paths)
+
+    def expand(self, root: PBegin) -> PCollection[Message]:
+        """See the class."""
+        return (
+            root
+            | "Files" >> beam.Create(self._paths)
+            | "Lines" >> beam.ParDo(_LinesFn()).with_output_types(Message)
+        )
+
+
+class _LinesFn(beam.DoFn):
+    def process(self, path: str) -> Iterator[Message]:
+        with FileSystems.open(path) as file:
+            for line in file:
+                yield Message(line, int(time.time() * 1000), path)
+
+
+def open_letters(target: Target, layout: RefusedRows) -> Any:
+    """A ParDo over `Message`s whose lines are dead letters.
+
+    Its outputs are `main` (`Message`), POINTS (`PointBatch`), ROWS (`Row`, to be written as they are) and
+    REJECTED.
+    """
+    step = beam.ParDo(_OpenFn(target, layout)).with_output_types(Message)
+    return step.with_outputs(POINTS, ROWS, REJECTED, main="main")
+
+
+class _OpenFn(beam.DoFn):
+    """Parses dead letters. A cut payload stays a dead letter: a cut line can parse as another record.
+
+    Rows are not trusted: only cells that the layout itself would write are taken from them.
+    """
+
+    def __init__(self, target: Target, layout: RefusedRows) -> None:
+        self._layout = layout
+        self._reader = _Remembering(target)
+
+    def process(self, message: Message) -> Iterator[Message | TaggedOutput[Any, Any] | RejectedOutput]:
+        for line in message.text.splitlines():
+            if not line.strip():
+                continue
+            try:
+                rejected, is_complete = from_json(line)
+            except ValueError as error:
+                why = f"not a dead letter: {error}"
+                metrics.count("points_read")
+                yield refuse(Rejected(line, Reason.BAD_SYNTAX, why, Stage.READ, message.source))
+                continue
+            if not is_complete:
+                yield _refused_again(rejected, rejected.message)
+            elif rejected.stage in (Stage.VALIDATE, Stage.WRITE):
+                yield from self._restored(rejected)
+            else:
+                arrival_ms = rejected.arrival_ms if rejected.arrival_ms >= 0 else message.arrival_ms
+                yield Message(rejected.payload, arrival_ms, rejected.source, 0, rejected.envelope)
+
+    def _restored(self, rejected: Rejected) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
+        """The points and index cells of a refused row, or its refusal again with the same stage."""
+        try:
+            points, rest = self._layout.restore(row_of(rejected.payload), self._reader)
+        except ValueError as error:
+            yield _refused_again(rejected, f"not written: {error}"[:1000])
+            return
+        if len(points):
+            metrics.count("points_read", len(points))
+            yield TaggedOutput(POINTS, points)
+        if rest.cells:
+            for row in mutations((rest,)):
+                yield row if isinstance(row, TaggedOutput) else TaggedOutput(ROWS, row)
+
+
+def _refused_again(rejected: Rejected, why: str) -> RejectedOutput:
+    """The refusal of a dead letter that cannot be replayed."""
+    metrics.count_refused_again(rejected.reason)
+    return refuse(dataclasses.replace(rejected, message=why))
+
+
+class _Remembering:
+    """A `Reader` of single rows that asks for each once: the names of UIDs do not change."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._rows: LruCache[tuple[str, bytes], Row] = LruCache(_NAMES)
+
+    def scan(self, scan: Scan) -> Iterable[Row]:
+        """See `Reader.scan`."""
+        return scan_rows(self._target, scan)
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """See `Reader.rows`."""
+        known = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
+        read = read_rows(self._target, table, [key for key in keys if key not in known])
+        for key, row in read.items():
+            self._rows[table, key] = row
+        return known | read

@@ -1,0 +1,276 @@
+"""Refused input as dead letters, one JSON object each (docs/reference/dead-letters.md)."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import collections
+import glob
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Annotated, BinaryIO, NamedTuple
+
+import apache_beam as beam
+import msgspec
+from apache_beam.coders import StrUtf8Coder
+from apache_beam.io.filebasedsink import FileBasedSink, FileBasedSinkWriter
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
+from apache_beam.pvalue import PCollection
+from google.cloud.pubsub_v1 import PublisherClient
+
+from timebeam.schema.points import Envelope, Reason, Rejected, Stage
+from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.rows import CellTime
+
+TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
+
+LETTER_BYTES = 9_000_000
+"""Longest letter sent to a topic; Pub/Sub takes 10 MB, attributes included."""
+
+
+def to_json(rejected: Rejected, now_ms: int) -> str:
+    """One dead letter as a line of JSON; a payload that is not UTF-8 is in base64."""
+    letter: dict[str, object] = {
+        "reason": rejected.reason.value,
+        "message": rejected.message,
+        "stage": rejected.stage.value,
+        "source": rejected.source,
+        "offset": rejected.offset,
+        "arrival_ms": rejected.arrival_ms,
+        "time_ms": now_ms,
+    }
+    if rejected.envelope is not None:
+        letter["message_id"] = rejected.envelope.message_id
+        letter["publish_time_ms"] = rejected.envelope.publish_ms
+        letter["attributes"] = dict(rejected.envelope.attributes)
+    try:
+        letter["payload"] = rejected.payload.decode()
+    except UnicodeDecodeError:
+        letter["payload_base64"] = base64.b64encode(rejected.payload).decode()
+    # JSON's escapes can make half surrogates, which a UTF-8 file cannot hold.
+    return json.dumps(letter, ensure_ascii=False).encode(errors="backslashreplace").decode()
+
+
+class Letter(NamedTuple):
+    """A dead letter read back; `is_complete` unless its payload is only the beginning of the input's."""
+
+    rejected: Rejected
+    is_complete: bool
+
+
+_CUT = (Reason.LINE_TOO_LONG, Reason.TRUNCATED_FILE, Reason.CORRUPT_FILE)
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _LetterJson(msgspec.Struct):
+    """The fields of a letter, with the types that they may have; others are passed over."""
+
+    reason: Reason
+    message: str
+    stage: Stage
+    source: str
+    offset: _Int64
+    arrival_ms: CellTime
+    payload: str | None = None
+    payload_base64: bytes = b""
+    payload_is_cut: bool = False
+    message_id: str | None = None
+    publish_time_ms: CellTime | None = None
+    attributes: dict[str, str] | None = None
+
+
+def from_json(line: str | bytes) -> Letter:
+    """A dead letter read back.
+
+    Raises:
+      ValueError: the line is not a dead letter.
+    """
+    try:
+        members = json.loads(line)  # which, unlike msgspec, takes the half surrogates of `to_json`
+        letter = msgspec.convert(members, _LetterJson)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"no dead letter: {error}") from error
+    if members.get("payload") is None and members.get("payload_base64") is None:
+        raise ValueError("no dead letter: it has no payload")
+    rejected = Rejected(
+        letter.payload_base64 if letter.payload is None else letter.payload.encode(),
+        letter.reason,
+        _plain(letter.message),
+        letter.stage,
+        _plain(letter.source),
+        letter.offset,
+        letter.arrival_ms,
+        _envelope(letter),
+    )
+    return Letter(rejected, letter.reason not in _CUT and not letter.payload_is_cut)
+
+
+def _envelope(letter: _LetterJson) -> Envelope | None:
+    """What Pub/Sub said of the message; None if the letter is not of one.
+
+    Raises:
+      ValueError: only a part of it is there.
+    """
+    if letter.message_id is None:
+        return None
+    if letter.publish_time_ms is None or letter.attributes is None:
+        raise ValueError("no dead letter: message_id without publish_time_ms and attributes")
+    attributes = {_plain(key): _plain(value) for key, value in letter.attributes.items()}
+    return Envelope(_plain(letter.message_id), letter.publish_time_ms, attributes)
+
+
+def _plain(text: str) -> str:
+    """A text that UTF-8 can say: half surrogates become escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def letter_files(prefix: str) -> list[str]:
+    """Local dead-letter files whose names start with `prefix`, sorted."""
+    return sorted(glob.glob(glob.escape(prefix) + "-*.jsonl"))
+
+
+def count_letters(prefix: str) -> dict[str, int]:
+    """Number of dead letters per reason in the local files, sorted by reason.
+
+    A runner's counters are approximate; the files are exact.
+    """
+    reasons: collections.Counter[str] = collections.Counter()
+    for path in letter_files(prefix):
+        with open(path, "rb") as file:
+            reasons.update(line.split(b'"', 4)[3].decode() for line in file)  # `to_json` writes it first
+    return dict(sorted(reasons.items()))
+
+
+def check_writable(prefix: str) -> None:
+    """Raises OSError if no file can be made whose name begins so; leaves nothing behind.
+
+    It makes and removes a folder, since permissions do not tell all (a superuser, a read-only disk).
+
+    Args:
+      prefix: a local path; missing folders of it are made later.
+    """
+    folder = os.path.dirname(os.path.abspath(prefix))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    os.rmdir(tempfile.mkdtemp(prefix="timebeam-", dir=folder))
+
+
+class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
+    """Counts refused records by reason and writes them; nothing is made if there are none.
+
+    Args:
+      place: a topic, projects/P/topics/T, or how names of files begin.
+      run_ms: time of the run, in ms, written into each letter; None for the time of the refusal.
+      bounded: files are made when all is done, PREFIX-SSSSS-of-NNNNN.jsonl; else one for each bundle that
+        refuses something, PREFIX-UUID.jsonl.
+    """
+
+    def __init__(self, place: str, run_ms: int | None, *, bounded: bool) -> None:
+        super().__init__()
+        self._place, self._run_ms, self._bounded = place, run_ms, bounded
+
+    def expand(self, rejected: PCollection[Rejected]) -> object:
+        """See the class."""
+        lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
+        if TOPIC.fullmatch(self._place):
+            messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
+            return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+        if self._bounded:
+            if FileSystems.get_scheme(self._place) is None:
+                return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
+            return lines | "WriteFiles" >> beam.io.WriteToText(
+                self._place, file_name_suffix=".jsonl", skip_if_empty=True
+            )
+        return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
+
+
+class _LocalSink(FileBasedSink):
+    """Files of lines, as `WriteToText` makes them, that leave no folder behind if there is nothing to write.
+
+    Beam's own makes its temporary folder at the start and removes it at the end, which a run that is
+    stopped does not reach. Here the first line makes it, and what is left of it goes when this process ends,
+    unless that is killed.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix, StrUtf8Coder(), file_name_suffix=".jsonl", skip_if_empty=True)
+        parent, name = FileSystems.split(prefix)
+        self._folder = FileSystems.join(parent, f"beam-temp-{name}-{uuid.uuid4().hex}")
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def initialize_write(self) -> str:
+        return self._folder
+
+    def open_writer(self, init_result: str, uid: str) -> FileBasedSinkWriter:
+        os.makedirs(init_result, exist_ok=True)
+        return super().open_writer(init_result, uid)
+
+    def write_encoded_record(self, file_handle: BinaryIO, value: bytes) -> None:
+        file_handle.write(value + b"\n")
+
+
+def write_letter(place: str, rejected: Rejected) -> None:
+    """Counts and writes one refusal at once: a new file, or a message."""
+    metrics.count_refused(rejected.reason)
+    line = to_json(rejected, int(time.time() * 1000))
+    if TOPIC.fullmatch(place):
+        letter = _as_message(line)
+        PublisherClient().publish(place, letter.data, **letter.attributes).result(timeout=60)
+        return
+    with FileSystems.create(f"{place}-{uuid.uuid4().hex}.jsonl") as file:
+        file.write(line.encode() + b"\n")
+
+
+class _LetterFn(beam.DoFn):
+    def __init__(self, run_ms: int | None) -> None:
+        self._run_ms = run_ms
+
+    def process(self, rejected: Rejected) -> Iterable[str]:
+        metrics.count_refused(rejected.reason)
+        yield to_json(rejected, int(time.time() * 1000) if self._run_ms is None else self._run_ms)
+
+
+class _BundleFileFn(beam.DoFn):
+    """Lines of a bundle into one new file, complete before the bundle ends; a bundle may be repeated."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._path = ""
+        self._file: BinaryIO | None = None
+
+    def start_bundle(self) -> None:
+        self._file = None
+
+    def process(self, line: str) -> None:
+        if self._file is None:
+            self._path = f"{self._prefix}-{uuid.uuid4().hex}.jsonl"
+            self._file = FileSystems.create(self._path + ".part")
+        self._file.write(line.encode() + b"\n")
+
+    def finish_bundle(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            FileSystems.rename([self._path + ".part"], [self._path])
+            self._file = None
+
+
+def _as_message(line: str) -> PubsubMessage:
+    """A letter as a message; its reason and stage are attributes too, for filters of subscriptions."""
+    letter = json.loads(line)
+    data = line.encode()
+    if len(data) > LETTER_BYTES:
+        cut = len(data) - LETTER_BYTES
+        field = "payload" if "payload" in letter else "payload_base64"
+        letter[field] = letter[field][: max(0, len(letter[field]) - cut) // 4 * 4]
+        letter["payload_is_cut"] = True
+        data = json.dumps(letter, ensure_ascii=False).encode()
+    return PubsubMessage(data, {"reason": letter["reason"], "stage": letter["stage"]})

@@ -1,0 +1,1 @@
+"""Points into the tables of a layout: names to UIDs, series to keys, rows packed."""

@@ -1,0 +1,97 @@
+"""Index tables: the rows that let a reader find series, written once per worker and entry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.utils import shared
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import Cell, Row, SeriesIndex
+from timebeam.schema.points import Rejected, Series
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import MUTATIONS
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rows import split_row
+from timebeam.transforms.ingest.assign import KeyedBatch
+from timebeam.transforms.write import write_batch
+
+_ROWS_A_REQUEST = 5_000
+
+
+class _Seen:
+    """The entries that this process has written; bounded."""
+
+    def __init__(self, size: int) -> None:
+        self.lock = threading.Lock()
+        self.entries: LruCache[tuple[Series, int], bool] = LruCache(size)
+
+
+def merged(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """By table one row for each key, with every cell once."""
+    cells: dict[str, dict[bytes, dict[Cell, None]]] = {}
+    for row in rows:
+        cells.setdefault(row.table, {}).setdefault(row.key, {}).update(dict.fromkeys(row.cells))
+    return {
+        table: [Row(table, key, list(row_cells)) for key, row_cells in by_key.items()]
+        for table, by_key in cells.items()
+    }
+
+
+def requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by request, of at most `_ROWS_A_REQUEST` rows and `MUTATIONS` cells; larger rows in parts."""
+    request: list[Row] = []
+    size = 0
+    for row in rows:
+        for row_part in split_row(row):
+            if request and (len(request) == _ROWS_A_REQUEST or size + len(row_part.cells) > MUTATIONS):
+                yield request
+                request, size = [], 0
+            request.append(row_part)
+            size += len(row_part.cells)
+    if request:
+        yield request
+
+
+class IndexFn(beam.DoFn):
+    """`KeyedBatch` in, the same out, after the index rows of its points are stored.
+
+    It writes by itself: an entry may only be remembered when it is stored, or a bundle that failed
+    and is repeated would leave it out.
+    """
+
+    def __init__(self, target: Target, layout: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
+        self._target, self._layout, self._size, self._dry_run = target, layout, cache_size, dry_run
+        self._shared = shared.Shared()
+        self._seen: _Seen | None = None
+
+    def hold(self) -> object:
+        """What keeps the memory of this process alive as long as it is held, between runs too."""
+        size = self._size
+        return self._shared.acquire(lambda: _Seen(size))
+
+    def setup(self) -> None:
+        """Opens the memory of the process."""
+        size = self._size
+        self._seen = self._shared.acquire(lambda: _Seen(size))
+
+    def process(self, keyed: KeyedBatch) -> Iterator[KeyedBatch | RejectedOutput]:
+        """See the class."""
+        assert self._seen is not None
+        series = keyed.batch.series
+        refused: list[Rejected] = []
+        with self._seen.lock:
+            entries = [(series[number], base) for number, base in self._layout.index_entries(keyed.batch)]
+            new = [entry for entry in entries if self._seen.entries.get(entry) is None]
+            for table, rows in merged(row for entry in new for row in self._layout.index(*entry)).items():
+                metrics.count("index_rows_written", len(rows))
+                for request in requests(rows) if not self._dry_run else ():
+                    refused += write_batch(self._target, table, request)
+            for entry in new:
+                self._seen.entries[entry] = True
+        for rejected in refused:
+            yield refuse(rejected)
+        yield keyed

@@ -1,0 +1,93 @@
+"""Keyed batches encoded as pieces by row, and the pieces of a row packed into cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+
+from timebeam.schema.common.cell_size import stored_bytes
+from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Row
+from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rows import over_limit, split_row
+from timebeam.transforms.ingest.assign import KeyedBatch
+
+RowKey = tuple[str, bytes]
+
+
+class EncodeFn(beam.DoFn):
+    """`KeyedBatch` in; ((table, row key), packed piece) out, unstorable points to `REJECTED`."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, bytes] | RejectedOutput]:
+        """See the class."""
+        encoded = self._layout.encode(keyed.batch, keyed.keys)
+        for rejected in encoded.rejected:
+            yield refuse(rejected)
+        metrics.count("points_duplicate", encoded.duplicates)
+        metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))
+        for table, key, packed in encoded.pieces:
+            yield (table, key), packed
+
+
+class EncodeTogetherFn(EncodeFn):
+    """`KeyedBatch` in; ((table, row key), pieces) out, for each row the pieces of this batch.
+
+    What `EncodeFn` and a GroupByKey give, but for one batch alone: no shuffle.
+    """
+
+    def process(self, keyed: KeyedBatch) -> Iterable[Any]:
+        """See the class."""
+        rows: dict[RowKey, list[bytes]] = {}
+        for output in super().process(keyed):
+            if isinstance(output, TaggedOutput):
+                yield output
+            else:
+                row_key, packed = output
+                rows.setdefault(row_key, []).append(packed)
+        yield from rows.items()
+
+
+class PackFn(beam.DoFn):
+    """((table, row key), pieces) in; `Row` mutations out, those over a limit to `REJECTED`."""
+
+    def __init__(self, layout: Layout, packing: Packing) -> None:
+        self._layout, self._packing = layout, packing
+
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
+        """See the class."""
+        (table, key), packed = group
+        return mutations((self._layout.pack(table, key, packed, self._packing),))
+
+
+def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
+    """Replaces the row: sets its cells, deletes all others in `existing`."""
+    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
+    stale = {
+        (cell.family, cell.qualifier)
+        for cell in existing
+        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
+    }
+    return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
+
+
+def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
+    """Rows as mutations that Bigtable takes, counted as written; the refusals of others."""
+    count = cells = size = 0
+    for row in rows:
+        rejected = over_limit(row)
+        if rejected is not None:
+            yield refuse(rejected)
+            continue
+        count += 1
+        cells += len(row.cells)
+        size += sum([stored_bytes(row.key, cell) for cell in row.cells])
+        yield from split_row(row)
+    metrics.count("rows_written", count)
+    metrics.count("cells_written", cells)
+    metrics.count("bytes_written", size)

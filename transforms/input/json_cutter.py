@@ -1,0 +1,240 @@
+"""JSON text cut into blocks: lines as they are, documents over several lines by their elements.
+
+A block of a document is an array of complete elements, at their offset in the source: its brackets replace a
+bracket or a comma of the document. So no document is ever in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
+from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input.line_cutter import LineCutter, refusal
+
+DOCUMENT_BYTES = 64 << 20
+"""Longest document."""
+
+RECORD_BYTES = 16 << 20
+"""Longest element of a document, and longest document that is one object: these are parsed whole."""
+
+_STEP = 1 << 20
+_DECODER = json.JSONDecoder()
+_DEPTH = np.zeros(256, np.int8)
+_DEPTH[[ord(byte) for byte in "[{"]] = 1
+_DEPTH[[ord(byte) for byte in "]}"]] = -1
+_COMMA, _QUOTE, _BACKSLASH = b',"\\'
+_IS_MARK = _DEPTH != 0
+_IS_MARK[_COMMA] = True
+
+
+def starts_document(head: bytes) -> bool:
+    """Whether a text that begins so is a JSON value over several lines, or in one line that is too long.
+
+    An array that has each element on a line of its own, and its brackets too, is read as lines.
+
+    Args:
+      head: `LINE_BYTES` of the text and one more, or the whole text.
+    """
+    text = head.decode(errors="replace").lstrip()
+    if not text.startswith(("[", "{")):
+        return False
+    first, _, rest = text.partition("\n")
+    if first.rstrip() == "[":
+        second = rest.lstrip().partition("\n")[0].rstrip().removesuffix(",")
+        if second == "]" or _value(second) == (len(second), False):
+            return False
+    end, is_cut = _value(text)
+    return "\n" in text[:end] or (is_cut and len(head) > cutters.LINE_BYTES)
+
+
+def _value(text: str) -> tuple[int, bool]:
+    """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends in it)."""
+    try:
+        return _DECODER.raw_decode(text)[1], False
+    except json.JSONDecodeError as error:
+        is_cut = error.pos > len(text) - 8 or error.msg.startswith("Unterminated string")
+        return (len(text) if is_cut else 0), is_cut
+    except RecursionError:
+        return 0, False
+
+
+class _Scan:
+    """Finds the commas between the elements of a JSON array, and the end of an array or object.
+
+    Attributes:
+      scanned: bytes of the text that have been looked at.
+      comma: place of the last comma between two elements; 0 for none.
+    """
+
+    def __init__(self, *, is_array: bool) -> None:
+        self.scanned = self.comma = 0
+        self._is_array = is_array
+        self._depth = 0
+        self._in_string = self._escaped = False
+
+    def end(self, text: bytes) -> int:
+        """Looks at the bytes of a text that are new; where the value ends, 0 if not yet."""
+        while self.scanned < len(text):
+            end = self._step(
+                np.frombuffer(text, np.uint8, min(_STEP, len(text) - self.scanned), self.scanned)
+            )
+            if end:
+                return end
+        return 0
+
+    def drop(self, size: int) -> None:
+        """Forgets the first bytes of the text."""
+        self.scanned -= size
+        self.comma = 0
+
+    def _step(self, view: Bytes) -> int:
+        quotes = self._quotes(view)
+        marks = np.flatnonzero(_IS_MARK[view])
+        outside = (np.searchsorted(quotes, marks) + self._in_string) % 2 == 0
+        marks = marks[outside]
+        start, self.scanned = self.scanned, self.scanned + len(view)
+        self._in_string ^= len(quotes) % 2 == 1
+        if len(marks) == 0:
+            return 0
+        depths = self._depth + np.cumsum(_DEPTH[view[marks]], dtype=np.int64)
+        self._depth = int(depths[-1])
+        ends = np.flatnonzero(depths <= 0)
+        commas = marks[(depths == 1) & (view[marks] == _COMMA)]
+        if len(ends):
+            return start + int(marks[ends[0]]) + 1
+        if self._is_array and len(commas):
+            self.comma = start + int(commas[-1])
+        return 0
+
+    def _quotes(self, view: Bytes) -> Int64s:
+        """Places of the quotes that begin and end strings: not of those behind a backslash that counts."""
+        quotes = np.flatnonzero(view == _QUOTE)
+        slashes = np.flatnonzero(view == _BACKSLASH)
+        if len(slashes) == 0 and not self._escaped:
+            return quotes
+        is_escaped = np.zeros(len(view) + 1, np.bool_)
+        is_escaped[0] = self._escaped
+        if len(slashes):
+            begins = np.append(True, np.diff(slashes) != 1)
+            runs = slashes[begins]
+            if self._escaped and runs[0] == 0:
+                runs[0] = -1  # the first one is escaped itself
+            is_escaped[slashes[(slashes - runs[np.cumsum(begins) - 1]) % 2 == 0] + 1] = True
+        self._escaped = bool(is_escaped[-1])
+        return quotes[~is_escaped[quotes]]
+
+
+class JsonCutter:
+    """Cuts JSON: documents into arrays of about `size` bytes, all other text into lines (`LineCutter`)."""
+
+    def __init__(self, origin: Message, size: int) -> None:
+        """`origin` describes the source and the offset of the first byte."""
+        self._origin, self._size = origin, size
+        self._text, self._offset = b"", origin.offset
+        self._lines: LineCutter | None = None
+        self._scan: _Scan | None = None  # of a document that has begun at the start of the text, or before
+        self._handed_on = 0  # bytes of that document
+        self._dropping = False
+
+    @property
+    def rest(self) -> bytes:
+        """The bytes not handed on."""
+        return self._lines.rest if self._lines else self._text
+
+    @property
+    def offset(self) -> int:
+        """Where `rest` begins in the source."""
+        return self._lines.offset if self._lines else self._offset
+
+    def add(self, data: bytes) -> Iterator[Message | Rejected]:
+        """The blocks that are complete with `data`."""
+        if self._lines is not None:
+            yield from self._lines.add(data)
+        elif not self._dropping:
+            self._text += data
+            yield from self._cut(is_all=False)
+
+    def settle(self) -> Iterator[Message | Rejected]:
+        """The whole records of what has come."""
+        if self._lines is None:
+            yield from self._cut(is_all=True)
+            if self._scan is not None and self._scan.comma:
+                yield self._elements(self._scan)
+
+    def finish(self) -> Iterator[Message | Rejected]:
+        """The rest; of a document that does not end, one refusal."""
+        yield from self.settle()
+        if self._lines is not None:
+            yield from self._lines.finish()
+        elif self._text:
+            yield self._refusal(Reason.BAD_SYNTAX, "the JSON document does not end")
+
+    def _cut(self, *, is_all: bool) -> Iterator[Message | Rejected]:
+        """Blocks of the text; `is_all` if nothing comes behind it."""
+        while self._text:
+            if self._scan is None:
+                self._skip(len(self._text) - len(self._text.lstrip()))
+                if not self._text or not (is_all or len(self._text) > cutters.LINE_BYTES):
+                    return
+                if not starts_document(self._text[: cutters.LINE_BYTES + 1]):
+                    self._lines = LineCutter(dataclasses.replace(self._origin, offset=self._offset))
+                    text, self._text = self._text, b""
+                    yield from self._lines.add(text)
+                    return
+                self._scan, self._handed_on = _Scan(is_array=self._text.startswith(b"[")), 0
+            end = self._scan.end(self._text)
+            if self._handed_on + (end or len(self._text)) > DOCUMENT_BYTES:
+                yield self._too_long(f"document of more than {DOCUMENT_BYTES} bytes")
+                return
+            if not end:
+                yield from self._portion(self._scan)
+                return
+            yield self._message(end, b"")
+            self._scan = None
+
+    def _portion(self, scan: _Scan) -> Iterator[Message | Rejected]:
+        """A block of a document that goes on, if enough of it is there; a refusal of a record too long."""
+        if len(self._text) >= self._size and scan.comma:
+            yield self._elements(scan)
+        if len(self._text) > RECORD_BYTES:
+            yield self._too_long(f"record of more than {RECORD_BYTES} bytes in a document")
+
+    def _elements(self, scan: _Scan) -> Message:
+        """The elements up to the last comma."""
+        size = scan.comma
+        scan.drop(size)
+        return self._message(size, b"]")
+
+    def _message(self, size: int, closing: bytes) -> Message:
+        """The first bytes of the text as a block."""
+        opening = b"[" if self._text[:1] == b"," else self._text[:1]
+        text = b"".join((opening, memoryview(self._text)[1:size], closing))
+        message = dataclasses.replace(self._origin, text=text, offset=self._offset)
+        self._handed_on += size
+        self._skip(size)
+        return message
+
+    def _skip(self, size: int) -> None:
+        self._text = self._text[size:]
+        self._offset += size
+
+    def _too_long(self, refused: str) -> Rejected:
+        """One refusal for the rest of the source."""
+        self._dropping, self._scan = True, None
+        return self._refusal(Reason.LINE_TOO_LONG, refused)
+
+    def _refusal(self, reason: Reason, refused: str) -> Rejected:
+        message = (
+            f"{refused}: what ends before byte {self._offset} is stored, the rest is not: "
+            "write one record per line"
+        )
+        payload, self._text = self._text, b""
+        if reason is Reason.LINE_TOO_LONG:
+            payload = payload[: cutters.LINE_BYTES]
+        return refusal(self._origin, reason, message, payload, self._offset)

@@ -1,0 +1,137 @@
+"""Cuts a stream of bytes, of a file or a large message, into blocks of complete lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from timebeam.schema.messages import Message
+from timebeam.schema.points import Reason, Rejected, Stage
+
+LINE_BYTES = 1 << 20
+"""Longest line; a longer one is refused, of its bytes the first `LINE_BYTES` are kept."""
+
+LINES = 200_000
+"""Most lines of a block. 4 MiB hold fewer that are records, and a refused line takes some 300 bytes."""
+
+
+class Cutter(Protocol):
+    """Cuts a stream of bytes into blocks of whole records; `rest`, from `offset` on, is not handed on."""
+
+    @property
+    def rest(self) -> bytes: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    def add(self, data: bytes) -> Iterator[Message | Rejected]: ...
+
+    def settle(self) -> Iterator[Message | Rejected]:
+        """Hands on the whole records of `rest`: what follows cannot be read."""
+
+    def finish(self) -> Iterator[Message | Rejected]: ...
+
+
+def refusal(origin: Message, reason: Reason, message: str, payload: bytes, offset: int) -> Rejected:
+    """The refusal of bytes at `offset` of a source."""
+    return Rejected(
+        payload, reason, message, Stage.READ, origin.source, offset, origin.arrival_ms, origin.envelope
+    )
+
+
+class LineCutter:
+    """Cuts a stream of bytes into blocks of whole lines, and leaves out lines that are too long."""
+
+    def __init__(self, origin: Message) -> None:
+        """`origin` describes the source and the offset of the first byte."""
+        self._origin = origin
+        self.offset = origin.offset
+        """Where `rest` begins in the file."""
+        self.rest = b""
+        """The beginning of a line whose end has not come."""
+        self._dropping = False
+
+    @property
+    def open_line(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self.rest) or self._dropping
+
+    def add(self, data: bytes) -> Iterator[Message | Rejected]:
+        """The block of the lines that end in `data`."""
+        if self._dropping:
+            end = data.find(b"\n") + 1
+            self.offset += end or len(data)
+            if not end:
+                return
+            self._dropping = False
+            data = data[end:]
+        text = self.rest + data if self.rest else data
+        end = text.rfind(b"\n") + 1
+        self.rest = text[end:]
+        yield from self._block(text[:end] if end < len(text) else text)
+        if len(self.rest) > LINE_BYTES:
+            yield self._too_long(self.rest[:LINE_BYTES], self.offset)
+            self.offset += len(self.rest)
+            self.rest = b""
+            self._dropping = True
+
+    def settle(self) -> Iterator[Message | Rejected]:
+        """Nothing: all whole lines are handed on at once."""
+        yield from ()
+
+    def finish(self) -> Iterator[Message | Rejected]:
+        """The last line, if it has no newline."""
+        text, self.rest = self.rest, b""
+        yield from self._block(text)
+
+    def _block(self, text: bytes) -> Iterator[Message | Rejected]:
+        """Whole lines as a block; lines that are too long are taken out."""
+        if not text:
+            return
+        start, self.offset = self.offset, self.offset + len(text)
+        position = 0
+        for first, last in _long_lines(text):
+            if first > position:
+                yield from self._messages(text[position:first], start + position)
+            yield self._too_long(text[first : first + LINE_BYTES], start + first)
+            position = last
+        if position < len(text):
+            yield from self._messages(text[position:], start + position)
+
+    def _messages(self, text: bytes, offset: int) -> Iterator[Message]:
+        """Whole lines as one message, or as several of `LINES` each: each line may become an object."""
+        newline = np.frombuffer(text, np.uint8) == 10
+        cuts = [0, len(text)]
+        if np.count_nonzero(newline) > LINES:
+            ends = np.flatnonzero(newline)[LINES - 1 :: LINES] + 1
+            cuts = [0, *ends.tolist()] + ([len(text)] if ends[-1] < len(text) else [])
+        for start, end in itertools.pairwise(cuts):
+            piece = text if len(cuts) == 2 else text[start:end]
+            yield dataclasses.replace(self._origin, text=piece, offset=offset + start)
+
+    def _too_long(self, beginning: bytes, offset: int) -> Rejected:
+        message = (
+            f"line of more than {LINE_BYTES} bytes; the payload holds its first {LINE_BYTES}: "
+            "write one record per line"
+        )
+        return refusal(self._origin, Reason.LINE_TOO_LONG, message, beginning, offset)
+
+
+def _long_lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end with newline) of the lines longer than LINE_BYTES.
+
+    Looks at one byte in every LINE_BYTES only: a longer line cannot hide between two of them.
+    """
+    position = 0
+    while len(text) - position > LINE_BYTES:
+        newline = text.rfind(b"\n", position, position + LINE_BYTES + 1)
+        if newline >= 0:
+            position = newline + 1
+            continue
+        end = text.find(b"\n", position + LINE_BYTES) + 1 or len(text)
+        yield position, end
+        position = end

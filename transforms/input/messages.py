@@ -1,0 +1,205 @@
+"""Messages of Pub/Sub into points: unpacked, gathered, and parsed many at a time.
+
+A parse, and each step behind it, costs about a millisecond however few points there are, so messages of
+one point each go through in lists. Attributes of a message say how to read it:
+
+| attribute | meaning |
+|---|---|
+| `format` | the message format, where it is another than `--format`: one of `--formats` |
+| `content-encoding` | `gzip` or `zstd`: the payload is compressed |
+| `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
+| `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
+from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils import shared
+from apache_beam.utils.windowed_value import WindowedValue
+
+from timebeam.schema.messages import FORMATS, Framing, Message, MessageFormat, message_format
+from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError, Rejected
+from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.input.parse import AnnotationsOutput, parsed_points
+from timebeam.transforms.input.unpack import count_portion, portions, refused_message
+
+GATHERED_BYTES = 4 << 20
+GATHERED_MESSAGES = 50_000
+"""A list of messages is handed on as soon as it has as many, or as many bytes."""
+
+FormatKey = tuple[str, str]
+"""Name of a format, and the encoding that its topic gives ('' for none)."""
+
+
+class GatherFn(beam.DoFn):
+    """`Message` in; lists of them out, of a bounded size, within a bundle."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._bytes = 0
+
+    def start_bundle(self) -> None:
+        """Starts with an empty list."""
+        self._messages, self._bytes = [], 0
+
+    def process(self, message: Message) -> Iterator[list[Message]]:
+        """See the class."""
+        self._messages.append(message)
+        self._bytes += len(message.text)
+        if self._bytes >= GATHERED_BYTES or len(self._messages) >= GATHERED_MESSAGES:
+            yield self._messages
+            self._messages, self._bytes = [], 0
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """The rest of the bundle."""
+        if self._messages:
+            yield GlobalWindows.windowed_value(self._messages)
+            self._messages, self._bytes = [], 0
+
+
+class Formats:
+    """The message formats of one worker thread, created when needed; each keeps its caches."""
+
+    def __init__(self, name: str, options: Mapping[str, Any], selectable: Collection[str] = ()) -> None:
+        """`name` is the default format; a message may choose another of `selectable` by attribute."""
+        self._name, self._options, self._selectable = name, dict(options), frozenset(selectable)
+        self._formats: dict[FormatKey, MessageFormat] = {}
+
+    def key(self, message: Message) -> FormatKey:
+        """Which format a message is to be read with.
+
+        Raises:
+          RefusedError: no format has that name, it is not selectable, or the options do not fit it.
+        """
+        attributes = message.envelope.attributes if message.envelope else {}
+        name = attributes.get("format") or self._name
+        if name != self._name and name in FORMATS and name not in self._selectable:
+            why = f"attribute format: {name} is not read here: add it with --formats {name}"
+            raise RefusedError(Reason.UNKNOWN_FORMAT, why)
+        encoding = attributes.get("googclient_schemaencoding", "").lower() if name == "avro" else ""
+        if (name, encoding) not in self._formats:
+            options = self._options | ({"avro_encoding": encoding} if encoding else {})
+            try:
+                self._formats[name, encoding] = message_format(name, options)
+            except ValueError as error:
+                raise RefusedError(Reason.UNKNOWN_FORMAT, f"attributes of the message: {error}") from error
+        return name, encoding
+
+    def __getitem__(self, key: FormatKey) -> MessageFormat:
+        return self._formats[key]
+
+
+class _Pool:
+    """Idle formats, with their caches; one pool per process."""
+
+    def __init__(self) -> None:
+        self.free: list[Formats] = []
+
+
+class ParseMessagesFn(beam.DoFn):
+    """Lists of `Message` in; `PointBatch` out, refused records to `REJECTED`, edits to `ANNOTATIONS`."""
+
+    def __init__(
+        self, format_name: str, options: Mapping[str, Any], selectable: Collection[str] = ()
+    ) -> None:
+        """See `message_format`; `selectable` are the formats that a message may choose by attribute."""
+        self._format_name, self._options, self._selectable = format_name, dict(options), tuple(selectable)
+        self._shared = shared.Shared()
+        self._pool: _Pool | None = None
+        self._formats: Formats | None = None
+
+    def hold(self) -> object:
+        """What keeps the caches of this process alive as long as it is held, between runs too."""
+        return self._shared.acquire(_Pool)
+
+    def setup(self) -> None:
+        """Takes formats, with their caches, from the pool of the process."""
+        self._pool = self._shared.acquire(_Pool)
+        try:
+            self._formats = self._pool.free.pop()
+        except IndexError:
+            self._formats = Formats(self._format_name, self._options, self._selectable)
+
+    def teardown(self) -> None:
+        """Returns the formats to the pool."""
+        if self._pool is not None and self._formats is not None:
+            self._pool.free.append(self._formats)
+            self._formats = None
+
+    def process(
+        self, messages: Sequence[Message]
+    ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
+        """See the class."""
+        assert self._formats is not None
+        metrics.count("messages_read", len(messages))
+        for portion in portions(messages, self._framing_of):
+            count_portion(portion)
+            if isinstance(portion, Rejected):
+                yield refuse(portion)
+            else:
+                yield from self._parse(portion)
+
+    def _framing_of(self, message: Message) -> Framing:
+        """How the text of a message may be cut; raises RefusedError."""
+        assert self._formats is not None
+        return self._formats[self._formats.key(message)].framing
+
+    def _parse(
+        self, messages: Sequence[Message]
+    ) -> Iterator[PointBatch | RejectedOutput | AnnotationsOutput]:
+        """The points of messages that are unpacked."""
+        assert self._formats is not None
+        by_format: dict[FormatKey, list[Message]] = {}
+        for message in messages:
+            try:
+                by_format.setdefault(self._formats.key(message), []).append(message)
+            except RefusedError as error:
+                metrics.count("points_read")
+                yield refuse(refused_message(message, error))
+        for key, group in by_format.items():
+            for parsed in self._formats[key].parse_all(group):
+                for rejected in parsed.rejected:
+                    yield refuse(rejected)
+                yield from parsed_points(parsed)
+
+
+def pubsub_message(
+    data: bytes, message_id: str, publish_ms: int, attributes: Mapping[str, str], source: str
+) -> Message:
+    """A message of a subscription; its publish time is the arrival of its points."""
+    return Message(data, publish_ms, source, 0, Envelope(message_id, publish_ms, attributes))
+
+
+class ReadMessages(beam.PTransform):  # type: ignore[type-arg]
+    """A subscription, or a topic through a subscription that the runner makes, as `Message`.
+
+    Args:
+      subscription, topic: `projects/P/subscriptions/S` or `projects/P/topics/T`; one of them.
+    """
+
+    def __init__(self, subscription: str | None, topic: str | None) -> None:
+        super().__init__()
+        self._subscription, self._topic = subscription, topic
+
+    def expand(self, root: PBegin) -> PCollection[Message]:
+        """See the class."""
+        source = self._subscription or self._topic
+        assert source is not None
+        return (
+            root
+            | "ReadFromPubSub"
+            >> ReadFromPubSub(topic=self._topic, subscription=self._subscription, with_attributes=True)
+            | "AsMessages" >> beam.Map(_message, source).with_output_types(Message)
+        )
+
+
+def _message(message: PubsubMessage, source: str) -> Message:
+    publish_ms = int(message.publish_time.timestamp() * 1000)
+    return pubsub_message(message.data, message.message_id, publish_ms, message.attributes, source)

@@ -1,0 +1,1 @@
+"""What a query reads: points, rollups, annotations, histograms."""

@@ -1,0 +1,26 @@
+"""Explains an empty result: whether the table has rows, and whether they fit the options."""
+
+from __future__ import annotations
+
+from timebeam.schema.layouts import ReadableLayout
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.target import Target
+
+_LOOKED_AT = 100
+
+
+def why_nothing(target: Target, layout: ReadableLayout) -> str:
+    """One line on the first rows of a layout's data table, for a command that found no points."""
+    table = next(spec.name for spec in layout.tables() if spec.holds_points)
+    keys = list(scan_keys(target, table, limit=_LOOKED_AT))
+    if not keys:
+        return f"table {table} is empty"
+    errors = [error for key in keys if (error := layout.key_error(key))]
+    if len(errors) == len(keys):
+        return (
+            f"table {table} has rows, but none of the first {len(keys):,} fits these options ({errors[0]}): "
+            f"give --layout {layout.name} and its options (salt, UID widths, row spec) as they were when the "
+            "rows were written"
+        )
+    unfit = f", {len(errors):,} of the first {len(keys):,} do not" if errors else ""
+    return f"table {table} has rows that fit these options{unfit}; none matches the selection"

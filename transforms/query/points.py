@@ -1,0 +1,111 @@
+"""The points that queries and copies read, in batches or by series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from timebeam.schema.layouts import DecodedRows, Finding, Layout, Reader, Selection
+from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Series
+from timebeam.schema.query.answer import FoundSeries
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.readers.table_reader import read_ahead
+
+BATCH_POINTS = 500_000
+
+
+def read_decoded(
+    layout: Layout, selection: Selection, reader: Reader, most: int = BATCH_POINTS
+) -> Iterator[DecodedRows | Finding]:
+    """Yields the selected rows in batches of about `most` points, decoded together, cut to the time range.
+
+    A finding about an unreadable row comes by itself, before the rows that are buffered at that time. The
+    readable cells of a damaged row are decoded.
+
+    Batches come in the order of `Layout.select`. Within a batch, rows may come in any order, except rows that
+    can hold the same instant of one series (`Layout.several_rows`): these keep the order in which they are
+    read. An instant may come twice: the latest arrival wins; within one arrival, the last point.
+
+    Raises:
+      UnknownNameError: see `Layout.select`.
+    """
+    for rows in read_ahead(layout.select(selection, reader), most):
+        if isinstance(rows, Finding):
+            yield rows
+            continue
+        yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
+
+
+def find_series(target: Target, layout: Layout, selection: Selection) -> tuple[list[FoundSeries], list[str]]:
+    """(the selected series, one line for each row or value that cannot be read).
+
+    The points are those of the time range. Values that are not numbers are left out and counted.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+    """
+    damage: list[str] = []
+    batches: list[PointBatch] = []
+    for decoded in read_decoded(layout, selection, ParallelReader(target)):
+        if isinstance(decoded, Finding):
+            damage.append(f"row {decoded.key.hex()}: {decoded.text}")
+            continue
+        damage += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
+        if len(decoded.batch):
+            batches.append(decoded.batch)
+    results = []
+    for series_points, odd in _by_series(batches):
+        if odd:
+            damage.append(f"{series_points.series}: {odd} values are not numbers")
+        if len(series_points.times_ms):
+            results.append(series_points)
+    return results, damage
+
+
+def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int]]:
+    """(the numbers of a series by time, the number of other values), series in the order of `batches`.
+
+    If an instant has several values, the latest arrival wins, as within a row.
+    """
+    if not batches:
+        return
+    numbers: dict[Series, int] = {}
+    index = np.concatenate([_renumbered(batch, numbers) for batch in batches])
+    times_ms = np.concatenate([batch.times_ms for batch in batches])
+    order = np.argsort(index, kind="stable")
+    if not _ascends(index[order], times_ms[order]).all():
+        arrivals_ms = np.concatenate([batch.arrivals_ms for batch in batches])
+        order = np.lexsort((arrivals_ms, times_ms, index))
+        order = order[np.append(_ascends(index[order], times_ms[order]), True)]
+    index, times_ms = index[order], times_ms[order]
+    kinds = np.concatenate([batch.kinds for batch in batches])[order]
+    bits = np.concatenate([batch.bits for batch in batches])[order]
+    bounds = np.searchsorted(index, np.arange(len(numbers) + 1)).tolist()
+    for series, low, high in zip(numbers, bounds[:-1], bounds[1:], strict=True):
+        one_times_ms, one_kinds, one_bits = times_ms[low:high], kinds[low:high], bits[low:high]
+        number = one_kinds <= Kind.FLOAT
+        odd = len(number) - int(np.count_nonzero(number))
+        if odd:
+            one_times_ms, one_kinds, one_bits = one_times_ms[number], one_kinds[number], one_bits[number]
+        is_float = one_kinds == Kind.FLOAT
+        if not is_float.any():
+            yield FoundSeries(series, one_times_ms, one_bits), odd
+            continue
+        floats = one_bits.view(np.float64)
+        values = floats if is_float.all() else np.where(is_float, floats, one_bits.astype(np.float64))
+        yield FoundSeries(series, one_times_ms, values), odd
+
+
+def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
+    """The index of a batch by the numbers of series in all batches; new series get the next ones."""
+    renumber = np.zeros(len(batch.series), np.int64)
+    for number in np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series))).tolist():
+        renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
+    return renumber[batch.index]
+
+
+def _ascends(index: Int64s, times_ms: Int64s) -> Bools:
+    """bool[n - 1]: whether what comes next is a later instant, or one of another series."""
+    return (times_ms[1:] > times_ms[:-1]) | (index[1:] != index[:-1])

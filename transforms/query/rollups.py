@@ -1,0 +1,272 @@
+"""The downsampled series of a query, from rollups, or from points where there are no rollups."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from google.api_core.exceptions import NotFound
+
+from timebeam.schema.common.times import utc_text
+from timebeam.schema.layouts import Finding, Layout, RollupTables, Row, Selection, UnknownNameError
+from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.points import Floats, Int64s, Kind, Series
+from timebeam.schema.query.answer import FoundSeries, reach
+from timebeam.schema.query.joined import Partials, SourceSpan, gaps, is_covered, joined, of_points, together
+from timebeam.schema.query.rollups import QueryPlan, Question, RollupSource, choose
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
+from timebeam.schema.rollup.qualifiers import columns_of
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.points import find_series
+from timebeam.transforms.readers.table_reader import TableReader
+
+MOST_READS = 16
+"""Of raw rows in one query: what lies between is read too, if there are more gaps."""
+
+_MOST_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The series of a query.
+
+    Attributes:
+      damage: what could not be read, one line each.
+      explained: which table served which period, and why, one line each.
+    """
+
+    series: list[FoundSeries]
+    damage: list[str]
+    explained: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _TableRollups:
+    """The content of a rollup table.
+
+    Attributes:
+      covered: int64[n], ascending, the numbers (start / length) of the intervals that it serves.
+    """
+
+    covered: Int64s
+    partials: dict[Series, list[Partials]]
+    damage: list[str]
+
+
+def find_points(target: Target, layout: Layout, question: Question, notes: Sequence[str] = ()) -> QueryResult:
+    """The series of a query, from points alone.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+    """
+    start_ms, last_ms = reach(question.downsampling, question.start_ms, question.end_ms)
+    span = SourceSpan(start_ms, last_ms + 1)
+    series, damage = find_series(target, layout, _selection(question, span))
+    return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)])
+
+
+def find_rolled_up(
+    target: Target, layout: RollupTables, config: RollupConfig, question: Question, now_ms: int
+) -> QueryResult:
+    """The series of a query, from rollups where they exist, else from points.
+
+    An interval is served by the rollup table for all series, or for none: if no series has it, or one has it
+    without a number that is needed, the points of all series are read. So a range that is rolled up in parts
+    has every point once.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+    """
+    plan = choose(config, question, now_ms)
+    notes = list(plan.notes)
+    for source in plan.sources:
+        try:
+            rolled = _read(target, layout, config, question, source)
+        except NotFound:
+            notes.append(f"no table {_table(layout, source)}")
+            continue
+        except UnknownNameError as error:
+            # The tag of pre-aggregates; a name of the query's own is looked up again, with the points.
+            notes.append(f"{_table(layout, source)}: {error.args[0]}")
+            continue
+        if len(rolled.covered):
+            return _completed(target, layout, question, plan, source, rolled, notes)
+        notes.append(f"nothing in {_table(layout, source)}")
+    return find_points(target, layout, question, notes)
+
+
+def _completed(
+    target: Target,
+    layout: RollupTables,
+    question: Question,
+    plan: QueryPlan,
+    source: RollupSource,
+    rolled: _TableRollups,
+    notes: list[str],
+) -> QueryResult:
+    """The rollups, completed by points for the periods that they do not cover."""
+    how, length_ms = question.downsampling, source.interval.seconds * 1000
+    assert how is not None
+    assert how.interval_ms is not None
+    damage = list(rolled.damage)
+    missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
+    for span in together(missing, row_keys.SPAN_S * 1000, MOST_READS):
+        raw_series, unread = find_series(target, layout, _selection(question, span))
+        damage += unread
+        for raw in raw_series:
+            series = raw.series if source.group is None else source.group.group(raw.series)
+            points = of_points(how.function, raw.times_ms, raw.values)
+            points = points.take(~is_covered(points.times_ms, rolled.covered, length_ms))
+            if series is not None and len(points.times_ms):
+                rolled.partials.setdefault(series, []).append(points)
+    complete = [
+        FoundSeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
+        for series, partials in rolled.partials.items()
+    ]
+    return QueryResult(complete, damage, [*notes, *_explained(layout, plan, source, missing)])
+
+
+def _read(
+    target: Target, layout: RollupTables, config: RollupConfig, question: Question, source: RollupSource
+) -> _TableRollups:
+    """Reads the rollups of one table for a query.
+
+    Raises:
+      NotFound: there is no such table.
+      UnknownNameError: a name is in no table.
+    """
+    length_ms = source.interval.seconds * 1000
+    partials: dict[Series, list[Partials]] = {}
+    damage: list[str] = []
+    broken: list[Int64s] = []
+    for row, series in _rows(target, layout, config, question, source, damage):
+        if source.ids:
+            partial, lacking, unread = _row_rollups(layout, config, source, row)
+            broken.append(lacking)
+        else:
+            decoded = layout.decode(row, series)
+            partial, unread = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :]), decoded.damage
+        damage += [f"row {row.key.hex()}: {text}" for text in unread]
+        inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
+        if inside.any():
+            partials.setdefault(series, []).append(partial.take(inside))
+    times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
+    covered = np.unique(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
+    if broken:
+        covered = np.setdiff1d(covered, np.concatenate(broken) // length_ms)
+        partials = {
+            series: [
+                partial.take(is_covered(partial.times_ms, covered, length_ms)) for partial in series_partials
+            ]
+            for series, series_partials in partials.items()
+        }
+    return _TableRollups(covered, partials, damage)
+
+
+def _rows(
+    target: Target,
+    layout: RollupTables,
+    config: RollupConfig,
+    question: Question,
+    source: RollupSource,
+    damage: list[str],
+) -> Iterator[tuple[Row, Series]]:
+    """The rows of a rollup table, each with its series, or group, as a query names it."""
+    tags = dict(question.tags)
+    if source.group is not None:
+        tags[config.agg_tag_key] = frozenset((source.aggregator.upper(),))
+    first_ms, last_ms, columns = source.first_ms, source.until_ms - 1, None
+    if source.ids:
+        edges_s = np.array([first_ms, last_ms], np.int64) // 1000
+        first_ms, last_ms = (source.interval.row_span.bases(edges_s) * 1000).tolist()
+        ids = config.aggregation_ids
+        # A sum beyond the floats is in no cell, where a count says that there are points.
+        columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
+    selection = Selection(question.metric, tags, first_ms, last_ms)
+    table, uids = _table(layout, source), layout.uid_table
+    for selected in select.select(layout.options, table, uids, selection, TableReader(target), columns):
+        if isinstance(selected, Finding):
+            damage.append(f"row {selected.key.hex()}: {selected.text}")
+            continue
+        series = _named(config, source, selected.series)
+        if series is not None:
+            yield selected.row, series
+
+
+def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:
+    """The series, or the group, that a row of a rollup table is of; None if it is of another kind."""
+    tags = dict(stored.tags)
+    if source.group is not None:
+        del tags[config.agg_tag_key]
+        return Series.of(stored.metric, tags) if tuple(sorted(tags)) == source.group.keep else None
+    if config.tag_raw:
+        if tags.pop(config.agg_tag_key, "").upper() != config.raw_agg_tag_value.upper():
+            return None
+        return Series.of(stored.metric, tags)
+    shared = source.interval.table == source.interval.pre_aggregation_table
+    return None if shared and config.agg_tag_key in tags else stored
+
+
+def _row_rollups(
+    layout: RollupTables, config: RollupConfig, source: RollupSource, row: Row
+) -> tuple[Partials, Int64s, Sequence[str]]:
+    """(the rollups of a row, starts in ms of those that lack a number that is needed, damage)."""
+    base_s = row_keys.parse_key(layout.options, row.key).base_s
+    decoded = decode_rollups(row.cells, base_s, source.interval, config.aggregation_ids)
+    starts_s = np.unique(decoded.starts_s)
+    numbers = np.zeros((len(source.ids), len(starts_s)))
+    has = np.zeros(numbers.shape, np.bool_)
+    floats = _floats(decoded)
+    for i, number in enumerate(source.ids):
+        of_it = decoded.ids == number
+        columns = np.searchsorted(starts_s, decoded.starts_s[of_it])
+        numbers[i, columns], has[i, columns] = floats[of_it], True
+    is_complete = has.all(axis=0)
+    rollups = Partials(starts_s[is_complete] * 1000, numbers[:, is_complete])
+    return rollups, starts_s[~is_complete] * 1000, decoded.damage
+
+
+def _floats(decoded: DecodedRollups) -> Floats:
+    is_float = decoded.kinds == Kind.FLOAT
+    return np.where(is_float, decoded.bits.view(np.float64), decoded.bits.astype(np.float64))
+
+
+def _selection(question: Question, span: SourceSpan) -> Selection:
+    return Selection(question.metric, question.tags, span.start_ms, span.end_ms - 1)
+
+
+def _table(layout: RollupTables, source: RollupSource) -> str:
+    return layout.options.table_prefix + source.table
+
+
+def _explained(
+    layout: RollupTables, plan: QueryPlan, source: RollupSource, missing: Sequence[SourceSpan]
+) -> list[str]:
+    """Which table served which period, in order of time."""
+    rollup_text = f"rollups of {source.interval.interval}"
+    if source.group is not None:
+        keys = ", ".join(source.group.keep) or "no tags"
+        rollup_text = f"pre-aggregates of {source.interval.interval}, {source.aggregator} by {keys}"
+    lines = []
+    reached_ms = plan.start_ms
+    for span in missing:
+        if reached_ms < span.start_ms:
+            lines.append(_line(SourceSpan(reached_ms, span.start_ms), _table(layout, source), rollup_text))
+        why = "not in the other table"
+        if span.start_ms >= source.until_ms:
+            why = "the newest points" + (", by delaySla" if source.interval.delay_s else "")
+        lines.append(_line(span, layout.data_table, why))
+        reached_ms = span.end_ms
+    if reached_ms < plan.end_ms:
+        lines.append(_line(SourceSpan(reached_ms, plan.end_ms), _table(layout, source), rollup_text))
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more parts"]
+    return lines
+
+
+def _line(span: SourceSpan, table: str, why: str = "points") -> str:
+    start, end = (utc_text(time_ms // 1000) for time_ms in span)
+    return f"{start} to {end}: {table} ({why})"

@@ -1,0 +1,1 @@
+"""What layouts read with (`timebeam.schema.layouts.Reader`), over the Bigtable connector."""

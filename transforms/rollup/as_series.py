@@ -1,0 +1,333 @@
+"""Rollups of layouts without rollup tables: ordinary points of ordinary series, in tables of their own.
+
+Each interval has its own layout: the same one with another table prefix. Accumulators are grouped by series;
+their numbers are then stored like any points (index, encode, pack). Existing cells of the period that are not
+written again are deleted in the mutation that writes the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+import numpy as np
+from apache_beam.pvalue import PCollection, TaggedOutput
+
+from timebeam.schema.layouts import (
+    Cell,
+    Finding,
+    Layout,
+    Packing,
+    RollupNames,
+    RollupSeries,
+    Row,
+    Selected,
+    Selection,
+    SeriesIndex,
+    capability,
+)
+from timebeam.schema.layouts.reading import UnknownNameError
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import PointBatch, RefusedError, Rejected, Series, Stage
+from timebeam.schema.rollup.accumulator import Accumulator
+from timebeam.schema.rollup.as_series import rollup_points
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.pieces import packed_series, unpacked
+from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.ingest.assign import KeyedBatch
+from timebeam.transforms.ingest.index import IndexFn
+from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwriting
+from timebeam.transforms.readers.ranges import layout_splits, within
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.memory import give_back_memory
+from timebeam.transforms.rollup.reading import read_numbers, read_period
+from timebeam.transforms.write import StoreRows, data_tables
+
+SeriesText = bytes
+"""A series as JSON: a key that is the same bytes wherever it is made."""
+
+_MERGED_BYTES = 8 << 20
+"""Of accumulators that are turned into points together."""
+
+_CACHE = 1_000_000
+
+_DATA, _STANDING = "data", "standing"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesRollupJob:
+    """A configuration, a range of time, and where the tables are.
+
+    Attributes:
+      layout: of the points.
+      plan: which intervals are written.
+      layouts: by interval the layout that its rollups are written in.
+      metrics: the only ones to be rolled up; None for all that the configuration names.
+    """
+
+    target: Target
+    layout: RollupSeries
+    config: RollupConfig
+    plan: RollupPlan
+    layouts: Mapping[str, Layout]
+    metrics: frozenset[str] | None = None
+
+    @property
+    def names(self) -> RollupNames:
+        """How rollups are named."""
+        return self.layout.rollup_names
+
+    @property
+    def data_table(self) -> str:
+        """The table of the points."""
+        return data_tables(self.layout)[0]
+
+    def stored_metrics(self, interval: str) -> Sequence[str | None]:
+        """The metrics that hold the rollups of an interval; None means all metrics."""
+        if self.metrics is None:
+            return [None]
+        series_and_names = (
+            (Series(metric, ()), name) for metric in self.metrics for name in self.config.computed
+        )
+        return sorted({self.names.stored(series, interval, name).metric for series, name in series_and_names})
+
+
+class SeriesChunksFn(beam.DoFn):
+    """Anything in; the chunks of the data table out: ranges of its keys, or one for each metric."""
+
+    def __init__(self, job: SeriesRollupJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[Chunk]:
+        """See the class."""
+        job = self._job
+        start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
+        if job.metrics is not None:
+            for metric in sorted(job.metrics):
+                yield Chunk((metric,), (), start, end, WHOLE)
+            return
+        for keys in layout_splits(job.target, job.layout):
+            yield Chunk((), (), start, end, keys)
+
+
+class AccumulateSeriesFn(beam.DoFn):
+    """`Chunk` in; (series, packed accumulators) out, an output for each interval; refusals to `REJECTED`."""
+
+    def __init__(self, job: SeriesRollupJob) -> None:
+        self._job = job
+
+    def setup(self) -> None:
+        """Makes the process give back memory."""
+        give_back_memory()
+
+    def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
+        """See the class."""
+        job = self._job
+        lengths = [plan.interval.seconds for plan in job.plan.intervals]
+        accumulator = Accumulator(lengths, ends=job.config.has_ends)
+        span = read_period(job.plan, chunk)
+        metric = chunk.metrics[0] if chunk.metrics else None
+        selection = Selection(metric, {}, span.start_ms, span.end_ms - 1)
+        reader = within(TableReader(job.target), job.layout, chunk.keys)
+        select = functools.partial(job.layout.select, selection, reader)
+        several_rows = functools.partial(job.layout.several_rows, selection, reader)
+        for batch in read_numbers(job.layout, select, span, several_rows):
+            if isinstance(batch, Rejected):
+                yield refuse(batch)
+                continue
+            is_rolled_up = np.array([job.config.takes(series) for series in batch.series], np.bool_)[
+                batch.index
+            ]
+            if is_rolled_up.any():
+                accumulator.add(batch if is_rolled_up.all() else batch.take(np.flatnonzero(is_rolled_up)))
+            if accumulator.is_full:
+                yield from self._ready(accumulator)
+        yield from self._ready(accumulator)
+
+    def _ready(self, accumulator: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
+        accumulated = accumulator.take()
+        if accumulated is None:
+            return
+        by_length = accumulated.by_length()
+        for plan in self._job.plan.intervals:
+            buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
+            for number, packed in packed_series(buckets):
+                element = text_of(buckets.series[number]), packed
+                yield TaggedOutput(plan.interval.interval, element)
+
+
+def text_of(series: Series) -> SeriesText:
+    """A series as bytes."""
+    return msgspec.json.encode((series.metric, series.tags, series.resources))
+
+
+def series_of(text: SeriesText) -> Series:
+    """The series of `text_of`."""
+    metric, tags, resources = msgspec.json.decode(text)
+    return Series(metric, tuple(map(tuple, tags)), tuple(map(tuple, resources)))
+
+
+class RollupPointsFn(beam.DoFn):
+    """(series, packed accumulators of all chunks) in; `KeyedBatch` of their rollups out."""
+
+    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
+        self._job, self._plan = job, plan
+        self._layout = job.layouts[plan.interval.interval]
+        self._groups: list[tuple[Series, list[bytes]]] = []
+        self._size = 0
+
+    def start_bundle(self) -> None:
+        """Forgets what a bundle that failed has left."""
+        self._groups, self._size = [], 0
+
+    def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterator[KeyedBatch | RejectedOutput]:
+        """See the class."""
+        text, group_packed = group
+        packed = list(group_packed)
+        self._groups.append((series_of(text), packed))
+        self._size += sum(map(len, packed))
+        if self._size >= _MERGED_BYTES:
+            yield from self._points()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """What is left."""
+        yield from windowed(self._points())
+
+    def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
+        if not self._groups:
+            return
+        interval, config = self._plan.interval.interval, self._job.config
+        buckets = unpacked(self._groups, self._plan.interval.seconds, ends=config.has_ends)
+        self._groups, self._size = [], 0
+        metrics.count_rollup(f"buckets_{interval}", len(buckets))
+        batch, rejected = rollup_points(buckets, interval, config.computed, self._job.names)
+        for refusal in rejected:
+            yield refuse(refusal)
+        if batch is not None:
+            keys, batch, rejected = _keys(self._layout, batch)
+            for refusal in rejected:
+                yield refuse(refusal)
+            yield KeyedBatch(batch, keys)
+
+
+def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
+    """(the keys of a batch's series, the points of those that have one, refusals of the other series)."""
+    keys: list[SeriesKey | None] = []
+    rejected = []
+    for series in batch.series:
+        error: RefusedError | None = layout.refuse(series)
+        keys.append(layout.series_key(series, {}) if error is None else None)
+        if error is not None:
+            rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
+    if rejected:
+        good = np.array([key is not None for key in keys], np.bool_)
+        batch = batch.take(np.flatnonzero(good[batch.index]))
+    return keys, batch, rejected
+
+
+class ExistingCellsFn(beam.DoFn):
+    """Key ranges in; ((table, row key), its cells that are rollups of the range) out."""
+
+    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
+        self._job, self._plan = job, plan
+        self._layout = job.layouts[plan.interval.interval]
+
+    def process(self, _: object) -> Iterator[tuple[RowKey, list[Cell]]]:
+        """See the class."""
+        start_ms, end_ms = self._plan.start_s * 1000, self._plan.end_s * 1000
+        for selected in self._selected(start_ms, end_ms):
+            if isinstance(selected, Finding) or not self._is_ours(selected.series):
+                continue
+            times_ms = self._layout.decode(selected.row, selected.series).batch.times_ms
+            cells = selected.row.cells
+            if len(times_ms) < len(cells) or not ((times_ms >= start_ms) & (times_ms < end_ms)).all():
+                cells = [cell for cell in cells if self._is_inside(selected.row, cell, selected.series)]
+            yield (selected.row.table, selected.row.key), list(cells)
+
+    def _selected(self, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
+        """The rows of the job's metrics."""
+        reader = TableReader(self._job.target)
+        for metric in self._job.stored_metrics(self._plan.interval.interval):
+            with contextlib.suppress(UnknownNameError):  # no row of it exists
+                yield from self._layout.select(Selection(metric, {}, start_ms, end_ms - 1), reader)
+
+    def _is_ours(self, stored: Series) -> bool:
+        source = self._job.names.source(stored, self._plan.interval.interval)
+        config = self._job.config
+        return source is not None and config.takes(source[0]) and source[1] in config.computed
+
+    def _is_inside(self, row: Row, cell: Cell, series: Series) -> bool:
+        times_ms = self._layout.decode(row._replace(cells=[cell]), series).batch.times_ms
+        return bool(len(times_ms)) and self._plan.start_s * 1000 <= times_ms[0] < self._plan.end_s * 1000
+
+
+class PackOverFn(beam.DoFn):
+    """((table, row key), packed points and existing cells) in; a `Row` out that replaces the row."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def process(self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
+        """See the class."""
+        (table, key), inputs = group
+        packed: Sequence[bytes] = list(inputs[_DATA])
+        row = self._layout.pack(table, key, packed, Packing.POINTS) if packed else Row(table, key, [])
+        existing = [cell for cells in inputs[_STANDING] for cell in cells]
+        yield from mutations([overwriting(row, existing)])
+
+
+def store_interval(
+    root: beam.Pipeline,
+    job: SeriesRollupJob,
+    plan: IntervalPlan,
+    accumulated: PCollection[Any],
+    *,
+    write: bool,
+) -> list[PCollection[Rejected]]:
+    """Adds the steps that store the rollups of one interval; returns their refusals."""
+    name = plan.interval.interval
+    layout = job.layouts[name]
+    batches = (
+        accumulated
+        | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
+        | f"Points[{name}]" >> refusing(RollupPointsFn(job, plan), KeyedBatch)
+    )
+    index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=not write)
+    indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
+    encoded = indexed.main | f"Encode[{name}]" >> refusing(EncodeFn(layout), tuple[RowKey, bytes])
+    existing_fn = beam.ParDo(ExistingCellsFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
+    existing = (
+        root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> existing_fn
+    )
+    rows = (
+        {_DATA: encoded.main, _STANDING: existing}
+        | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
+        | f"Pack[{name}]" >> refusing(PackOverFn(layout), Row)
+    )
+    refused = [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED]]
+    if write:
+        writer = StoreRows(job.target, data_tables(layout), "direct", Packing.POINTS)
+        refused.append(rows.main | f"Write[{name}]" >> writer)
+    return refused
+
+
+def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:
+    """Adds the steps that read points; returns an output for each interval, and `REJECTED`."""
+    intervals = [plan.interval.interval for plan in job.plan.intervals]
+    return (
+        root
+        | "Once" >> beam.Create([None], reshuffle=False)
+        | "Chunks" >> beam.ParDo(SeriesChunksFn(job)).with_output_types(Chunk)
+        | "SpreadChunks" >> beam.Reshuffle()
+        | "Accumulate" >> beam.ParDo(AccumulateSeriesFn(job)).with_outputs(REJECTED, *intervals)
+    )

@@ -1,0 +1,240 @@
+"""Existing cells of rollup tables that a rollup must delete because it does not write them again.
+
+A rollup replaces its period: it deletes numbers of another width, columns under an aggregator's old name,
+and intervals whose points are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.reading import ColumnRange, Scan
+from timebeam.schema.points import Bools, Int64s
+from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.plan import IntervalPlan
+from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.readers.table_reader import scan_qualifiers
+from timebeam.transforms.rollup.job import SINGLE, RollupJob
+
+_COLUMNS = ColumnRange(FAMILY, b"", b"")
+_BLOCK = 500_000  # qualifiers that are looked at together
+
+
+def existing_rows(
+    job: RollupJob, name: str, ranges: Sequence[KeyRange]
+) -> Iterator[tuple[bytes, list[bytes]]]:
+    """(key, qualifiers) of the rows of a table in ranges of keys."""
+    if ranges:
+        scan = Scan(job.table(name), ranges, columns=_COLUMNS, keys_only=True)
+        yield from scan_qualifiers(job.target, scan)
+
+
+def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[KeyRange]:
+    """The keys of the rows of metrics that hold intervals of a range, ascending."""
+    rows = list(plan.rows())
+    if not rows:
+        return []
+    first_ms, last_ms = rows[0].base_s * 1000, rows[-1].base_s * 1000
+    options = job.layout.options
+    return sorted(
+        key_range for metric in metrics for key_range in row_keys.ranges(options, metric, first_ms, last_ms)
+    )
+
+
+def written_prefixes(job: RollupJob, interval: RollupInterval, table: str) -> dict[bytes, int]:
+    """Prefixes of the qualifiers written to a table (ids, and aggregators' old names), and their ids."""
+    if table == interval.table:
+        ids = set(job.stored(SINGLE))
+    else:
+        aggregators = {
+            name for pre_aggregate in job.config.pre_aggregates for name in pre_aggregate.aggregators
+        }
+        ids = {number for name in aggregators for number in job.stored(name)}
+    old = {
+        f"{name}:".encode(): number for name, number in job.config.aggregation_ids.items() if number in ids
+    }
+    return {bytes([number]): number for number in ids} | old
+
+
+def written_id(qualifier: bytes, ours: Mapping[bytes, int]) -> int | None:
+    """The aggregation id of a column of an aggregator that is written; None of others.
+
+    Only names are read in either case: an id is a byte, and 0x41 to 0x5A are ids as all others.
+    """
+    prefix = qualifier[:-2]
+    return ours.get(prefix if len(qualifier) == ROLLUP_BYTES else prefix.lower())
+
+
+def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: Mapping[bytes, int]) -> bool:
+    """Whether a column is of an interval, and of an aggregator, that is written."""
+    offset = int.from_bytes(qualifier[-2:], "big") >> 4
+    if plan.interval.is_default:
+        return len(qualifier) == POINT_BYTES and plan.start_s <= base_s + offset < plan.end_s
+    start_s = base_s + offset * plan.interval.seconds
+    return plan.start_s <= start_s < plan.end_s and written_id(qualifier, ours) is not None
+
+
+class ChunkExisting:
+    """The existing columns that a chunk must replace: those of its series, or their groups, in its hours.
+
+    n columns, ascending by row, aggregation id and interval.
+
+    Args:
+      plan: the intervals that the chunk writes alone.
+      name: of the table, without prefix.
+    """
+
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+        self._plan, self._name = plan, name
+        self._ours = written_prefixes(job, plan.interval, name)
+        self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
+        self._is_ours = np.zeros(256, np.bool_)
+        self._is_ours[[0] if plan.interval.is_default else list(self._ours.values())] = True
+        self._options, self._chunk = job.layout.options, chunk
+        self._keys: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+        self._odd: list[bytes] = []  # old names; `_odd_of` int64[n] has the number of one, or -1
+        blocks = [self._columns_of(block) for block in self._blocks(job)] or [self._columns_of([])]
+        places, codes, odd = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        order = np.argsort(places, kind="stable")
+        self._places: Int64s = places[order]
+        self._codes: el.Codes = codes[order]
+        self._odd_of: Int64s = odd[order]
+        self._is_found: Bools = np.zeros(len(order), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def number(self, key: bytes) -> int:
+        """The number of a row; -1 if it has no existing columns."""
+        return self._numbers.get(key, -1)
+
+    def replaced(self, rows: Int64s, codes: el.Codes) -> dict[int, list[bytes]]:
+        """By row number, the qualifiers that are replaced by another qualifier of the same interval.
+
+        Args:
+          rows: int64[k], for each cell that is written the number of its row, or -1.
+          codes: uint32[k], its qualifier.
+        """
+        present = np.flatnonzero(rows >= 0)
+        if not len(present):
+            return {}
+        places = _places(rows[present], codes[present])
+        order = np.argsort(places, kind="stable")
+        places, codes = places[order], codes[present][order]
+        matches = np.minimum(np.searchsorted(places, self._places), len(places) - 1)
+        is_written = places[matches] == self._places
+        self._is_found |= is_written
+        return self._named(
+            np.flatnonzero(is_written & ((codes[matches] != self._codes) | (self._odd_of >= 0)))
+        )
+
+    def unwritten(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """(key, qualifiers) of the rows with existing intervals that were not written."""
+        for number, names in self._named(np.flatnonzero(~self._is_found)).items():
+            yield self._keys[number], names
+
+    def _named(self, which: Int64s) -> dict[int, list[bytes]]:
+        """The qualifiers of some columns, by row number."""
+        qualifiers: dict[int, list[bytes]] = {}
+        rows, codes, odd = (self._places[which] >> 20).tolist(), self._codes[which], self._odd_of[which]
+        for row, code, number in zip(rows, codes.tolist(), odd.tolist(), strict=True):
+            name = code.to_bytes(self._wide, "big") if number < 0 else self._odd[number]
+            qualifiers.setdefault(row, []).append(name)
+        return qualifiers
+
+    def _blocks(self, job: RollupJob) -> Iterator[list[tuple[bytes, list[bytes]]]]:
+        """The rows, many together."""
+        block: list[tuple[bytes, list[bytes]]] = []
+        size = 0
+        ranges = chunk_ranges(job, self._plan, self._chunk)
+        for row in existing_rows(job, self._name, ranges):
+            block.append(row)
+            size += len(row[1])
+            if size >= _BLOCK:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+    def _columns_of(self, block: Sequence[tuple[bytes, list[bytes]]]) -> tuple[Int64s, el.Codes, Int64s]:
+        """(places, codes, numbers of old names) of the columns that the chunk must replace."""
+        plan, wide = self._plan, self._wide
+        plain: list[bytes] = []
+        rows: list[int] = []
+        sizes: list[int] = []
+        old_places: list[int] = []
+        old_numbers: list[int] = []
+        for key, names in block:
+            number = self._numbers.setdefault(key, len(self._keys))
+            if number == len(self._keys):
+                self._keys.append(key)
+            as_usual = set(map(len, names)) == {wide}
+            short = names if as_usual else [name for name in names if len(name) == wide]
+            if not as_usual and wide == ROLLUP_BYTES:
+                base_s = row_keys.base_s_of(self._options, key)
+                for name in names:
+                    number_of_name = written_id(name, self._ours)
+                    if (
+                        len(name) > ROLLUP_BYTES
+                        and number_of_name is not None
+                        and is_of(name, base_s, plan, self._ours)
+                    ):
+                        code = number_of_name << 16 | int.from_bytes(name[-2:], "big")
+                        old_places.append(number << 20 | code >> 4)
+                        old_numbers.append(len(self._odd))
+                        self._odd.append(name)
+            plain += short
+            rows.append(number)
+            sizes.append(len(short))
+        table = np.zeros((len(plain), 4), np.uint8)
+        table[:, 4 - wide :] = np.frombuffer(b"".join(plain), np.uint8).reshape(-1, wide)
+        codes = table.view(">u4").reshape(-1).astype(np.uint32)
+        bases = np.array([row_keys.base_s_of(self._options, key) for key, _ in block], np.int64)
+        step_s = 1 if plan.interval.is_default else plan.interval.seconds
+        starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
+        is_covered = (starts_s >= plan.start_s) & (starts_s < plan.end_s)
+        is_covered &= self._is_ours[codes >> 16]
+        places = _places(np.repeat(np.array(rows, np.int64), sizes)[is_covered], codes[is_covered])
+        none = np.zeros(len(old_places), np.uint32)
+        return (
+            np.concatenate([places, np.array(old_places, np.int64)]),
+            np.concatenate([codes[is_covered], none]),
+            np.concatenate([np.full(len(places), -1, np.int64), np.array(old_numbers, np.int64)]),
+        )
+
+
+def _places(rows: Int64s, codes: el.Codes) -> Int64s:
+    """int64[n]: what row, aggregation id and interval of it, in one number."""
+    return rows << 20 | (codes >> 4).astype(np.int64)
+
+
+def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRange]:
+    """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
+    if plan.is_empty:
+        return []
+    if chunk.keys == WHOLE:
+        return metric_ranges(job, plan, chunk.uids)
+    # Part of one hour of one metric: of the rows that hold this hour, those with the same tags.
+    base_s = next(plan.rows()).base_s
+    hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
+    clipped = []
+    for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
+        start, end = max(hour_range[0], chunk.keys[0]), min(hour_range[1], chunk.keys[1] or hour_range[1])
+        if start < end:
+            base_end = len(hour_range[0])  # behind the base time
+            head, behind = (
+                hour_range[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")
+                for base in (base_s, base_s + 1)
+            )
+            clipped.append(
+                (head + start[base_end:], behind if end == hour_range[1] else head + end[base_end:])
+            )
+    return clipped
