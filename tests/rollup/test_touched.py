@@ -121,7 +121,11 @@ def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_pat
     ("command", "flags", "text"),
     [
         ("rollup", ["--touched", "--day=2026-02-28"], "--touched finds its own days"),
-        ("ingest", ["--mark_touched", "--format=influx", "--input=a"], "needs --bigtable_writer direct"),
+        (
+            "ingest",
+            ["--mark_touched", "--bigtable_writer=beam", "--format=influx", "--input=a"],
+            "needs --bigtable_writer direct",
+        ),
     ],
 )
 def test_wrong_usage(store: Store, config: Path, command: str, flags: list[str], text: str) -> None:
