@@ -31,8 +31,8 @@ from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, 
 
 from benchmarks.ingest import TARGET, BenchmarkError, drop, input_file, log, run_child
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
-from timebeam.pipelines.options import layout_named
-from timebeam.pipelines.parameters import LAYOUT
+from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import Layout, Packing, Row
 from timebeam.schema.points import PointBatch
 from timebeam.transforms.bigtable.io import BUFFER_BYTES

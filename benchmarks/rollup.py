@@ -53,11 +53,11 @@ from timebeam.pipelines.commands import rollup
 from timebeam.pipelines.job import write_dead_letters
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Load
-from timebeam.pipelines.parameters import parser_of
-from timebeam.pipelines.period import period_of
+from timebeam.pipelines.options.parameters import parser_of
+from timebeam.pipelines.options.period import period_of
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.opentsdb import add_rollup, opentsdb_rollup
 from timebeam.pipelines.run import run_with_progress
-from timebeam.pipelines.summary import PointsSummary
 from timebeam.schema.layouts import Row, Selected, Selection
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions

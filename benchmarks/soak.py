@@ -22,10 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from timebeam.pipelines.commands.generate import publisher
 from timebeam.pipelines.local.emulator import Emulator
+from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
-from timebeam.pipelines.local.subscription import open_client
 from timebeam.schema.layouts import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
@@ -62,7 +61,7 @@ def stored_points() -> int:
 def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
     """The whole soak; the exit code."""
     publisher().create_topic(name=TOPIC)
-    open_client().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
+    subscriber().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
     program = [sys.executable, "-m", "timebeam"]
     subprocess.run([*program, "tables", "create", "--layout=opentsdb"], check=True, stdout=subprocess.DEVNULL)
     log = folder / "stderr"

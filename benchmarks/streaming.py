@@ -33,14 +33,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks import naive
-from timebeam.pipelines.commands.generate import publish, publisher
+from timebeam.pipelines.commands.generate import publish
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub_emulator
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
-from timebeam.pipelines.local.subscription import open_client
+from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.schema.layouts import Packing, Selected, Selection
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
@@ -153,7 +153,7 @@ def from_pubsub(points: int, each: int) -> float:
     layout = layout_of(name)
     topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
     publisher().create_topic(name=topic)
-    open_client().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
+    subscriber().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
     options = argparse.Namespace(topic=topic, points_per_message=each, rate=None)
     publish(Generator(Load(points, series=1000)).ticks(), options)
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ def naive_from_pubsub(points: int) -> float:
     name = "n" + uuid.uuid4().hex[:8]
     topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
     publisher().create_topic(name=topic)
-    open_client().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
+    subscriber().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
     publish(Generator(Load(points)).ticks(), argparse.Namespace(topic=topic, points_per_message=1, rate=None))
     naive.create_table(name)
     program = [

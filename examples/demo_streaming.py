@@ -20,10 +20,9 @@ from pathlib import Path
 
 from google.pubsub_v1 import PublisherClient
 
-from timebeam.pipelines.commands.generate import publisher
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
-from timebeam.pipelines.local.subscription import open_client
 from timebeam.schema.layouts import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
@@ -81,7 +80,7 @@ def run(points: int, rate: int) -> int:
     """The whole demonstration, with both emulators running."""
     topics: PublisherClient = publisher()
     topics.create_topic(name=TOPIC)
-    open_client().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
+    subscriber().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
     subprocess.run(command("tables", "create", *LAYOUT), cwd=ROOT, check=True)
     ingest = [*LAYOUT, "--format", "opentsdb-json", "--input_subscription", SUBSCRIPTION]
     ingest += [

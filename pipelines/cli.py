@@ -16,8 +16,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO, cast
 
-from timebeam.pipelines.parsing import did_you_mean, one_line
-from timebeam.pipelines.printable import PrintableStream
+from timebeam.pipelines.options.parsing import did_you_mean, one_line
+from timebeam.pipelines.output.printable import PrintableStream
 
 # A command is the module of its name in `commands/`, except these.
 _ELSEWHERE = {"emulator": "timebeam.pipelines.local.emulator"}
@@ -124,7 +124,7 @@ def _check_credentials(arguments: Sequence[str]) -> None:
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError
 
-    from timebeam.pipelines.parameters import UsageError
+    from timebeam.pipelines.options.parameters import UsageError
 
     try:
         google.auth.default()
@@ -139,8 +139,8 @@ def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
     from google.api_core.exceptions import GoogleAPICallError
 
     from timebeam.pipelines.local.emulator import EmulatorError
-    from timebeam.pipelines.local.subscription import SubscriptionError
-    from timebeam.pipelines.parameters import UsageError
+    from timebeam.pipelines.local.pubsub import SubscriptionError
+    from timebeam.pipelines.options.parameters import UsageError
     from timebeam.transforms.bigtable.target import BigtableError
 
     return (BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError), UsageError

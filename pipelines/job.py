@@ -17,9 +17,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.options import create_command, dead_letters_of
-from timebeam.pipelines.parameters import Limit, UsageError
-from timebeam.pipelines.summary import Summary
+from timebeam.pipelines.options.parameters import Limit, UsageError
+from timebeam.pipelines.options.values import create_command, dead_letters_of
+from timebeam.pipelines.output.summary import Summary
 from timebeam.schema.layouts import Layout, Packing, TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target

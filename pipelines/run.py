@@ -20,10 +20,10 @@ from google.cloud.bigtable.batcher import MutationsBatchError
 
 from timebeam.pipelines.job import AnyJob, Flow, Job, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local.stream import run_micro_batches
-from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.preflight.checks import preflight
 from timebeam.pipelines.runners import is_dataflow, is_local
-from timebeam.pipelines.summary import Summary
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.retry import service_error
 from timebeam.transforms.bigtable.tables import check_tables

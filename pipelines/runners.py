@@ -14,8 +14,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import create_runner
 
-from timebeam.pipelines.parameters import UsageError
-from timebeam.pipelines.parsing import Parser
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parsing import Parser
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 
 LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from timebeam.pipelines.options import create_command, layout_of, target_of
-from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
+from timebeam.pipelines.options.values import create_command, layout_of, target_of
 from timebeam.schema.layouts import Row, Scan, Severity
 from timebeam.transforms.bigtable.splits import WHOLE
 from timebeam.transforms.bigtable.tables import check_tables

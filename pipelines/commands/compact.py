@@ -16,8 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options import layout_with, target_of
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
     LAYOUT,
@@ -28,10 +27,11 @@ from timebeam.pipelines.parameters import (
     not_negative,
     parser_of,
 )
-from timebeam.pipelines.period import named_day, named_range, range_of_day, range_parameters
+from timebeam.pipelines.options.period import named_day, named_range, range_of_day, range_parameters
+from timebeam.pipelines.options.values import layout_with, target_of
+from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
-from timebeam.pipelines.summary import Summary
 from timebeam.schema.layouts import Compaction, Packing, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected

@@ -16,13 +16,13 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options import create_command, layout_named
-from timebeam.pipelines.parameters import LAYOUT, TIME, Parameter, UsageError, boolean, parser_of
-from timebeam.pipelines.period import time_of
-from timebeam.pipelines.printable import printable
+from timebeam.pipelines.options.parameters import LAYOUT, TIME, Parameter, UsageError, boolean, parser_of
+from timebeam.pipelines.options.period import time_of
+from timebeam.pipelines.options.values import create_command, layout_named
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
-from timebeam.pipelines.summary import PointsSummary
 from timebeam.schema.layouts import (
     LAYOUTS,
     Annotations,

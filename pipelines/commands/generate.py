@@ -14,13 +14,18 @@ from typing import IO
 
 import grpc
 from google.api_core import exceptions
-from google.pubsub_v1 import PublisherClient
-from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Load
-from timebeam.pipelines.local.subscription import EMULATOR_VARIABLE, SubscriptionError
-from timebeam.pipelines.parameters import Parameter, UsageError, not_negative, parser_of, positive, whole
+from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
+from timebeam.pipelines.options.parameters import (
+    Parameter,
+    UsageError,
+    not_negative,
+    parser_of,
+    positive,
+    whole,
+)
 from timebeam.schema.common.times import parse_time
 
 PARAMETERS = (
@@ -191,11 +196,3 @@ def _requests(topic: str, lines: Sequence[str], per_message: int) -> Iterator[ob
         size += len(payload)
     if held:
         yield request(topic=topic, messages=[message(data=data) for data in held])
-
-
-def publisher() -> PublisherClient:
-    """A client of the service or of the emulator."""
-    emulator = os.environ.get(EMULATOR_VARIABLE)
-    if not emulator:
-        return PublisherClient()
-    return PublisherClient(transport=PublisherGrpcTransport(channel=grpc.insecure_channel(emulator)))

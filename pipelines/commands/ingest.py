@@ -11,16 +11,7 @@ from timebeam.pipelines.ingest.jobs import IngestFiles, IngestMessages
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.job import Run, Source
-from timebeam.pipelines.options import (
-    check_writer,
-    format_of,
-    formats_of,
-    layout_of,
-    layout_with,
-    required,
-    target_of,
-)
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     BUCKET_PATH,
     CENTURY_DAYS,
@@ -42,6 +33,15 @@ from timebeam.pipelines.parameters import (
     parser_of,
     positive,
     whole,
+)
+from timebeam.pipelines.options.values import (
+    check_writer,
+    format_of,
+    formats_of,
+    layout_of,
+    layout_with,
+    required,
+    target_of,
 )
 from timebeam.pipelines.preflight.checks import PREFLIGHT
 from timebeam.pipelines.run import run_job

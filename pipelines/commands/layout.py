@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.charts.chart import need_plots
-from timebeam.pipelines.charts.picture import plain
-from timebeam.pipelines.options import text_of
-from timebeam.pipelines.parameters import Parameter, UsageError, parser_of
+from timebeam.pipelines.options.parameters import Parameter, UsageError, parser_of
+from timebeam.pipelines.options.values import text_of
+from timebeam.pipelines.output.charts.chart import need_plots
+from timebeam.pipelines.output.charts.picture import plain
 from timebeam.schema.declared.codec.reading import Read, read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rows import layout_rows

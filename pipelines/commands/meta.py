@@ -15,11 +15,19 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options import create_command, layout_with, target_of
-from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean, parser_of
+from timebeam.pipelines.options.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    SUMMARY,
+    Parameter,
+    UsageError,
+    boolean,
+    parser_of,
+)
+from timebeam.pipelines.options.values import create_command, layout_with, target_of
+from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
-from timebeam.pipelines.summary import Summary
 from timebeam.schema.layouts import Row, SeriesMeta, TableSpec
 from timebeam.schema.meta.search import UidNames, Wanted, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table

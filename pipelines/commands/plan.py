@@ -9,8 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from timebeam.pipelines.options import layout_named
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     DECLARED,
     LAYOUT,
     Parameter,
@@ -20,6 +19,7 @@ from timebeam.pipelines.parameters import (
     parser_of,
     positive,
 )
+from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.common.times import parse_duration
 from timebeam.schema.layouts import Layout
 from timebeam.schema.points import RefusedError

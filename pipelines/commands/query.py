@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from timebeam.pipelines.options import create_command, layout_of, layout_with, target_of
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     LAYOUT,
     Parameter,
@@ -20,8 +19,9 @@ from timebeam.pipelines.parameters import (
     not_negative,
     parser_of,
 )
-from timebeam.pipelines.printable import printable
-from timebeam.pipelines.render import CSV_GUARD, OUTPUTS, check_output, render
+from timebeam.pipelines.options.values import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import Annotations, Histograms, Selection, UnknownNameError, find_capability

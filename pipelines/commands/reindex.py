@@ -6,8 +6,8 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 
-from timebeam.pipelines.options import create_command, layout_with, target_of
-from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, Parameter, boolean, parser_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, boolean, parser_of
+from timebeam.pipelines.options.values import create_command, layout_with, target_of
 from timebeam.schema.layouts import Scan, SeriesIndex
 from timebeam.schema.points import Rejected, Series
 from timebeam.transforms.bigtable.tables import check_tables

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from timebeam.pipelines.commands.ingest import STORING, points_graph
 from timebeam.pipelines.ingest.jobs import IngestMessages, ReplayFiles
 from timebeam.pipelines.job import Run, Source
-from timebeam.pipelines.parameters import parser_of
+from timebeam.pipelines.options.parameters import parser_of
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
 from timebeam.transforms.input.files import match

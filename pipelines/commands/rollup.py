@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from timebeam.pipelines.job import Run
-from timebeam.pipelines.options import create_command, layout_of
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
     DECLARED,
@@ -25,7 +24,8 @@ from timebeam.pipelines.parameters import (
     parser_of,
     whole,
 )
-from timebeam.pipelines.period import delay_ms, period_of, range_parameters
+from timebeam.pipelines.options.period import delay_ms, period_of, range_parameters
+from timebeam.pipelines.options.values import create_command, layout_of
 from timebeam.pipelines.preflight.checks import PREFLIGHT
 from timebeam.pipelines.rollup.config import ROLLUP_CONFIG, read_config
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups

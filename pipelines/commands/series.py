@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.pipelines.commands.query import tag_filters
-from timebeam.pipelines.options import create_command, layout_of, layout_with, target_of
-from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of
-from timebeam.pipelines.printable import printable
-from timebeam.pipelines.render import CSV_GUARD, csv_cell
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of
+from timebeam.pipelines.options.values import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
 from timebeam.schema.layouts import Layout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.meta.search import Listed, Wanted

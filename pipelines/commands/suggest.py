@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 
 from timebeam.pipelines.commands.series import check_storable
-from timebeam.pipelines.options import create_command, layout_of, target_of
-from timebeam.pipelines.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of, positive
-from timebeam.pipelines.printable import printable
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of, positive
+from timebeam.pipelines.options.values import create_command, layout_of, target_of
+from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts.opentsdb.select import names_from
 from timebeam.schema.layouts.opentsdb.uid_table import KINDS
 from timebeam.transforms.bigtable.tables import check_tables

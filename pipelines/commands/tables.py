@@ -7,8 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from timebeam.pipelines.options import create_command, layout_with, tables_of, target_of
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
     LAYOUT,
@@ -19,6 +18,7 @@ from timebeam.pipelines.parameters import (
     not_negative,
     parser_of,
 )
+from timebeam.pipelines.options.values import create_command, layout_with, tables_of, target_of
 from timebeam.pipelines.rollup.config import tables_of_rollups
 from timebeam.schema.layouts import SeriesMeta, TableSpec, Trees
 from timebeam.schema.meta.ts_meta import meta_table

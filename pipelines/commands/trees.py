@@ -8,8 +8,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from timebeam.pipelines.options import create_command, layout_with, target_of
-from timebeam.pipelines.parameters import UsageError, parser_of
+from timebeam.pipelines.options.parameters import UsageError, parser_of
+from timebeam.pipelines.options.values import create_command, layout_with, target_of
 from timebeam.pipelines.runners import beam_options
 from timebeam.pipelines.trees.options import (
     EXAMPLES,

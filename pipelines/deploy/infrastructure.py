@@ -20,7 +20,7 @@ from typing import Any
 
 from timebeam.pipelines.deploy.dashboard import dashboard
 from timebeam.pipelines.deploy.templates import template_parameters
-from timebeam.pipelines.parameters import DECLARED, LAYOUT
+from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
 from timebeam.schema.layouts import LAYOUTS, Layout, TableSpec, UidTables, find_capability
 
 OWNED = (

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from timebeam.pipelines.commands import compact, copy, ingest, rollup
-from timebeam.pipelines.parameters import Parameter
+from timebeam.pipelines.options.parameters import Parameter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timebeam.pipelines.cli import COMMANDS, module_of
-from timebeam.pipelines.parameters import Parameter
+from timebeam.pipelines.options.parameters import Parameter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.md"
 _SHARED = 4

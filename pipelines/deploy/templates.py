@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from timebeam.pipelines.deploy.jobs import JOBS, Deployable
-from timebeam.pipelines.parameters import Parameter, TemplateType, boolean, not_negative, positive, whole
+from timebeam.pipelines.options.parameters import (
+    Parameter,
+    TemplateType,
+    boolean,
+    not_negative,
+    positive,
+    whole,
+)
 
 IMAGE = "${IMAGE}"
 """Stands in an image specification for the image, which is the builder's."""

@@ -17,7 +17,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.job import Flow, Needs
-from timebeam.pipelines.options import (
+from timebeam.pipelines.options.parameters import RECORDS, UsageError
+from timebeam.pipelines.options.values import (
     check_writer,
     declaration_of,
     format_of,
@@ -25,7 +26,6 @@ from timebeam.pipelines.options import (
     layout_with,
     target_of,
 )
-from timebeam.pipelines.parameters import RECORDS, UsageError
 from timebeam.schema.declared.codec.rows import tables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec

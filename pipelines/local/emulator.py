@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from timebeam.pipelines.local.process import child
-from timebeam.pipelines.parameters import Parameter, boolean, parser_of, whole
+from timebeam.pipelines.options.parameters import Parameter, boolean, parser_of, whole
 
 HOST_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 VERSION = "v1.58.0"

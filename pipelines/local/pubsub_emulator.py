@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from timebeam.pipelines.local.emulator import EmulatorError, sdk_roots
 from timebeam.pipelines.local.process import child
-from timebeam.pipelines.local.subscription import EMULATOR_VARIABLE
+from timebeam.pipelines.local.pubsub import EMULATOR_VARIABLE
 
 START_SECONDS = 60.0
 

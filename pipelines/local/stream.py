@@ -14,10 +14,11 @@ import apache_beam as beam
 import numpy as np
 
 from timebeam.pipelines.job import Flow, Run, StreamJob, write_dead_letters
-from timebeam.pipelines.local import subscription as pubsub
+from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedError, TakeBatch, drive
+from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.under_way import UnderWay
-from timebeam.pipelines.summary import PointsSummary
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import metrics
@@ -39,7 +40,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     memory = job.hold()
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:
-        subscription = pubsub.Subscription(name, _HELD_MESSAGES, _HELD_BYTES)
+        subscription = Subscription(name, _HELD_MESSAGES, _HELD_BYTES)
         seconds = job.flush_seconds if job.packs else min(job.flush_seconds, _POINTS_SECONDS)
         limits = Limits(seconds, job.idle_seconds)
         stopping = threading.Event()

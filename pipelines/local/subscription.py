@@ -10,26 +10,16 @@ import collections
 import dataclasses
 import logging
 import math
-import os
 import threading
 import time
-import uuid
 from collections.abc import Sequence
-from typing import Any
 
-import grpc
 from google.api_core import exceptions
-from google.auth.exceptions import DefaultCredentialsError
-from google.protobuf.duration_pb2 import Duration
-from google.pubsub_v1 import SubscriberClient
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-from google.pubsub_v1.types import ExpirationPolicy, PullResponse
-from google.pubsub_v1.types import Subscription as SubscriptionConfig
+from google.pubsub_v1.types import PullResponse
 
+from timebeam.pipelines.local.pubsub import LEASE_SECONDS, call, subscriber
 from timebeam.schema.messages import Message
 from timebeam.transforms.input.messages import pubsub_message
-
-EMULATOR_VARIABLE = "PUBSUB_EMULATOR_HOST"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,7 +27,6 @@ _PULL = 1000
 """Messages asked for at once: the most that the service gives."""
 _IDS = 1000
 """Acknowledge ids in one request: the service takes 512 KiB, and an id has up to some 220 bytes."""
-_LEASE_SECONDS = 30
 _RENEW_SECONDS = 5
 _LEFT_SECONDS = 15
 _PULL_SECONDS = 3
@@ -52,10 +41,6 @@ _PASSING = (
     exceptions.Cancelled,
     exceptions.Unknown,
 )
-
-
-class SubscriptionError(RuntimeError):
-    """The subscription cannot be used: one line that says what to do."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -75,27 +60,6 @@ class Portion:
     expires: float
 
 
-def open_client() -> SubscriberClient:
-    """A client of the service, or of the emulator, there without gRPC's limit of 4 MiB a response.
-
-    google.cloud.pubsub_v1's own keeps that limit on the emulator: 100 messages of 110 KB fail for ever.
-
-    Raises:
-      SubscriptionError: there are no credentials.
-    """
-    emulator = os.environ.get(EMULATOR_VARIABLE)
-    if not emulator:
-        try:
-            return SubscriberClient()
-        except DefaultCredentialsError as error:
-            raise SubscriptionError(
-                "no Google Cloud credentials: run `gcloud auth application-default login`, or set "
-                f"{EMULATOR_VARIABLE} to use a local emulator"
-            ) from error
-    channel = grpc.insecure_channel(emulator, options=[("grpc.max_receive_message_length", -1)])
-    return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
-
-
 class Subscription:
     """`take` portions, `acknowledge` them when what they hold is stored.
 
@@ -110,8 +74,8 @@ class Subscription:
         """
         self.name = name
         self._max_messages, self._max_bytes = max_messages, max_bytes
-        self._client = open_client()
-        config = _call(lambda: self._client.get_subscription(subscription=name, timeout=20), name)
+        self._client = subscriber()
+        config = call(lambda: self._client.get_subscription(subscription=name, timeout=20), name)
         self._first_lease = config.ack_deadline_seconds
         self._changed = threading.Condition()
         self._ready: collections.deque[Portion] = collections.deque()
@@ -280,9 +244,9 @@ class Subscription:
                     return
             if due:
                 try:
-                    self._modify(due, _LEASE_SECONDS)
+                    self._modify(due, LEASE_SECONDS)
                     for portion in due:
-                        portion.expires = time.monotonic() + _LEASE_SECONDS
+                        portion.expires = time.monotonic() + LEASE_SECONDS
                 except exceptions.GoogleAPIError as error:
                     _LOGGER.warning("leases not renewed: %s", error)
 
@@ -308,47 +272,3 @@ def _portion(response: PullResponse, source: str, expires: float) -> Portion:
         ids.append(one.ack_id)
         size += len(raw.data)
     return Portion(messages, ids, size, time.monotonic(), expires)
-
-
-def subscribe(topic: str) -> str:
-    """A new subscription of a topic, for the time of one run; its name.
-
-    If the run is killed before `unsubscribe`, the service removes it after a day.
-
-    Raises:
-      SubscriptionError: the topic does not exist, or may not be used.
-    """
-    project = topic.split("/")[1]
-    name = f"projects/{project}/subscriptions/timebeam-{uuid.uuid4().hex}"
-    config = SubscriptionConfig(
-        name=name,
-        topic=topic,
-        ack_deadline_seconds=_LEASE_SECONDS,
-        expiration_policy=ExpirationPolicy(ttl=Duration(seconds=86_400)),
-    )
-    _call(lambda: open_client().create_subscription(request=config, timeout=20), topic)
-    return name
-
-
-def unsubscribe(name: str) -> None:
-    """Removes a subscription; one that is left behind goes by itself."""
-    try:
-        open_client().delete_subscription(subscription=name, timeout=20)
-    except exceptions.GoogleAPICallError as error:
-        _LOGGER.warning("subscription %s is left behind: %s", name, error)
-
-
-def _call(method: Any, name: str) -> Any:
-    """What a call gives; what a user can mend becomes a SubscriptionError of one line."""
-    try:
-        return method()
-    except exceptions.NotFound as error:
-        raise SubscriptionError(f"{name} does not exist: create it, or mend its name") from error
-    except exceptions.PermissionDenied as error:
-        raise SubscriptionError(f"no permission on {name}: {error.message}") from error
-    except exceptions.InvalidArgument as error:
-        raise SubscriptionError(f"{name}: {error.message}") from error
-    except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
-        emulator = os.environ.get(EMULATOR_VARIABLE)
-        where = f" ({EMULATOR_VARIABLE}={emulator})" if emulator else ""
-        raise SubscriptionError(f"Pub/Sub does not answer{where}: {error}") from error

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from timebeam.pipelines.job import AnyJob, Needs, Run
-from timebeam.pipelines.parameters import Parameter, boolean
+from timebeam.pipelines.options.parameters import Parameter, boolean
 from timebeam.pipelines.preflight.pubsub import subscription_checks, topic_checks
 from timebeam.pipelines.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
 from timebeam.schema.layouts import Packing

@@ -9,8 +9,7 @@ from typing import Any
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
-from timebeam.pipelines.commands.generate import publisher
-from timebeam.pipelines.local.subscription import EMULATOR_VARIABLE, open_client
+from timebeam.pipelines.local.pubsub import EMULATOR_VARIABLE, publisher, subscriber
 from timebeam.transforms.preflight import UNASKABLE, Check, Status, said
 
 _SECONDS = 10.0
@@ -30,7 +29,7 @@ def subscription_checks(name: str) -> Iterator[Check]:
     )
     label = f"subscription {name}"
     try:
-        client: Any = open_client()
+        client: Any = subscriber()
         found = client.get_subscription(request={"subscription": name}, timeout=_SECONDS, retry=None)
     except (exceptions.GoogleAPICallError, DefaultCredentialsError) as error:
         yield _unanswered(label, error, create)

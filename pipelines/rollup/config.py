@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from timebeam.pipelines.options import layout_of, layout_with, text_of
-from timebeam.pipelines.parameters import BUCKET_PATH, Parameter, TemplateType, UsageError
+from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, UsageError
+from timebeam.pipelines.options.values import layout_of, layout_with, text_of
 from timebeam.pipelines.rollup.series import series_tables
 from timebeam.schema.layouts import RollupTables, TableSpec, find_capability
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError

@@ -13,11 +13,11 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options import declaration_of, target_of
-from timebeam.pipelines.parameters import UsageError
-from timebeam.pipelines.period import days_of, range_of_day
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.period import days_of, range_of_day
+from timebeam.pipelines.options.values import declaration_of, target_of
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import summary_of
-from timebeam.pipelines.summary import PointsSummary
 from timebeam.schema.common.spans import bucket_starts
 from timebeam.schema.declared.codec.days import day_of, is_expired
 from timebeam.schema.declared.codec.rows import tables

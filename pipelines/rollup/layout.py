@@ -8,7 +8,7 @@ import dataclasses
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Needs, Run
-from timebeam.pipelines.summary import PointsSummary
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import Layout
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan, plan

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.options import target_of
-from timebeam.pipelines.period import Period
+from timebeam.pipelines.options.period import Period
+from timebeam.pipelines.options.values import target_of
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.common.times import utc_text

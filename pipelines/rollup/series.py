@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.options import layout_named, layout_with, target_of
-from timebeam.pipelines.parameters import UsageError
-from timebeam.pipelines.period import Period
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.period import Period
+from timebeam.pipelines.options.values import layout_named, layout_with, target_of
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.layouts import Layout, MissingCapabilityError, RollupSeries, RollupTables, TableSpec
 from timebeam.schema.points import Rejected

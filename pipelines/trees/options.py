@@ -6,8 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from timebeam.pipelines.options import create_command, layout_with, target_of, text_of
-from timebeam.pipelines.parameters import (
+from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     LAYOUT,
     MAX_REFUSED,
@@ -17,6 +16,7 @@ from timebeam.pipelines.parameters import (
     boolean,
     positive,
 )
+from timebeam.pipelines.options.values import create_command, layout_with, target_of, text_of
 from timebeam.schema.layouts import Trees
 from timebeam.schema.trees.definitions import Tree, TreeError
 from timebeam.schema.trees.parsing import parse_trees

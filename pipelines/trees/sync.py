@@ -14,9 +14,9 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
-from timebeam.pipelines.summary import Summary
 from timebeam.pipelines.trees.options import places_of, stored_trees
 from timebeam.schema.layouts import TableSpec, Trees
 from timebeam.schema.meta.ts_meta import meta_table

@@ -33,7 +33,7 @@ from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
 from timebeam.pipelines.commands import compact
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.transforms.bigtable.target import open_table
 
 DAY = "--day=2026-01-01"

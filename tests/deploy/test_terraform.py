@@ -19,8 +19,8 @@ import pytest
 from tests.support.commands import timebeam
 from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
 from timebeam.pipelines.deploy.templates import template_parameters
-from timebeam.pipelines.options import layout_named
-from timebeam.pipelines.parameters import LAYOUT
+from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import LAYOUTS, TableSpec
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config

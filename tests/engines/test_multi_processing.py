@@ -20,8 +20,8 @@ from tests.support.stored import Store
 from tests.support.tracked import FOLDER, Tracked
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.job import write_dead_letters
+from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.runners import LOCAL_RUNNER
-from timebeam.pipelines.summary import PointsSummary
 from timebeam.schema.layouts import Packing
 from timebeam.schema.messages import Framing
 from timebeam.transforms.ingest import coders

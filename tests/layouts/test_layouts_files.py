@@ -152,7 +152,7 @@ QUERIES = [
 def test_all_layouts_give_one_answer(
     stores: dict[str, AnyStore], query: tuple[str, tuple[int, int], list[str]]
 ) -> None:
-    """That of OpenTSDB's layout is held against a plain computation in tests/pipelines/test_query.py."""
+    """`tests.pipelines.commands.test_query` compares OpenTSDB's layout with a plain computation."""
     metric, (start_ms, end_ms), flags = query
     answers = {}
     for variant, store in stores.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.test_records import EXAMPLES, Tables
+from tests.pipelines.commands.test_records import EXAMPLES, Tables
 from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
-from timebeam.pipelines.parameters import LAYOUT
+from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.layouts import LAYOUTS, Layout, Selected, Selection
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from timebeam.pipelines import cli
-from timebeam.pipelines.parsing import Parser
+from timebeam.pipelines.options.parsing import Parser
 from timebeam.pipelines.runners import beam_options
 
 _METHODS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")

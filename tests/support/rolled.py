@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.commands import rollup
-from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.rollup.config import read_config
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables

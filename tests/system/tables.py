@@ -23,7 +23,7 @@ from tests.support.model import Content, SeriesName
 from tests.support.stored import Store
 from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, hour_of, interval_text
 from tests.system.steps import HOUR_S, SERIES, START_S, Delete, Point, Setup
-from timebeam.pipelines.parameters import LAYOUT
+from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series

@@ -18,7 +18,7 @@ from tests.support.dataflow import ROOT, as_texts, environment
 from timebeam.pipelines.deploy import launch
 from timebeam.pipelines.deploy.jobs import JOBS
 from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
-from timebeam.pipelines.parameters import parser_of
+from timebeam.pipelines.options.parameters import parser_of
 
 FLEX = list(JOBS)
 NO_VALUE = "no\nvalue"

@@ -13,7 +13,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from timebeam.pipelines.parsing import Parser
+from timebeam.pipelines.options.parsing import Parser
 from timebeam.schema.common.option import Kind, Option
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.messages import FORMATS, MessageFormat

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from timebeam.pipelines.commands import layout
-from timebeam.pipelines.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples/tables"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples/tables"
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:

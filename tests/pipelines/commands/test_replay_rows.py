@@ -18,7 +18,7 @@ from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.readers.table_reader import scan_table
 
 T = 1_767_225_600
-METRICS = Path(__file__).resolve().parents[2] / "examples" / "metrics"
+METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"
 WRITERS = {
     "direct": [],
     "beam": ["--bigtable_writer=beam"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.printable import printable
+from timebeam.pipelines.output.printable import printable
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.points import Int64s
 from timebeam.schema.query.answer import Result

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from timebeam.pipelines import cli
-from timebeam.pipelines.printable import PrintableStream, printable
+from timebeam.pipelines.output.printable import PrintableStream, printable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timebeam.pipelines.parameters import DAY, TIME, Parameter, UsageError
+from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
 from timebeam.schema.common.times import parse_time, utc_text
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.pipelines.charts.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
 
 _COMPARED_SERIES = 12
 """Up to so many series are listed under the pointer; of more, the nearest one is."""

@@ -16,14 +16,14 @@ import pytest
 from tests.support.commands import Ingested, ingest, timebeam
 from tests.support.file_lines import sizes
 from tests.support.points import FIRST_MS, LATER_MS, write_file
-from timebeam.pipelines.parameters import DECLARED
+from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.schema.declared.codec.decode import decode
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.model import Declaration
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tables"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "tables"
 
 
 class Tables:

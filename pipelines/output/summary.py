@@ -12,7 +12,7 @@ from typing import Any
 
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.parameters import Limit
+from timebeam.pipelines.options.parameters import Limit
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.store import count_letters, letter_files
 from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.pipelines.charts.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
 
 _SHOWN_SERIES = 20
 _SHOWN_MARKS = 12

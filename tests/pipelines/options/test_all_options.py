@@ -18,7 +18,15 @@ import pytest
 from tests.support.commands import Ran, timebeam
 from timebeam.pipelines.cli import COMMANDS, module_of
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.parameters import LAYOUT, Parameter, boolean, not_negative, parser_of, positive, whole
+from timebeam.pipelines.options.parameters import (
+    LAYOUT,
+    Parameter,
+    boolean,
+    not_negative,
+    parser_of,
+    positive,
+    whole,
+)
 
 NOWHERE = "localhost:1"
 START = ("--start", "2026-11-20")
@@ -89,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder.mkdir(exist_ok=True)
     (folder / "points").write_text("cpu,host=a value=1 1795250200000000000\n")
     (folder / "rollups.json").write_text(json.dumps(ROLLUPS))
-    example = Path(__file__).resolve().parents[2] / "examples" / "tables" / "market.toml"
+    example = Path(__file__).resolve().parents[3] / "examples" / "tables" / "market.toml"
     (folder / "tables.toml").write_bytes(example.read_bytes())
     monkeypatch.chdir(folder)
     monkeypatch.setenv(HOST_VARIABLE, NOWHERE)

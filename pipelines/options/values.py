@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import parse_topic
 
-from timebeam.pipelines.parameters import DECLARED, FORMAT, LAYOUT, RECORDS, TABLES, UsageError, boolean
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    FORMAT,
+    LAYOUT,
+    RECORDS,
+    TABLES,
+    UsageError,
+    boolean,
+)
 from timebeam.schema.declared.codec.rows import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.parameters import UsageError
-from timebeam.pipelines.printable import printable
-from timebeam.pipelines.render_text import label, note_period, note_text
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.render_text import label, note_period, note_text
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.query.aggregate import Values
 from timebeam.schema.query.answer import Result
