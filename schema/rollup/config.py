@@ -217,6 +217,11 @@ class RollupConfig:
             raise RollupConfigError(
                 f"intervals: {defaults} have defaultInterval true: it must be one, that of the raw table"
             )
+        if self.pre_aggregates and self.default.table == self.default.pre_aggregation_table:
+            raise RollupConfigError(
+                f"intervals: the default interval's preAggregationTable is the table of raw points, "
+                f"{self.default.table}: pre-aggregates would be read as points; name another table"
+            )
         texts: set[str] = set()
         owners: dict[str, str] = {}
         for interval in self.intervals:
@@ -272,6 +277,11 @@ class RollupConfig:
                 f"{self.raw_agg_tag_value}",
             )
         return self._tagged(series, self.raw_agg_tag_value)
+
+    def aggregators(self, metric: str) -> tuple[str, ...]:
+        """The group-by aggregators of a metric, sorted; none if it has no groups."""
+        names = (entry.aggregators for entry in self.pre_aggregates if matches(entry.metrics, metric))
+        return tuple(sorted(set().union(*names)))
 
     def groups(self, series: Series) -> dict[Series, tuple[str, ...]]:
         """The groups that a series is in, each with its group-by aggregators, sorted."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.cloud.bigtable.data import ReadRowsQuery
+from google.cloud.bigtable.data import ReadRowsQuery, SetCell
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
@@ -359,6 +359,65 @@ def test_series_and_groups_may_share_a_table(store: Store, config: Path, tmp_pat
         assert {table: cells(store, table) for table in SECONDS} == {
             table: sorted(found) for table, found in apart.items()
         }
+
+
+@pytest.mark.parametrize("store", [0], indirect=True)
+def test_pre_aggregates_in_the_raw_table_are_refused(store: Store, config: Path, tmp_path: Path) -> None:
+    """They would be read as points, and points beside them taken for old pre-aggregates."""
+    intervals = [
+        entry | {"preAggregationTable": "tsdb" if entry.get("defaultInterval") else entry["table"]}
+        for entry in CONFIG["intervals"]
+    ]
+    config.write_text(json.dumps(CONFIG | {"intervals": intervals}))
+    send(store, tmp_path, points_of(random.Random(12), DAY, 3), 1)
+    before = cells(store, "tsdb")
+    ran = rollup(store, config)
+    assert cells(store, "tsdb") == before
+    assert (ran.code, "preAggregationTable is the table of raw points" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["tables apart", "one table"])
+def test_groups_of_another_tool_keep_their_cells(
+    store: Store, config: Path, tmp_path: Path, shared: bool
+) -> None:
+    """Rows with another `_aggregate` hold cells with our aggregation ids, of intervals that are rolled up."""
+    if shared:
+        intervals = [
+            entry | ({} if entry.get("defaultInterval") else {"preAggregationTable": entry["table"]})
+            for entry in CONFIG["intervals"]
+        ]
+        config.write_text(json.dumps(CONFIG | {"intervals": intervals}))
+    points = points_of(random.Random(12), DAY, 3)
+    send(store, tmp_path, points, 1)
+    assert rollup(store, config).code == 0
+    tables = ["preagg", *SECONDS] if shared else ["preagg", "preagg-5m", "preagg-1h", "preagg-1d"]
+    ours = {table: cells(store, table) for table in tables}
+    uids = {(kind, name): uid for (kind, uid), name in store.names().items()}
+    largest, foreign = uids["tagv", "MAX"], bytes([0, 3, 9])
+    store.set_uid("tagv", "id", b"DEV", foreign)
+    store.set_uid("tagv", "name", foreign, b"DEV")
+    pair = uids["tagk", "_aggregate"]
+    copies: dict[str, list[Any]] = {}
+    for table in tables:
+        handle = open_table(store.target, store.layout.options.table_prefix + table)
+        copies[table] = [
+            (key.replace(pair + largest, pair + foreign), qualifier, timestamp, value)
+            for key, qualifier, timestamp, value in ours[table]
+            if pair + largest in key
+        ]
+        for key, qualifier, timestamp, value in copies[table]:
+            handle.mutate_row(key, SetCell("t", qualifier, value, timestamp))
+    assert all(copies.values())
+    for series_and_time in list(points)[::3]:
+        del points[series_and_time]
+    for row in store.rows():
+        store.remove_row(store.layout.data_table, row.key)
+    send(store, tmp_path, points, 2)
+    assert rollup(store, config).code == 0
+    for table in tables:
+        stored = cells(store, table)
+        assert sorted(copies[table]) == [cell for cell in stored if pair + foreign in cell[0]]
+    assert len(cells(store, "preagg")) < len(ours["preagg"]) + len(copies["preagg"])
 
 
 @pytest.mark.parametrize("store", [0], indirect=True)

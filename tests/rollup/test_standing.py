@@ -95,7 +95,7 @@ def read_at_once(job: RollupJob) -> set[bytes]:
 
 def shuffled(job: RollupJob) -> set[bytes]:
     """By the shuffle."""
-    shared = SharedIntervals((METRIC,), "1h", "rollup-1h", DAY, DAY + 24 * HOUR)
+    shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", DAY, DAY + 24 * HOUR)
     names = set()
     for _, (which, packed) in ExistingQualifiersFn(job).process(shared):
         assert which == STANDING

@@ -55,12 +55,14 @@ class SharedIntervals(NamedTuple):
     """Intervals of some metrics that lie in several chunks.
 
     Attributes:
+      metric: one of them; all have the same aggregators.
       interval: which of the configuration's, as 1d.
       table: that they go to, without prefix.
       start_s, end_s: those that start in [start_s, end_s).
     """
 
     uids: tuple[bytes, ...]
+    metric: str
     interval: str
     table: str
     start_s: int
@@ -108,10 +110,11 @@ class ChunksFn(beam.DoFn):
 
 def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedIntervals]:
     """The intervals of metrics, whose chunks are all of these, that no chunk writes alone."""
-    uids = chunks[0].uids
+    uids, metric = chunks[0].uids, chunks[0].metrics[0]
     shared: dict[SharedIntervals, None] = {}  # once, where series and groups have one table
     for plan in job.plan.intervals:
-        for output in job.tables(plan.interval, chunks[0].metrics[0]):
+        for output in job.tables(plan.interval, metric):
+            between = functools.partial(SharedIntervals, uids, metric, plan.interval.interval, output.table)
             reached_s = plan.start_s
             for alone in sorted(
                 (in_place.start_s, in_place.end_s)
@@ -119,14 +122,10 @@ def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedInte
                 if not in_place.is_empty
             ):
                 if reached_s < alone[0]:
-                    shared[
-                        SharedIntervals(uids, plan.interval.interval, output.table, reached_s, alone[0])
-                    ] = None
+                    shared[between(reached_s, alone[0])] = None
                 reached_s = max(reached_s, alone[1])
             if reached_s < plan.end_s:
-                shared[SharedIntervals(uids, plan.interval.interval, output.table, reached_s, plan.end_s)] = (
-                    None
-                )
+                shared[between(reached_s, plan.end_s)] = None
     return list(shared)
 
 

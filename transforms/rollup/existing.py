@@ -12,7 +12,9 @@ import numpy as np
 
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.opentsdb.select import look_up
 from timebeam.schema.layouts.reading import ColumnRange, Scan
+from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan
@@ -20,10 +22,14 @@ from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.splits import WHOLE
 from timebeam.transforms.chunks import Chunk
-from timebeam.transforms.readers.table_reader import scan_qualifiers
-from timebeam.transforms.rollup.job import SINGLE, RollupJob
+from timebeam.transforms.readers.table_reader import TableReader, scan_qualifiers
+from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
+
+PrefixIds = Mapping[bytes, int]
+"""Aggregation ids by the prefix of their qualifiers."""
 
 _COLUMNS = ColumnRange(FAMILY, b"", b"")
+_UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value that is not of this run
 _BLOCK = 500_000  # qualifiers that are looked at together
 
 
@@ -48,37 +54,81 @@ def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) 
     )
 
 
-def written_prefixes(job: RollupJob, interval: RollupInterval, table: str) -> dict[bytes, int]:
-    """Prefixes of the qualifiers written to a table (ids, and aggregators' old names), and their ids."""
-    if table == interval.table:
-        ids = set(job.stored(SINGLE))
-    else:
-        aggregators = {
-            name for pre_aggregate in job.config.pre_aggregates for name in pre_aggregate.aggregators
-        }
-        ids = {number for name in aggregators for number in job.stored(name)}
-    old = {
-        f"{name}:".encode(): number for name, number in job.config.aggregation_ids.items() if number in ids
-    }
-    return {bytes([number]): number for number in ids} | old
+class OwnedIds:
+    """The aggregation ids that a run replaces, for each row of a table.
+
+    Rows of groups say by their tag `_aggregate` which aggregator they are of. Those of an aggregator that the
+    configuration does not name for the metric are another tool's: nothing in them is replaced.
+
+    Args:
+      table: without prefix.
+      metric: of the rows, or one of several that have the same aggregators.
+
+    Attributes:
+      kinds: ids that are replaced in a kind of row, by the prefix of their qualifiers; empty for none.
+
+    Raises:
+      BigtableError: the UIDs of the tag and its values cannot be read.
+    """
+
+    def __init__(self, job: RollupJob, interval: RollupInterval, table: str, metric: str) -> None:
+        config = job.config
+        tag_values: dict[str, PrefixIds] = {}
+        if table == interval.pre_aggregation_table:
+            tag_values = {name.upper(): self._prefixes(job, name) for name in config.aggregators(metric)}
+        single: PrefixIds = {}
+        if OutputTable(table, of_groups=False) in job.tables(interval, metric):
+            single = tag_values[config.raw_agg_tag_value] = self._prefixes(job, SINGLE)
+        names = [Name("tagk", config.agg_tag_key), *(Name("tagv", value) for value in tag_values)]
+        uids = look_up(job.layout.uid_table, names, TableReader(job.target))
+        self._options = options = job.layout.options
+        self._tags_from = options.salt_width + options.uid_width_metric + row_keys.BASE_BYTES
+        self._tag_key = uids.get(names[0])
+        holds_groups = interval.table == interval.pre_aggregation_table or config.tag_raw
+        self.kinds: list[PrefixIds] = [single, {} if holds_groups else single]
+        self._kind_by_tag_value: dict[bytes, int] = {}
+        for name in names[1:]:
+            if name in uids:
+                self._kind_by_tag_value[uids[name]] = len(self.kinds)
+                self.kinds.append(tag_values[name.text])
+        self._kind_by_tags: dict[bytes, int] = {}
+
+    def kind(self, key: bytes) -> int:
+        """The position in `kinds` of the ids that are replaced in a row."""
+        tags = key[self._tags_from :]
+        if tags not in self._kind_by_tags:
+            tag_value = dict(row_keys.parse_key(self._options, key).tags).get(self._tag_key or b"")
+            self._kind_by_tags[tags] = (
+                _UNTAGGED if tag_value is None else self._kind_by_tag_value.get(tag_value, _OTHER_TAG)
+            )
+        return self._kind_by_tags[tags]
+
+    @staticmethod
+    def _prefixes(job: RollupJob, aggregator: str) -> PrefixIds:
+        """Prefixes of the qualifiers of an aggregator (ids, and aggregators' old names), and their ids."""
+        ids = set(job.stored(aggregator))
+        named = job.config.aggregation_ids.items()
+        old = {f"{name}:".encode(): number for name, number in named if number in ids}
+        return {bytes([number]): number for number in ids} | old
 
 
-def written_id(qualifier: bytes, ours: Mapping[bytes, int]) -> int | None:
+def written_id(qualifier: bytes, ids: PrefixIds) -> int | None:
     """The aggregation id of a column of an aggregator that is written; None of others.
 
     Only names are read in either case: an id is a byte, and 0x41 to 0x5A are ids as all others.
     """
     prefix = qualifier[:-2]
-    return ours.get(prefix if len(qualifier) == ROLLUP_BYTES else prefix.lower())
+    return ids.get(prefix if len(qualifier) == ROLLUP_BYTES else prefix.lower())
 
 
-def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ours: Mapping[bytes, int]) -> bool:
-    """Whether a column is of an interval, and of an aggregator, that is written."""
+def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: PrefixIds) -> bool:
+    """Whether a column is of an interval and an aggregator that are written; never if `ids` is empty."""
     offset = int.from_bytes(qualifier[-2:], "big") >> 4
     if plan.interval.is_default:
-        return len(qualifier) == POINT_BYTES and plan.start_s <= base_s + offset < plan.end_s
+        is_point = bool(ids) and len(qualifier) == POINT_BYTES
+        return is_point and plan.start_s <= base_s + offset < plan.end_s
     start_s = base_s + offset * plan.interval.seconds
-    return plan.start_s <= start_s < plan.end_s and written_id(qualifier, ours) is not None
+    return plan.start_s <= start_s < plan.end_s and written_id(qualifier, ids) is not None
 
 
 class ChunkExisting:
@@ -93,10 +143,11 @@ class ChunkExisting:
 
     def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
         self._plan, self._name = plan, name
-        self._ours = written_prefixes(job, plan.interval, name)
+        self._owned = OwnedIds(job, plan.interval, name, chunk.metrics[0])
         self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
-        self._is_ours = np.zeros(256, np.bool_)
-        self._is_ours[[0] if plan.interval.is_default else list(self._ours.values())] = True
+        self._is_replaced = np.zeros((len(self._owned.kinds), 256), np.bool_)  # by kind of row, and id
+        for kind, ids in enumerate(self._owned.kinds):
+            self._is_replaced[kind, [0] if ids and plan.interval.is_default else list(ids.values())] = True
         self._options, self._chunk = job.layout.options, chunk
         self._keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
@@ -169,6 +220,7 @@ class ChunkExisting:
         plan, wide = self._plan, self._wide
         plain: list[bytes] = []
         rows: list[int] = []
+        kinds: list[int] = []
         sizes: list[int] = []
         old_places: list[int] = []
         old_numbers: list[int] = []
@@ -176,16 +228,18 @@ class ChunkExisting:
             number = self._numbers.setdefault(key, len(self._keys))
             if number == len(self._keys):
                 self._keys.append(key)
+            kinds.append(kind := self._owned.kind(key))
+            ids = self._owned.kinds[kind]
             as_usual = set(map(len, names)) == {wide}
             short = names if as_usual else [name for name in names if len(name) == wide]
             if not as_usual and wide == ROLLUP_BYTES:
                 base_s = row_keys.base_s_of(self._options, key)
                 for name in names:
-                    number_of_name = written_id(name, self._ours)
+                    number_of_name = written_id(name, ids)
                     if (
                         len(name) > ROLLUP_BYTES
                         and number_of_name is not None
-                        and is_of(name, base_s, plan, self._ours)
+                        and is_of(name, base_s, plan, ids)
                     ):
                         code = number_of_name << 16 | int.from_bytes(name[-2:], "big")
                         old_places.append(number << 20 | code >> 4)
@@ -201,7 +255,7 @@ class ChunkExisting:
         step_s = 1 if plan.interval.is_default else plan.interval.seconds
         starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
         is_covered = (starts_s >= plan.start_s) & (starts_s < plan.end_s)
-        is_covered &= self._is_ours[codes >> 16]
+        is_covered &= self._is_replaced[np.repeat(np.array(kinds, np.int64), sizes), codes >> 16]
         places = _places(np.repeat(np.array(rows, np.int64), sizes)[is_covered], codes[is_covered])
         none = np.zeros(len(old_places), np.uint32)
         return (

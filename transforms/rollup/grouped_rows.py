@@ -19,7 +19,7 @@ from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
 from timebeam.transforms.rollup.accumulate import PackedGroup, SharedIntervals
 from timebeam.transforms.rollup.encode import count_written, encode, over, row_mutations
-from timebeam.transforms.rollup.existing import existing_rows, is_of, metric_ranges, written_prefixes
+from timebeam.transforms.rollup.existing import OwnedIds, existing_rows, is_of, metric_ranges
 from timebeam.transforms.rollup.job import RollupJob, RollupRowKey, outputs
 
 STANDING = "standing"
@@ -45,10 +45,11 @@ class ExistingQualifiersFn(beam.DoFn):
             qualifier for qualifier in job.plan.intervals if qualifier.interval.interval == shared.interval
         ]
         plan = interval_plan.within(shared.start_s, shared.end_s)
-        ours = written_prefixes(job, plan.interval, name)
+        owned = OwnedIds(job, plan.interval, name, shared.metric)
         for key, names in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
             base_s = row_keys.base_s_of(job.layout.options, key)
-            existing = [qualifier for qualifier in names if is_of(qualifier, base_s, plan, ours)]
+            ids = owned.kinds[owned.kind(key)]
+            existing = [qualifier for qualifier in names if is_of(qualifier, base_s, plan, ids)]
             if existing:
                 packed = b"".join(len(qualifier).to_bytes(1, "big") + qualifier for qualifier in existing)
                 yield (name, key), (STANDING, packed)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from timebeam.schema.layouts import Reader, RollupTables, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Series
-from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval, matches
+from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.schema.rollup.qualifiers import FAMILY
 from timebeam.transforms.bigtable.splits import WHOLE
@@ -60,20 +60,16 @@ class RollupJob:
         """Whether the series of a metric are rolled up."""
         return self.config.takes(Series(metric, ()))
 
-    def is_grouped(self, metric: str) -> bool:
-        """Whether a metric has groups."""
-        return any(matches(pre_aggregate.metrics, metric) for pre_aggregate in self.config.pre_aggregates)
-
-    def kind(self, metric: str) -> tuple[bool, bool]:
-        """Whether a metric's series are rolled up, and whether it has groups."""
-        return self.is_single(metric), self.is_grouped(metric)
+    def kind(self, metric: str) -> tuple[bool, tuple[str, ...]]:
+        """Whether a metric's series are rolled up, and the aggregators of its groups."""
+        return self.is_single(metric), self.config.aggregators(metric)
 
     def tables(self, interval: RollupInterval, metric: str) -> list[OutputTable]:
         """The tables that the intervals of a metric are written to."""
         outputs = []
         if not interval.is_default and self.is_single(metric):
             outputs.append(OutputTable(interval.table, of_groups=False))
-        if self.is_grouped(metric):
+        if self.config.aggregators(metric):
             outputs.append(OutputTable(interval.pre_aggregation_table, of_groups=True))
         return outputs
 
