@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -134,7 +134,7 @@ class Source:
 
 
 class AnyJob(abc.ABC):
-    """What bounded and streaming jobs have in common."""
+    """What all kinds of jobs have in common."""
 
     __slots__ = ()
 
@@ -188,6 +188,16 @@ class Job(AnyJob):
     def finish(self, run: Run) -> int:
         """What is done after the summary, on this machine only; returns an exit code."""
         return 0
+
+
+class JobSequence(AnyJob):
+    """Jobs that run one after the other."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def jobs(self, run: Run) -> Iterator[Job]:
+        """The jobs; the next one is asked for when the one before it is done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 from google.cloud.bigtable.batcher import MutationsBatchError
 
-from timebeam.pipelines.job import AnyJob, Flow, Job, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.job import AnyJob, Flow, Job, JobSequence, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import Summary
@@ -55,6 +55,9 @@ def run_job(job: AnyJob, run: Run) -> int:
     if run.preflight:
         return preflight(job, run)
     _check_dataflow(job, run)
+    if isinstance(job, JobSequence):
+        check_tables(job.target, job.tables(), run.create_command)
+        return max((run_job(step, run.again()) for step in job.jobs(run)), default=0)
     if isinstance(job, StreamJob):
         check_tables(job.target, job.tables(), run.create_command)
         _check_dead_letters(run)

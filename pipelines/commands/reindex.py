@@ -1,69 +1,110 @@
-"""`timebeam reindex`: the index tables of a layout made anew, from the keys of its data rows."""
+"""`timebeam reindex`: the index tables of a layout rebuilt from the keys of its data rows."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Iterator, Sequence
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
 
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, boolean, parser_of
-from timebeam.pipelines.options.values import create_command, layout_with, target_of
-from timebeam.schema.layouts import Scan, SeriesIndex
-from timebeam.schema.points import Rejected, Series
-from timebeam.transforms.bigtable.tables import check_tables
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, boolean, parser_of
+from timebeam.pipelines.options.values import layout_with, target_of
+from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.run import run_job
+from timebeam.pipelines.runners import beam_options
+from timebeam.schema.layouts import SeriesIndex, TableSpec
+from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.index import merged, requests
-from timebeam.transforms.readers.table_reader import scan_rows
-from timebeam.transforms.write import write_batch
+from timebeam.transforms.ingest.reindex import Reindex, ReindexJob, ReindexTally, reindex_tally
 
 PARAMETERS = (
     *LAYOUT,
     *BIGTABLE,
-    Parameter("dry_run", "read and count, and write nothing", "Run", boolean, False),
+    Parameter("dry_run", "read and count; write nothing", "Run", boolean, False),
+    SUMMARY,
 )
 
 EXAMPLES = """\
   timebeam reindex --layout heroic --project my-project --instance my-instance
-  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run"""
+  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run
 
-_ENTRIES_AT_ONCE = 5_000
-_SHOWN = 10
+all of Beam's options can be given too"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReindexSummary(Summary):
+    """What a reindex did."""
+
+    tally: ReindexTally
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally = self.tally
+        stored = tally.index_rows - tally.rows_refused
+        return [
+            ("data rows read", f"{tally.rows_read:,}"),
+            ("index rows to write" if self.dry_run else "index rows written", f"{stored:,}"),
+            ("data rows skipped", f"{tally.keys_skipped:,}"),
+            ("index rows refused", f"{tally.rows_refused:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+        ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RebuildIndex(Job):
+    """Writes every index row that the data keys ask for; exit code 1 if a key is unknown or a row refused."""
+
+    work: ReindexJob
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.work.target
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return self.work.layout.tables()
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        root | Reindex(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> ReindexSummary:
+        """See `Job.summarize`."""
+        tally = reindex_tally(result)
+        return ReindexSummary(
+            tally=tally,
+            seconds=run.seconds,
+            dry_run=run.dry_run,
+            failed=tally.keys_skipped + tally.rows_refused > 0,
+        )
+
+
+def job_of(options: argparse.Namespace) -> RebuildIndex:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: the layout has no index tables.
+    """
+    layout = layout_with(options, SeriesIndex)
+    return RebuildIndex(ReindexJob(target_of(options), layout, options.dry_run))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes every index row that the keys ask for; exit code 1 if some do not tell, or are refused."""
-    parser = parser_of("reindex", "Makes the index tables anew; safe to repeat.", EXAMPLES, PARAMETERS)
-    options = parser.parse_args(argv)
-    layout, target = layout_with(options, SeriesIndex), target_of(options)
-    check_tables(target, layout.tables(), create_command(options))
-    silent: list[str] = []
-    refused: list[Rejected] = []
-    entries = written = 0
-    found = iter(_entries(target, layout, silent))
-    while some := list(itertools.islice(found, _ENTRIES_AT_ONCE)):
-        entries += len(some)
-        for table, rows in merged(row for entry in some for row in layout.index(*entry)).items():
-            written += len(rows)
-            for part in requests(rows) if not options.dry_run else ():
-                refused += write_batch(target, table, part)
-        print(f"{entries:,} rows read, {written:,} index rows", file=sys.stderr)
-    for text in (*silent[:_SHOWN], *(one.message for one in refused[:_SHOWN])):
-        print(f"skipped: {text}", file=sys.stderr)
-    what = "would be written" if options.dry_run else "written"
-    print(
-        f"data rows with an entry: {entries:,}; index rows {what}: {written - len(refused):,}; "
-        f"keys that do not tell: {len(silent):,}; refused: {len(refused):,}"
-    )
-    return 1 if silent or refused else 0
-
-
-def _entries(target: Target, layout: SeriesIndex, silent: list[str]) -> Iterator[tuple[Series, int]]:
-    """The entry of every data row; why a key has none goes to `silent`."""
-    for spec in layout.tables():
-        if not spec.holds_points:
-            continue
-        for row in scan_rows(target, Scan(spec.name, ((b"", b""),), keys_only=True)):
-            try:
-                yield layout.entry_of(row.key)
-            except ValueError as error:
-                silent.append(str(error))
+    """Rebuilds the index tables; returns the exit code."""
+    parser = parser_of("reindex", "Rebuilds the index tables; safe to repeat.", EXAMPLES, PARAMETERS)
+    options, rest = parser.parse_known_args(argv)
+    flags = beam_options(parser, rest, options.project)
+    run_ms = int(time.time() * 1000)
+    return run_job(job_of(options), Run.of(options, flags, run_ms))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 
@@ -32,12 +31,10 @@ from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.pipelines.rollup.opentsdb import opentsdb_rollup
 from timebeam.pipelines.rollup.series import series_rollup
+from timebeam.pipelines.rollup.touched import TouchedRollups
 from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options, is_dataflow
-from timebeam.schema.common.times import utc_text
+from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import RollupTables, find_capability
-from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.rollup.touched import clear_marks, read_marks, touched_ranges
 
 PARAMETERS = (
     ROLLUP_CONFIG,
@@ -120,7 +117,7 @@ EXAMPLES = """\
 running it again gives what a computation from scratch gives; every option of Beam can be given too"""
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredRollups:
+def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRollups | DeclaredRollups:
     """The job that the options describe.
 
     Raises:
@@ -133,9 +130,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredR
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup_config FILE")
     period = period_of(options, now_ms)
+    rollup: LayoutRollup
     if find_capability(layout_of(options), RollupTables) is not None:
-        return opentsdb_rollup(options, period)
-    return series_rollup(options, read_config(options.rollup_config), period)
+        rollup = opentsdb_rollup(options, period)
+    else:
+        rollup = series_rollup(options, read_config(options.rollup_config), period)
+    return TouchedRollups(rollup, now_ms - delay_ms(options)) if options.touched else rollup
 
 
 def main(argv: Sequence[str] | None = None, *, now_ms: int | None = None) -> int:
@@ -154,33 +154,4 @@ def main(argv: Sequence[str] | None = None, *, now_ms: int | None = None) -> int
     if options.rollup_config:
         command += f" --rollup_config {options.rollup_config}"
     run = Run.of(options, flags, run_ms, command, now_ms)
-    if options.touched and not options.preflight:
-        assert isinstance(job, LayoutRollup)
-        return _redo_touched(job, run, now_ms - delay_ms(options))
     return run_job(job, run)
-
-
-def _redo_touched(job: LayoutRollup, run: Run, complete_ms: int) -> int:
-    """Rolls up the marked metrics of one range of time after the other, and clears their marks.
-
-    Args:
-      complete_ms: the points before it are there.
-    """
-    if is_dataflow(run.flags):
-        raise UsageError("--touched clears its marks when a range is done: run it on a local runner")
-    check_tables(job.target, job.tables(), run.create_command)
-    lengths = [interval.seconds for interval in job.config.intervals]
-    ranges = touched_ranges(read_marks(job.target, job.layout), lengths, complete_ms // 1000)
-    code = 0
-    for touched in ranges:
-        print(
-            f"{utc_text(touched.start_s)} to {utc_text(touched.end_s)}: touched metrics "
-            f"{len(touched.metrics):,}, hours of them {len(touched.marks):,}",
-            file=sys.stderr,
-        )
-        code = max(code, run_job(job.only(touched, complete_ms), run.again()))
-        if not run.dry_run:
-            clear_marks(job.target, job.layout, touched.marks)
-    if not ranges:
-        print("no hour was touched", file=sys.stderr)
-    return code

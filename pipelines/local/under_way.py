@@ -93,5 +93,5 @@ def _is_alive(pid: str) -> bool:
     except (ProcessLookupError, ValueError):
         return False
     except PermissionError:
-        pass
+        return True  # another user's process has this id
     return True

@@ -9,10 +9,11 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Needs, Run
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.layouts import Layout
-from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan, plan
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.rollup.as_series import SeriesRollupJob
+from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import Touched, note_rolled_up
 
 
@@ -23,9 +24,15 @@ def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
 
 
 class LayoutRollup(Job):
-    """A rollup of the points of a layout."""
+    """A rollup of the points of a layout.
+
+    Attributes:
+      work: the layout of the points, the rollup configuration, and what is written of each interval.
+    """
 
     __slots__ = ()
+
+    work: RollupJob | SeriesRollupJob
 
     @property
     def dry_run_runs(self) -> bool:
@@ -33,40 +40,32 @@ class LayoutRollup(Job):
         return False
 
     @property
-    @abc.abstractmethod
-    def layout(self) -> Layout:
-        """That of the points."""
-
-    @property
-    @abc.abstractmethod
-    def config(self) -> RollupConfig:
-        """The rollup configuration."""
-
-    @property
-    @abc.abstractmethod
-    def plan(self) -> RollupPlan:
-        """What of each interval is written."""
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.work.target
 
     def only(self, touched: Touched, complete_ms: int) -> LayoutRollup:
         """The same job, for the hours and metrics that late points touched."""
         start_ms, end_ms = touched.start_s * 1000, touched.end_s * 1000
-        return self.with_plan(plan(self.config, start_ms, end_ms, complete_ms=complete_ms), touched.metrics)
+        return self.with_plan(
+            plan(self.work.config, start_ms, end_ms, complete_ms=complete_ms), touched.metrics
+        )
 
     @abc.abstractmethod
-    def with_plan(self, touched: RollupPlan, metrics: frozenset[bytes]) -> LayoutRollup:
+    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> LayoutRollup:
         """The same job, for another plan and only some metrics, named as in their marks."""
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
-        return Needs(self.layout)
+        return Needs(self.work.layout)
 
     def prepare(self, run: Run) -> None:
         """Notes which hours are rolled up: a later point in them is a touched one."""
-        note_rolled_up(self.target, self.layout, self.plan.complete_s(run.now_ms // 1000))
+        note_rolled_up(self.target, self.work.layout, self.work.plan.complete_s(run.now_ms // 1000))
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         """See `Job.summarize`."""
         summary = summary_of(result, run)
         if summary.points_read:
             return summary
-        return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.layout))
+        return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))

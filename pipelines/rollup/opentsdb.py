@@ -20,13 +20,11 @@ from timebeam.pipelines.options.values import target_of
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.layouts import Packing, RollupTables, TableSpec
+from timebeam.schema.layouts import Packing, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
-from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms.bigtable.splits import sampled_bytes
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.readers.table_reader import TableReader
@@ -41,37 +39,38 @@ class OpenTsdbRollup(LayoutRollup):
 
     work: RollupJob
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    @property
-    def layout(self) -> RollupTables:
-        """See `LayoutRollup.layout`."""
-        return self.work.layout
-
-    @property
-    def config(self) -> RollupConfig:
-        """See `LayoutRollup.config`."""
-        return self.work.config
-
-    @property
-    def plan(self) -> RollupPlan:
-        """See `LayoutRollup.plan`."""
-        return self.work.plan
-
     def tables(self) -> Sequence[TableSpec]:
         """See `AnyJob.tables`."""
-        return [*self.layout.tables(), *rollup_tables(self.config, self.layout)]
+        return [*self.work.layout.tables(), *rollup_tables(self.work.config, self.work.layout)]
 
-    def with_plan(self, touched: RollupPlan, metrics: frozenset[bytes]) -> OpenTsdbRollup:
+    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> OpenTsdbRollup:
         """See `LayoutRollup.with_plan`; the metrics are UIDs."""
-        return OpenTsdbRollup(dataclasses.replace(self.work, plan=touched, metrics=metrics))
+        return OpenTsdbRollup(dataclasses.replace(self.work, plan=rollup_plan, metrics=metrics))
 
     def describe(self) -> list[str]:
         """See `Job.describe`."""
-        return described(self.work)
+        job = self.work
+        metrics = job.metric_uids(TableReader(job.target))
+        hours = len(job.plan.raw_bases())
+        ranges = [
+            keys
+            for uid in metrics.values()
+            for keys in key_ranges(job.layout.options, uid, job.plan.start_ms, job.plan.end_ms - 1)
+        ]
+        size, table_size = sampled_bytes(job.target, job.layout.data_table, ranges)
+        lines = [
+            f"would read {len(metrics):,} metrics, {hours:,} hours each, from {job.layout.data_table}: "
+            f"about {size / 1e6:,.1f} of {table_size / 1e6:,.1f} MB (sampled)"
+        ]
+        for plan in job.plan.intervals:
+            interval, rows = plan.interval, sum(1 for _ in plan.rows())
+            tables = [] if interval.is_default else [interval.table]
+            tables += [interval.pre_aggregation_table] if job.config.pre_aggregates else []
+            lines.append(
+                f"would write {interval.interval} from {utc_text(plan.start_s)} to {utc_text(plan.end_s)}, "
+                f"{rows:,} rows per series: {', '.join(job.table(name) for name in tables)}"
+            )
+        return lines
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -107,29 +106,3 @@ def add_rollup(root: beam.Pipeline, job: RollupJob, *, write: bool = True) -> li
         for name, rows in added.rows.items():
             refused.append(rows | name >> StoreRows(job.target, tables, "direct", Packing.POINTS))
     return refused
-
-
-def described(job: RollupJob) -> list[str]:
-    """What a job would read and write, in lines."""
-    metrics = job.metric_uids(TableReader(job.target))
-    hours = len(job.plan.raw_bases())
-    ranges = [
-        one
-        for uid in metrics.values()
-        for one in key_ranges(job.layout.options, uid, job.plan.start_ms, job.plan.end_ms - 1)
-    ]
-    size, whole = sampled_bytes(job.target, job.layout.data_table, ranges)
-    lines = [
-        f"would read {len(metrics):,} metrics, {hours:,} hours each, of {job.layout.data_table}: "
-        f"by sample about {size / 1e6:,.1f} of {whole / 1e6:,.1f} MB"
-    ]
-    for one in job.plan.intervals:
-        rows = sum(1 for _ in one.rows())
-        first, end = utc_text(one.start_s), utc_text(one.end_s)
-        tables = [] if one.interval.is_default else [one.interval.table]
-        tables += [one.interval.pre_aggregation_table] if job.config.pre_aggregates else []
-        into = ", ".join(job.table(name) for name in tables)
-        lines.append(
-            f"would write {one.interval.interval} from {first} to {end}, {rows:,} rows each series: {into}"
-        )
-    return lines

@@ -18,7 +18,6 @@ from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms.bigtable.splits import sampled_bytes
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.readers.ranges import layout_splits
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
@@ -76,44 +75,42 @@ class SeriesRollup(LayoutRollup):
 
     work: SeriesRollupJob
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    @property
-    def layout(self) -> Layout:
-        """See `LayoutRollup.layout`."""
-        return self.work.layout
-
-    @property
-    def config(self) -> RollupConfig:
-        """See `LayoutRollup.config`."""
-        return self.work.config
-
-    @property
-    def plan(self) -> RollupPlan:
-        """See `LayoutRollup.plan`."""
-        return self.work.plan
-
     def tables(self) -> Sequence[TableSpec]:
         """See `AnyJob.tables`."""
-        return [*self.layout.tables(), *_tables_of(self.layout, self.work.layouts)]
+        return [*self.work.layout.tables(), *_tables_of(self.work.layout, self.work.layouts)]
 
-    def with_plan(self, touched: RollupPlan, metrics: frozenset[bytes]) -> SeriesRollup:
+    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> SeriesRollup:
         """See `LayoutRollup.with_plan`; the metrics are names in UTF-8."""
         names = frozenset(metric.decode() for metric in metrics)
-        return SeriesRollup(dataclasses.replace(self.work, plan=touched, metrics=names))
+        return SeriesRollup(dataclasses.replace(self.work, plan=rollup_plan, metrics=names))
 
     def describe(self) -> list[str]:
         """See `Job.describe`."""
-        return described_series(self.work)
+        job = self.work
+        if job.metrics is None:
+            splits = layout_splits(job.target, job.layout)
+            size, _ = sampled_bytes(job.target, job.data_table, splits)
+            lines = [
+                f"would read all series of {job.data_table} in {len(splits):,} key ranges: "
+                f"about {size / 1e6:,.1f} MB (sampled)"
+            ]
+        else:
+            lines = [f"would read metrics {', '.join(sorted(job.metrics))} of {job.data_table}"]
+        for plan in job.plan.intervals:
+            interval = plan.interval
+            table = data_tables(job.layouts[interval.interval])[0]
+            count = (plan.end_s - plan.start_s) // interval.seconds
+            lines.append(
+                f"would write {interval.interval}, {count:,} intervals per series of "
+                f"{', '.join(job.config.computed)}: {table}"
+            )
+        return lines
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         accumulated = accumulate_series(root, self.work)
         refused = [accumulated[REJECTED]]
-        for interval in self.plan.intervals:
+        for interval in self.work.plan.intervals:
             name = interval.interval.interval
             refused += store_interval(root, self.work, interval, accumulated[name], write=True)
         return refused
@@ -131,24 +128,3 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
         raise UsageError(layout.read_only)
     work = SeriesRollupJob(target_of(options), layout, config, period.plan(config), layouts)
     return SeriesRollup(work)
-
-
-def described_series(job: SeriesRollupJob) -> list[str]:
-    """What a job would read and write, in lines."""
-    if job.metrics is None:
-        splits = layout_splits(job.target, job.layout)
-        size, _ = sampled_bytes(job.target, job.data_table, splits)
-        lines = [
-            f"would read all series of {job.data_table}, in ranges of keys: {len(splits):,}; "
-            f"the table has by sample about {size / 1e6:,.1f} MB"
-        ]
-    else:
-        lines = [f"would read of {job.data_table} the metrics {', '.join(sorted(job.metrics))}"]
-    for one in job.plan.intervals:
-        table = data_tables(job.layouts[one.interval.interval])[0]
-        count = (one.end_s - one.start_s) // one.interval.seconds
-        lines.append(
-            f"would write {one.interval.interval}, {count:,} intervals of each series and of "
-            f"{', '.join(job.config.computed)}: {table}"
-        )
-    return lines

@@ -6,12 +6,12 @@ into the page as text. A branch is drawn when it is opened, so that large trees 
 
 from __future__ import annotations
 
-import html
 import json
 import string
 from collections.abc import Sequence
 from typing import Any
 
+from timebeam.pipelines.output.html_page import html_page
 from timebeam.pipelines.trees.text import Shown
 from timebeam.schema.trees.browse import Branch
 
@@ -38,7 +38,7 @@ def trees_page(trees: Sequence[Shown], title: str) -> str:
     ]
     # No '<' at all, so that neither '</script>' nor '<!--' can end the element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    return _PAGE.substitute(title=html.escape(title), data=text, script=_SCRIPT)
+    return html_page(title, _STYLE, _BODY.substitute(data=text, script=_SCRIPT))
 
 
 def _branch(one: Shown, branch: Branch) -> list[Any]:
@@ -55,27 +55,13 @@ def _name(one: Shown, tsuid: str) -> str:
     return str(series) if series else ""
 
 
-_PAGE = string.Template("""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --page: #fff; --ink: #1d2125; --soft: #5c6670; --line: #d9dee3;
-  --over: #eef2f7; --mark: #ffe28a; --mark-ink: #1d2125; --link: #0b5cad; }
+_STYLE = """\
+:root { --over: #eef2f7; --mark: #ffe28a; --mark-ink: #1d2125; --link: #0b5cad; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #16191d; --ink: #e3e6e9; --soft: #9aa5b0; --line: #343b43; --over: #232a31;
-    --mark: #6b5300; --mark-ink: #fff; --link: #7ab7f5; }
+  :root { --over: #232a31; --mark: #6b5300; --mark-ink: #fff; --link: #7ab7f5; }
 }
-body { margin: 0 auto; padding: 1.2rem 1.6rem 4rem; max-width: 76rem; background: var(--page);
-  color: var(--ink); font: 14px/1.5 system-ui, sans-serif; }
-h1 { margin: 0 0 .6rem; font-size: 1.3rem; overflow-wrap: anywhere; }
+body { max-width: 76rem; }
 h2 { margin: 1.4rem 0 .2rem; font-size: 1.05rem; overflow-wrap: anywhere; }
-p { margin: 0 0 .6rem; color: var(--soft); overflow-wrap: anywhere; }
 form { position: sticky; top: 0; display: flex; flex-wrap: wrap; gap: .6rem; align-items: center;
   padding: .6rem 0; background: var(--page); border-bottom: 1px solid var(--line); z-index: 1; }
 input { flex: 1 1 18rem; font: inherit; padding: .35rem .6rem; color: inherit; background: transparent;
@@ -93,14 +79,12 @@ summary:hover, .leaf:hover { background: var(--over); }
 small { margin-left: .7rem; color: var(--soft); font-weight: normal; }
 code { font: 12px ui-monospace, monospace; }
 mark { background: var(--mark); color: var(--mark-ink); border-radius: 2px; }
-</style>
-</head>
-<body>
-<h1>$title</h1>
-<noscript><p>The tree is drawn by a script of this page: allow it.</p></noscript>
+"""
+
+_BODY = string.Template("""\
+<noscript><p>A script of this page draws the tree: allow it.</p></noscript>
 <form role="search">
-<input type="search" aria-label="Filter"
-  placeholder="Filter: words that branches, leaf, series or TSUID have, all of them">
+<input type="search" aria-label="Filter" placeholder="Filter by words of a branch, leaf, series or TSUID">
 <button type="button" id="open">Open all</button>
 <button type="button" id="close">Close all</button>
 <output aria-live="polite"></output>
@@ -109,10 +93,7 @@ mark { background: var(--mark); color: var(--mark-ink); border-radius: 2px; }
 <script type="application/json" id="data">$data</script>
 <script>
 $script
-</script>
-</body>
-</html>
-""")
+</script>""")
 
 _SCRIPT = r"""
 'use strict';

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.html_page import html_page
 
 _COMPARED_SERIES = 12
 """Up to so many series are listed under the pointer; of more, the nearest one is."""
@@ -59,12 +60,9 @@ def chart_page(chart: Chart) -> str:
         div_id="chart",
         post_script=_SCRIPT.substitute(light=json.dumps(_LIGHT), dark=json.dumps(_DARK)),
     )
-    return _PAGE.substitute(
-        title=html.escape(chart.title),
-        note="" if chart.results else "<p>no points in this range</p>",
-        plot=plot,
-        marks=f'<ol id="notes">\n{chr(10).join(map(_item, chart.marks))}\n</ol>' if chart.marks else "",
-    )
+    marks = "\n".join(['<ol id="notes">', *map(_item, chart.marks), "</ol>"]) if chart.marks else ""
+    note = "" if chart.results else "<p>no points in this range</p>\n"
+    return html_page(chart.title, _STYLE, f"{note}{plot}\n{marks}")
 
 
 def _figure(chart: Chart) -> Any:
@@ -150,31 +148,7 @@ dark.addEventListener('change', paint);
 paint();
 """)
 
-_PAGE = string.Template("""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'unsafe-inline'; img-src data: blob:">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --page: #fff; --ink: #1d2125; --soft: #5c6670; }
-@media (prefers-color-scheme: dark) { :root { --page: #16191d; --ink: #e3e6e9; --soft: #9aa5b0; } }
-body { margin: 0 auto; padding: 1.2rem 1.6rem; max-width: 110rem; background: var(--page); color: var(--ink);
-  font: 14px/1.4 system-ui, sans-serif; }
-h1 { margin: 0; font-size: 1.3rem; overflow-wrap: anywhere; }
-p { color: var(--soft); }
+_STYLE = """\
 #notes { margin: .8rem 0 0; padding-left: 2rem; overflow-wrap: anywhere; }
 #notes b { font-weight: 600; margin-right: .5em; font-variant-numeric: tabular-nums; }
-</style>
-</head>
-<body>
-<h1>$title</h1>
-$note
-$plot
-$marks
-</body>
-</html>
-""")
+"""

@@ -1,0 +1,132 @@
+"""Index tables rebuilt from the keys of the data rows.
+
+key ranges of the data tables ─► keys ─► entries, each once ─► index rows ─► write
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.schema.layouts import SeriesIndex
+from timebeam.schema.points import Series
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import ranges_between, split_keys
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.index import merged, requests
+from timebeam.transforms.write import data_tables, write_batch
+
+NAMESPACE = "timebeam-reindex"
+"""Of the counters that only this job has."""
+
+_ENTRIES_AT_ONCE = 5_000
+_LOGGED = 10  # keys and refused rows of one key range that are named
+
+
+class ReindexTally(NamedTuple):
+    """Result of a reindex.
+
+    Attributes:
+      rows_read: data rows.
+      index_rows: those that the data rows ask for, each counted once per `_ENTRIES_AT_ONCE` data rows.
+      keys_skipped: data rows whose key is not a key of the layout.
+      rows_refused: index rows that Bigtable refused.
+    """
+
+    rows_read: int
+    index_rows: int
+    keys_skipped: int
+    rows_refused: int
+
+
+_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in ReindexTally._fields}
+
+
+def reindex_tally(result: PipelineResult) -> ReindexTally:
+    """The figures of a finished pipeline."""
+    counters = metrics.counted(result, NAMESPACE)
+    return ReindexTally(**{name: counters[name] for name in ReindexTally._fields})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReindexJob:
+    """Which tables; `dry_run`: count, and write nothing."""
+
+    target: Target
+    layout: SeriesIndex
+    dry_run: bool = False
+
+
+class Reindex(beam.PTransform):  # type: ignore[type-arg]
+    """Writes every index row that the data rows ask for; see `ReindexTally` for what it counts."""
+
+    def __init__(self, job: ReindexJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
+        """See the class."""
+        return (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Ranges" >> beam.ParDo(_RangesFn(self._job)).with_output_types(tuple[str, KeyRange])
+            | "SpreadRanges" >> beam.Reshuffle()
+            | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
+        )
+
+
+class _RangesFn(beam.DoFn):
+    """Anything in; (data table, range of its keys) out, which together are everything."""
+
+    def __init__(self, job: ReindexJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[tuple[str, KeyRange]]:
+        for table in data_tables(self._job.layout):
+            for keys in ranges_between(split_keys(self._job.target, table)):
+                yield table, keys
+
+
+class _WriteIndexFn(beam.DoFn):
+    """(data table, range of its keys) in, nothing out."""
+
+    def __init__(self, job: ReindexJob) -> None:
+        self._job = job
+        self._logged = 0
+
+    def process(self, element: tuple[str, KeyRange]) -> None:
+        self._logged = 0
+        entries = self._entries(*element)
+        while batch := list(itertools.islice(entries, _ENTRIES_AT_ONCE)):
+            rows = merged(row for entry in batch for row in self._job.layout.index(*entry))
+            for table, table_rows in rows.items():
+                _COUNTERS["index_rows"].inc(len(table_rows))
+                metrics.count("rows_written", len(table_rows))
+                for request in requests(table_rows) if not self._job.dry_run else ():
+                    for rejected in write_batch(self._job.target, table, request):
+                        self._skip("rows_refused", rejected.message)
+
+    def _entries(self, table: str, keys: KeyRange) -> Iterator[tuple[Series, int]]:
+        """The entry of every data row."""
+        for key in scan_keys(self._job.target, table, *keys):
+            _COUNTERS["rows_read"].inc()
+            try:
+                yield self._job.layout.entry_of(key)
+            except ValueError as error:
+                self._skip("keys_skipped", str(error))
+
+    def _skip(self, counter: str, why: str) -> None:
+        """Counts what is skipped, and logs the first ones."""
+        _COUNTERS[counter].inc()
+        self._logged += 1
+        if self._logged <= _LOGGED:
+            logging.getLogger(__name__).warning("skipped: %s", why)
