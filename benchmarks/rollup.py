@@ -65,8 +65,8 @@ from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
 from timebeam.transforms.bigtable.wire import request_bytes
-from timebeam.transforms.chunks import Chunk
 from timebeam.transforms.ingest import coders
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
 from timebeam.transforms.rollup.job import RollupJob

@@ -20,12 +20,12 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.chunks import Chunk, hour_chunks
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.dead_letters.rows import over_limit
+from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.ranges import within
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.write import StoreRows
 
 NAMESPACE = "timebeam-compact"
 """Of the counters that only this job has."""

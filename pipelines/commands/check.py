@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
 from timebeam.pipelines.options.values import create_command, layout_of, target_of
 from timebeam.schema.layouts import Row, Scan, Severity
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.readers.parallel import ParallelReader
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def read(table: str) -> Iterator[Row]:
         rows[table] = 0
-        for row in reader.scan(Scan(table, (WHOLE,))):
+        for row in reader.scan(Scan(table, (WHOLE_TABLE,))):
             rows[table] += 1
             yield row
 

@@ -41,10 +41,10 @@ from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, UidSnapshot
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
 from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing
 from timebeam.transforms.meta.track import TrackFn
-from timebeam.transforms.write import Marker, StoreRows, data_tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.declared.records import PointRowsFn, RecordEncoding, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ParseFn
-from timebeam.transforms.write import StoreRows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from apache_beam.options.pipeline_options import (
 
 from timebeam.pipelines.job import AnyJob, Needs, Run
 from timebeam.pipelines.options.parameters import Parameter, boolean
+from timebeam.pipelines.preflight.bigtable import BigtableChecks, Check, Status
 from timebeam.pipelines.preflight.pubsub import subscription_checks, topic_checks
 from timebeam.pipelines.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
 from timebeam.schema.layouts import Packing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.dead_letters.store import TOPIC, check_writable
 from timebeam.transforms.input.files import match
-from timebeam.transforms.preflight import BigtableChecks, Check, Status
 
 PREFLIGHT = Parameter(
     "preflight",
@@ -45,10 +45,10 @@ def preflight(job: AnyJob, run: Run) -> int:
     said: set[str] = set()
     for check in checks(job, run):
         found.append(check.status)
-        print(f"{check.status.value:9}  {check.what}")
-        if check.mend and check.mend not in said:
-            print(f"{'':9}  -> {check.mend}")
-            said.add(check.mend)
+        print(f"{check.status.value:9}  {check.text}")
+        if check.fix and check.fix not in said:
+            print(f"{'':9}  -> {check.fix}")
+            said.add(check.fix)
     counted = {status: found.count(status) for status in Status}
     print(", ".join(f"{number} {status.value}" for status, number in counted.items() if number))
     return 1 if counted[Status.MISSING] else 0

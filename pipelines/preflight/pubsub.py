@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
 from timebeam.pipelines.local.pubsub import EMULATOR_VARIABLE, publisher, subscriber
-from timebeam.transforms.preflight import UNASKABLE, Check, Status, said
+from timebeam.pipelines.preflight.bigtable import UNASKABLE, Check, Status, unanswered
 
 _SECONDS = 10.0
 _DELETED_TOPIC = "_deleted-topic_"
@@ -78,7 +78,7 @@ def _granted(label: str, ask: Callable[..., Any], name: str, permission: str) ->
     try:
         answer = ask(request=request, timeout=_SECONDS, retry=None)
     except exceptions.GoogleAPICallError as error:
-        return Check(Status.UNCHECKED, f"permission on {label}: {said(error)}")
+        return Check(Status.UNCHECKED, f"permission on {label}: {unanswered(error)}")
     if permission not in answer.permissions:
         return Check(
             Status.MISSING,
@@ -97,9 +97,9 @@ def _unanswered(label: str, error: Exception, create: str) -> Check:
         )
     assert isinstance(error, exceptions.GoogleAPICallError)
     if isinstance(error, exceptions.NotFound):
-        return Check(Status.MISSING, f"{label} is not there", create)
+        return Check(Status.MISSING, f"{label} does not exist", create)
     if isinstance(error, UNASKABLE):
-        return Check(Status.UNCHECKED, f"{label}: {said(error)}")
+        return Check(Status.UNCHECKED, f"{label}: {unanswered(error)}")
     emulator = os.environ.get(EMULATOR_VARIABLE)
     where = f" ({EMULATOR_VARIABLE}={emulator})" if emulator else ""
     return Check(Status.MISSING, f"{label}: Pub/Sub does not answer{where}")

@@ -38,8 +38,8 @@ from timebeam.transforms.declared.rollups import (
     OverwriteFn,
     RollupRowsFn,
 )
+from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.rollup.as_series import SeriesText
-from timebeam.transforms.write import StoreRows
 
 
 def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:

@@ -27,10 +27,10 @@ from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms.bigtable.splits import sampled_bytes
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.write import StoreRows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms.bigtable.splits import sampled_bytes
 from timebeam.transforms.dead_letters.rejected import REJECTED
+from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.ranges import layout_splits
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
 from timebeam.transforms.rollup.touched import touched_table
-from timebeam.transforms.write import data_tables
 
 
 def interval_layouts(

@@ -65,7 +65,7 @@ def test_an_age_is_set_and_the_versions_stay(
 
 
 def test_rules_in_words() -> None:
-    assert rule_text(None) == "every version, for ever"
+    assert rule_text(None) == "every version, forever"
     assert rule_text(GCRuleUnion([NEWEST, MaxAgeGCRule(DAY * 1.5)])) == "newest 1, up to 1.5 days old"
     assert rule_text(GCRuleIntersection([THREE, WEEK])) == "(newest 3 or up to 7 days old)"
 
@@ -85,7 +85,7 @@ def tables(bigtable: tuple[str, str], prefix: str, *arguments: str | Path, layou
 
 
 def test_an_age_is_shown_and_set_and_create_leaves_it(bigtable: tuple[str, str], prefix: str) -> None:
-    assert tables(bigtable, prefix, "retention").out.splitlines()[0] == f"table {prefix}tsdb is not there"
+    assert tables(bigtable, prefix, "retention").out.splitlines()[0] == f"table {prefix}tsdb does not exist"
     tables(bigtable, prefix, "create")
     shown = tables(bigtable, prefix, "retention").out.splitlines()
     assert shown[:3] == [
@@ -107,9 +107,9 @@ def test_an_age_is_shown_and_set_and_create_leaves_it(bigtable: tuple[str, str],
     assert rules(bigtable, f"{prefix}tsdb") == expected
     assert rules(bigtable, f"{prefix}tsdb-uid") == {"id": NEWEST, "name": NEWEST}
     again = tables(bigtable, prefix, "retention", "--max_age_days=30")
-    assert again.out.splitlines() == [f"{change}, as it was"]
+    assert again.out.splitlines() == [f"{change}, unchanged"]
     created = tables(bigtable, prefix, "create").out.splitlines()
-    assert created[0] == f"table {prefix}tsdb is there, families t (newest 1, up to 30 days old)"
+    assert created[0] == f"table {prefix}tsdb exists, families t (newest 1, up to 30 days old)"
     assert rules(bigtable, f"{prefix}tsdb") == expected
     assert tables(bigtable, prefix, "retention", "--max_age_days=0").err == ""
     assert rules(bigtable, f"{prefix}tsdb") == {"t": NEWEST}

@@ -12,8 +12,8 @@ from google.cloud import bigtable as admin
 from tests.support.admin_server import AdminServer
 from tests.support.commands import Ran, timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from timebeam.pipelines.preflight.bigtable import TABLE_PERMISSIONS
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from timebeam.transforms.preflight import TABLE_PERMISSIONS
 from timebeam.transforms.readers.table_reader import scan_table
 
 LINE = '{"metric": "m", "timestamp": 1356998400, "value": 1, "tags": {"a": "b"}}\n'
@@ -67,8 +67,8 @@ def test_missing_tables_are_named_with_a_command_that_makes_them(
     assert first.code == 1
     assert first.err == ""
     found = statuses(first)
-    assert found[f"table {prefix}tsdb is not there"] == "missing"
-    assert found[f"table {prefix}tsdb-uid is not there"] == "missing"
+    assert found[f"table {prefix}tsdb does not exist"] == "missing"
+    assert found[f"table {prefix}tsdb-uid does not exist"] == "missing"
     assert found[f"input {points}: 1 file"] == "ok"
 
     project, instance = bigtable
@@ -92,8 +92,8 @@ def test_what_an_emulator_cannot_be_asked_is_said_to_be_unchecked(
 ) -> None:
     assert timebeam("tables", "create", *flags).code == 0
     found = statuses(ingest(*flags, f"--input={points}", folder=tmp_path))
-    assert found["app profile default: not to be asked of an emulator"] == "unchecked"
-    assert found[f"permissions on table {prefix}tsdb: not to be asked of an emulator"] == "unchecked"
+    assert found["app profile default: an emulator does not answer this"] == "unchecked"
+    assert found[f"permissions on table {prefix}tsdb: an emulator does not answer this"] == "unchecked"
 
 
 def test_garbage_collection_that_would_lose_or_keep_too_much(
@@ -113,7 +113,7 @@ def test_garbage_collection_that_would_lose_or_keep_too_much(
     ran = ingest(*flags, f"--input={points}", folder=tmp_path)
     assert ran.code == 1
     found = statuses(ran)
-    assert found[f"table {prefix}tsdb, family t: newest 3; wanted: newest 1"] == "missing"
+    assert found[f"table {prefix}tsdb, family t: newest 3; it must be: newest 1"] == "missing"
     (aged,) = (text for text in found if "an age deletes names" in text)
     assert found[aged] == "warning"
     assert f"cbt setgcpolicy {prefix}tsdb-uid name maxversions=1" in mends(ran)
@@ -126,7 +126,7 @@ def test_uids_that_are_given_are_counted(flags: list[str], points: str, tmp_path
     command = ["ingest", *flags, "--format=opentsdb-json", f"--input={points}", "--auto_create_metrics"]
     assert timebeam(*command, f"--dead_letters={tmp_path / 'd'}").code == 0
     after = ingest(*flags, f"--input={points}", folder=tmp_path)
-    assert statuses(after)["UIDs of kind metrics: 1 of 16,777,215 are given"] == "ok"
+    assert statuses(after)["UIDs of kind metrics: 1 of 16,777,215 are assigned"] == "ok"
     assert not mends(after)
 
 
@@ -180,7 +180,7 @@ def test_a_rollup_looks_for_its_own_tables_too(flags: list[str], tmp_path: Path,
     assert timebeam("tables", "create", *flags).code == 0
     ran = timebeam(*command)
     assert ran.code == 1
-    assert statuses(ran)[f"table {prefix}tsdb-1h is not there"] == "missing"
+    assert statuses(ran)[f"table {prefix}tsdb-1h does not exist"] == "missing"
     (mend,) = mends(ran)
     assert timebeam(*mend.split()[1:], *flags[1:3]).code == 0
     ran = timebeam(*command)
@@ -194,7 +194,7 @@ def test_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path)
     given += [f"--project={project}", f"--instance={instance}"]
     (tmp_path / "a.jsonl").write_text("{}")
     command = ["ingest", *given, "--format=records", f"--input={tmp_path / 'a.jsonl'}", "--preflight"]
-    assert statuses(timebeam(*command))[f"table {prefix}BATTERY is not there"] == "missing"
+    assert statuses(timebeam(*command))[f"table {prefix}BATTERY does not exist"] == "missing"
     assert timebeam("tables", "create", *given).code == 0
     assert timebeam(*command).code == 0
 
@@ -209,9 +209,9 @@ FAMILIES = {"tsdb": {"t": 1}, "tsdb-uid": {"id": 1, "name": 1}}
         ({"p": True}, TABLE_PERMISSIONS, 0, "ok         permissions on table tsdb"),
         ({"p": None}, TABLE_PERMISSIONS, 1, "has no single-row transactions"),
         ({"p": False}, TABLE_PERMISSIONS, 1, "routes to several clusters"),
-        ({}, TABLE_PERMISSIONS, 1, "app profile p is not there"),
+        ({}, TABLE_PERMISSIONS, 1, "app profile p does not exist"),
         ({"p": True}, TABLE_PERMISSIONS[:1], 1, "no permission bigtable.tables.mutateRows"),
-        ({"p": True}, None, 0, "unchecked  permissions on table tsdb: not to be asked: not even to ask"),
+        ({"p": True}, None, 0, "unchecked  permissions on table tsdb: no answer: not even to ask"),
     ],
 )
 def test_app_profiles_and_permissions(

@@ -14,7 +14,7 @@ import pytest
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 
 from tests.support.stored import Store
-from timebeam.transforms import write
+from timebeam.transforms.ingest import write
 
 
 @pytest.fixture

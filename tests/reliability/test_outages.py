@@ -28,9 +28,9 @@ from tests.support.stored import Store
 from tests.support.tcp_cable import plugged
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run
 from timebeam.pipelines.local.emulator import Emulator
-from timebeam.transforms import write
 from timebeam.transforms.bigtable import retry
 from timebeam.transforms.bigtable.io import REQUESTS
+from timebeam.transforms.ingest import write
 
 BUDGET_SECONDS = 2
 FROM_THE_THIRD_ON = range(3, 1_000_000)

@@ -248,7 +248,9 @@ def test_touched_hours(place: Place) -> None:
     place.send(late, 2, "--mark_touched")
     points |= late
     ran = place.rollup("--touched", "--dry_run")
-    assert (ran.code, "would read metrics sys.m1 of" in ran.out, place.dump() == first) == (0, True, True), ran.err
+    assert (ran.code, "would read metrics sys.m1 of" in ran.out, place.dump() == first) == (0, True, True), (
+        ran.err
+    )
     ran = place.rollup("--touched")
     assert ran.code == 0, ran.err
     of_metric = [key for key in points if key[0].metric == "sys.m1" and key[1] >= DAY * 1000]

@@ -28,9 +28,9 @@ from tests.support.stored import Store
 from timebeam.pipelines.rollup.config import read_config
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.points import Series
-from timebeam.transforms import chunks
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.table_reader import scan_table
 from timebeam.transforms.rollup.job import rollup_tables
 

@@ -8,14 +8,14 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.transforms.test_chunks import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 
 from tests.support.rolled import interval
-from tests.transforms.test_chunks import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.rollup.accumulate import shared_intervals
 from timebeam.transforms.rollup.job import RollupJob
@@ -74,8 +74,8 @@ def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, wind
                 for chunk in alone:
                     assert chunk.start_s <= at
                     assert at + length <= chunk.end_s
-                    assert chunk.keys == WHOLE or (not output.of_groups and HOUR % length == 0)
-                assert len(alone) <= 1 or all(chunk.keys != WHOLE for chunk in alone)
+                    assert chunk.keys == WHOLE_TABLE or (not output.of_groups and HOUR % length == 0)
+                assert len(alone) <= 1 or all(chunk.keys != WHOLE_TABLE for chunk in alone)
 
 
 @pytest.mark.parametrize("settings_of_job", [{"one_table": True}, {"tagRaw": True}])

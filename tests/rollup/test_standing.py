@@ -18,11 +18,11 @@ from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import open_table
-from timebeam.transforms.chunks import Chunk
 from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import SharedIntervals
 from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.grouped_rows import STANDING, ExistingQualifiersFn
@@ -88,7 +88,7 @@ def with_ids(job: RollupJob, ids: dict[str, int]) -> RollupJob:
 
 def read_at_once(job: RollupJob) -> set[bytes]:
     """By the worker that reads the chunk."""
-    chunk = Chunk(("m",), (METRIC,), DAY, DAY + 24 * HOUR, WHOLE)
+    chunk = Chunk(("m",), (METRIC,), DAY, DAY + 24 * HOUR, WHOLE_TABLE)
     (whole,) = job.plan.intervals
     return {name for _, names in ChunkExisting(job, whole, "rollup-1h", chunk).unwritten() for name in names}
 

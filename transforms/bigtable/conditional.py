@@ -1,33 +1,30 @@
-"""Cells set on a condition: where there are none yet, or where the expected value still is (compare-and-set).
+"""Compare-and-set: creates cells in columns without cells, and replaces cells that have not changed.
 
-CheckAndMutateRow takes one row at a time, so some dozens of calls are under way together. Where an answer got
-lost, reading the columns again tells whether the call was carried out.
+CheckAndMutateRow takes one row at a time, so dozens of calls run together. If an answer is lost, the columns
+are read again to find out whether the call was carried out.
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions
-from google.api_core.gapic_v1 import routing_header
 from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest, RowFilter
 
 from timebeam.transforms.bigtable.merge import RowMerger
-from timebeam.transforms.bigtable.mutate import raw_client
 from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.rows import Cell, CellTuple, Deletion, Row, RowTuple
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
 from timebeam.transforms.bigtable.wire import add_mutations
 
 _CALLS_UNDER_WAY = 64
-_CELLS_A_CALL = 200  # the filter that asks for all of them may have 20 KB
-_COMPARED_BYTES = 8_000  # longest value that a filter compares: it is in the filter twice
+_CELLS_A_CALL = 200  # a filter has at most 20 KB
+_COMPARED_BYTES = 8_000  # longest value compared by a filter, which holds it twice
 
 _FILTER = RowFilter.pb()
 _REQUEST = CheckAndMutateRowRequest.pb()
@@ -42,13 +39,12 @@ class Column(NamedTuple):
 
 
 class CreatedCells(NamedTuple):
-    """What `create_cells` did.
+    """The result of `create_cells`.
 
     Attributes:
-      created: the columns whose cells it set.
-      uncertain: the columns that hold the value to be set, where an answer got lost: they were set
-        by it, or by another writer that set the same.
-      values: the value of each of the columns, afterwards.
+      created: columns whose cells were set.
+      uncertain: columns that hold the new value after a lost answer: set by us, or by another writer.
+      values: the value of each column afterwards.
     """
 
     created: set[Column]
@@ -57,10 +53,10 @@ class CreatedCells(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """A cell to be put in the place of another one of the same column.
+    """A cell, and the cell of the same column that it replaces.
 
     Attributes:
-      old: the newest cell of the column, as it was read; None if there was none.
+      old: the newest cell of the column when it was read; None if there was none.
       new: None to delete the cell.
     """
 
@@ -79,14 +75,14 @@ class Replacement(NamedTuple):
 def create_cells(
     target: Target, table: str, rows: Iterable[RowTuple], existing: Mapping[bytes, RowTuple]
 ) -> CreatedCells:
-    """Sets those cells of rows whose columns are not there.
+    """Sets the cells of rows whose columns have no cell.
 
-    Up to 200 missing cells of a row are set together or, where one of them has come meanwhile, the others
-    a moment later.
+    Up to 200 missing cells of a row are set together; if one of them was created meanwhile, the others are
+    set in another call.
 
     Args:
-      rows: each key once; the cells of a row of one family.
-      existing: those of the rows that exist, as they were read before; may be empty, or incomplete.
+      rows: each key once; all cells of a row in one family.
+      existing: rows as they were read before; may be empty or incomplete.
 
     Raises:
       GoogleAPICallError: cells could not be set; others may have been.
@@ -111,7 +107,7 @@ def create_cells(
                 lost.update(columns)
                 error = outcome
         if error is not None or (attempts and repeated):
-            backoff.wait(error or exceptions.Aborted(f"cells of table {table} come and go"))
+            backoff.wait(error or exceptions.Aborted(f"cells of table {table} keep changing"))
         _read_values(target, table, repeated, result.values)
         pending = list(_missing(repeated, result.values))
         for row in repeated:
@@ -126,7 +122,7 @@ def create_cells(
 
 
 def replace_cells(target: Target, table: str, replacements: Sequence[Replacement]) -> list[bool]:
-    """Replaces cells that are still as they were read; of each whether it was.
+    """Replaces cells that have not changed since they were read; for each, whether it was replaced.
 
     Raises:
       GoogleAPICallError: cells could not be replaced; others may have been.
@@ -155,7 +151,7 @@ def replace_cells(target: Target, table: str, replacements: Sequence[Replacement
 
 
 def _missing(rows: Iterable[RowTuple], values: Mapping[Column, bytes]) -> Iterator[Row]:
-    """The cells of rows whose columns are not there, as many together as go into a call."""
+    """The cells whose columns have no cell, as many together as go into a call."""
     for table, key, cells, _ in rows:
         missing = [Cell(*cell) for cell in cells if Column(key, cell[0], cell[1]) not in values]
         for start in range(0, len(missing), _CELLS_A_CALL):
@@ -163,7 +159,7 @@ def _missing(rows: Iterable[RowTuple], values: Mapping[Column, bytes]) -> Iterat
 
 
 def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[Column, bytes]) -> None:
-    """Adds the values that the columns of these rows have now."""
+    """Reads the columns of these rows into `values`."""
     keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
     for row in rows:
         keys_of[row.cells[0].family, tuple(cell.qualifier for cell in row.cells)].append(row.key)
@@ -174,7 +170,7 @@ def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[C
 
 
 def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
-    """Whether a replacement whose answer got lost was carried out."""
+    """Whether a replacement whose answer is lost was carried out."""
     key, family, qualifier = replacement.column
     newest = _newest_of_columns(family, (qualifier,))
     cells = [
@@ -191,7 +187,7 @@ def _newest_of(cells: Sequence[Cell]) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _newest_of_columns(family: str, qualifiers: Sequence[bytes]) -> Any:
-    """The filter for the newest cells of columns; the range spares the pattern all other columns."""
+    """The filter for the newest cell of each column; the range limits where the pattern is matched."""
     message = _FILTER()
     columns = message.chain.filters.add().column_range_filter
     columns.family_name = family
@@ -210,7 +206,7 @@ class _Call(NamedTuple):
 
     Attributes:
       predicate: a RowFilter message.
-      if_passed: whether the mutations are for the case that the predicate passes a cell.
+      if_passed: whether the mutations apply if the predicate passes a cell, or if it passes none.
     """
 
     key: bytes
@@ -233,7 +229,7 @@ def _swap(replacement: Replacement) -> _Call:
         if len(old[3]) <= _COMPARED_BYTES:
             same.value_range_filter.start_value_closed = old[3]
             same.value_range_filter.end_value_closed = old[3]
-        else:  # told by its timestamp
+        else:  # compared by its timestamp
             same.timestamp_range_filter.start_timestamp_micros = old[2] * 1000
             same.timestamp_range_filter.end_timestamp_micros = (old[2] + 1) * 1000
         predicate = unchanged
@@ -245,21 +241,20 @@ def _swap(replacement: Replacement) -> _Call:
 def _check_and_mutate(
     target: Target, table: str, calls: Sequence[_Call]
 ) -> Iterator[bool | exceptions.GoogleAPICallError]:
-    """Of each call whether its predicate passed, or the error, which may pass, that hides this.
+    """For each call, whether its predicate passed a cell, or an error that may pass.
 
     Raises:
       GoogleAPICallError: an error that does not pass.
     """
     name, profile = target.table_name(table), target.app_profile or ""
-    routing = routing_header.to_grpc_metadata({"table_name": name, "app_profile_id": profile})
-    client = raw_client(target.project, os.environ.get(EMULATOR_VARIABLE))
-    stub: grpc.UnaryUnaryMultiCallable = client.transport.check_and_mutate_row
+    headers = call_headers(target, table)
+    stub: grpc.UnaryUnaryMultiCallable = raw_client(target).transport.check_and_mutate_row
     under_way: collections.deque[grpc.Future] = collections.deque()
     for call in calls:
         if len(under_way) == _CALLS_UNDER_WAY:
             yield _outcome(under_way.popleft())
         request = _request(name, profile, call)
-        under_way.append(stub.future(request, timeout=ATTEMPT_SECONDS, metadata=[routing]))
+        under_way.append(stub.future(request, timeout=ATTEMPT_SECONDS, metadata=headers))
     while under_way:
         yield _outcome(under_way.popleft())
 

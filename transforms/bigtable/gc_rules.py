@@ -1,7 +1,7 @@
-"""Garbage collection rules of families: how many versions are kept, and how old a cell may become.
+"""Garbage collection rules of families: the number of versions, and the maximum age of cells.
 
-A family has a number of versions, which its layout needs, and can have a maximum age beside it, which an
-operator sets. Together they are a union: a cell goes that is too old, or has too many newer versions.
+A layout needs a number of versions; an operator can add a maximum age. Together they are a union: a cell is
+deleted if it is too old, or if it has too many newer versions.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from google.cloud.bigtable.column_family import (
 _DAY = datetime.timedelta(days=1)
 
 
-def with_versions(found: GarbageCollectionRule | None, versions: int) -> GarbageCollectionRule:
-    """A rule with this number of versions; what else was set, as a maximum age, stays.
+def with_versions(rule: GarbageCollectionRule | None, versions: int) -> GarbageCollectionRule:
+    """The rule with this number of versions; its other members, such as a maximum age, stay.
 
     Args:
-      found: the rule as it is; None if there is none.
+      rule: None for a family without a rule.
     """
-    wanted = MaxVersionsGCRule(versions)
-    if found is not None and wanted in parts(found):
-        return found
-    others = [rule for rule in parts(found) if not isinstance(rule, MaxVersionsGCRule)]
-    return _union([wanted, *others])
+    newest = MaxVersionsGCRule(versions)
+    members = union_members(rule)
+    if rule is not None and newest in members:
+        return rule
+    return _union([newest, *(member for member in members if not isinstance(member, MaxVersionsGCRule))])
 
 
-def with_max_age(found: GarbageCollectionRule | None, versions: int, days: float) -> GarbageCollectionRule:
-    """A rule with this maximum age; its number of versions stays as it is.
+def with_max_age(rule: GarbageCollectionRule | None, versions: int, days: float) -> GarbageCollectionRule:
+    """The rule with this maximum age; its number of versions stays.
 
     Args:
-      found: the rule as it is; None if there is none.
-      versions: what it gets if it has no number of versions.
+      rule: None for a family without a rule.
+      versions: the number if the rule has none.
       days: 0 for no maximum age.
     """
-    others = [rule for rule in parts(found) if not isinstance(rule, MaxAgeGCRule)]
-    if not any(isinstance(rule, MaxVersionsGCRule) for rule in others):
-        others.insert(0, MaxVersionsGCRule(versions))
-    return _union([*others, MaxAgeGCRule(days * _DAY)] if days else others)
+    members = [member for member in union_members(rule) if not isinstance(member, MaxAgeGCRule)]
+    if not any(isinstance(member, MaxVersionsGCRule) for member in members):
+        members.insert(0, MaxVersionsGCRule(versions))
+    return _union([*members, MaxAgeGCRule(days * _DAY)] if days else members)
 
 
 def rule_text(rule: GarbageCollectionRule | None) -> str:
-    """A rule in words: which cells are kept."""
+    """Which cells a rule keeps, in words."""
     if rule is None:
-        return "every version, for ever"
+        return "every version, forever"
     if isinstance(rule, MaxVersionsGCRule):
         return f"newest {rule.max_num_versions}"
     if isinstance(rule, MaxAgeGCRule):
@@ -61,8 +61,8 @@ def rule_text(rule: GarbageCollectionRule | None) -> str:
     return f"({' or '.join(map(rule_text, rule.rules))})"
 
 
-def parts(rule: GarbageCollectionRule | None) -> Sequence[GarbageCollectionRule]:
-    """The rules of which each deletes what it deletes."""
+def union_members(rule: GarbageCollectionRule | None) -> Sequence[GarbageCollectionRule]:
+    """The rules that each delete cells on their own: the members of a union, or the rule itself."""
     if rule is None:
         return ()
     return tuple(rule.rules) if isinstance(rule, GCRuleUnion) else (rule,)

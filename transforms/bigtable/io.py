@@ -20,38 +20,38 @@ from timebeam.transforms.bigtable.reader import read_ranges, row_filter
 from timebeam.transforms.bigtable.rows import MUTATIONS, EncodedRow, KeyRange, Row, RowMutation
 from timebeam.transforms.bigtable.splits import (
     MOST_SPLITS,
-    WHOLE,
+    WHOLE_TABLE,
     ascend,
     common_range,
-    range_cuts,
     ranges_between,
+    split_keys,
 )
 from timebeam.transforms.bigtable.target import Target
 
 BUFFER_BYTES = 4 << 20
 REQUESTS = 2
 
-_SPLIT_BYTES = 1 << 20  # what a split that is worth a request has at least, as it is stored
-_CELL_OVERHEAD = 64  # bytes of a cell beside its qualifier and value, roughly
+_SPLIT_BYTES = 1 << 20  # stored bytes of a split that is worth a request
+_CELL_OVERHEAD = 64  # about the bytes of a cell beside its qualifier and value
 
 
 @dataclasses.dataclass(eq=False)
 class ReadRows(beam.PTransform):  # type: ignore[type-arg]
-    """Reads rows of a table: a pipeline in, a PCollection of `Row` out.
+    """Reads rows of a table: a pipeline in, a PCollection of `Row` out, in any order.
 
-    The ranges are cut into splits of about the same number of bytes (SampleRowKeys), which workers read in
-    parallel. A read that breaks off is resumed behind its last complete row. The order of rows is not kept.
+    The ranges are cut into splits of about the same size (SampleRowKeys), which workers read in parallel. A
+    read that breaks off is resumed behind its last complete row.
 
     Attributes:
       target: the instance, and the app profile to read with.
       table: its name, without project and instance.
-      ranges: half-open ranges of row keys, ascending, none over another.
-      key_pattern: RE2 over the raw bytes of the row key that every row must match; `.` does not match 0x0A.
-      columns: (family, first qualifier, end): the columns of one family in [first, end), an empty end for all
-        that follow; None for all columns of all families.
-      versions: of each cell, the newest so many.
-      keys_only: give every cell an empty value, which saves the transfer.
-      splits: at most so many.
+      ranges: half-open ranges of row keys, ascending, without overlap.
+      key_pattern: RE2 that the raw bytes of each row key must match; `.` does not match 0x0A.
+      columns: (family, first qualifier, end): the columns of one family in [first, end), an empty end for the
+        end of the family; None for all columns of all families.
+      versions: the largest number of versions of each cell, newest first.
+      keys_only: read every cell with an empty value, which saves the transfer.
+      splits: the largest number of splits.
 
     Raises:
       ValueError: the ranges do not ascend, or overlap.
@@ -59,7 +59,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
 
     target: Target
     table: str
-    ranges: Sequence[KeyRange] = (WHOLE,)
+    ranges: Sequence[KeyRange] = (WHOLE_TABLE,)
     key_pattern: bytes | None = None
     columns: tuple[str, bytes, bytes] | None = None
     versions: int = 1
@@ -83,13 +83,13 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _SplitFn(beam.DoFn):
-    """The name of the table in, the ranges of keys to read out."""
+    """The name of the table in, key ranges out."""
 
     def __init__(self, rows: ReadRows) -> None:
         self._target, self._ranges, self._splits = rows.target, rows.ranges, rows.splits
 
     def process(self, table: str) -> Iterator[KeyRange]:
-        cuts = range_cuts(self._target, table, self._ranges, _SPLIT_BYTES, self._splits)
+        cuts = split_keys(self._target, table, self._ranges, _SPLIT_BYTES, self._splits)
         for split, key_range in itertools.product(ranges_between(cuts), self._ranges):
             common = common_range(split, key_range)
             if common is not None:
@@ -97,7 +97,7 @@ class _SplitFn(beam.DoFn):
 
 
 class _ReadFn(beam.DoFn):
-    """A range of keys in, its rows out."""
+    """A key range in, its rows out."""
 
     def __init__(self, rows: ReadRows) -> None:
         self._target, self._table = rows.target, rows.table
@@ -117,8 +117,8 @@ class FailedRow(NamedTuple):
     """A row that Bigtable refused.
 
     Attributes:
-      row: as it came in.
-      reason: what the service said.
+      row: the input row.
+      reason: the message of the service.
     """
 
     row: RowMutation
@@ -129,16 +129,16 @@ class FailedRow(NamedTuple):
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
     """Writes rows: a PCollection of `Row`, of tuples like it or of `EncodedRow` in, of `FailedRow` out.
 
-    Each row has a result of its own. Errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, INTERNAL,
-    RESOURCE_EXHAUSTED) are repeated for two minutes, only for the rows concerned. A row that the service
-    refuses (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE) comes out with the reason; the others are
-    written. All other errors, such as a table that does not exist, fail the bundle. A bundle ends when all
-    its rows are written or refused; a runner that repeats it writes the same cells again.
+    Each row has its own result. Rows with errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED,
+    INTERNAL, RESOURCE_EXHAUSTED) are retried for two minutes. A row that the service refuses
+    (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE) comes out with the reason. Other errors, such as a
+    missing table, fail the bundle. A bundle ends when all its rows are written or refused; a repeated bundle
+    writes the same cells again.
 
     Attributes:
       target: the instance, and the app profile to write with.
-      buffer_bytes: of rows that are sent together, about.
-      requests: under way for each bundle; while they are, the next rows are made.
+      buffer_bytes: about the size of a request.
+      requests: the number of requests under way in a bundle, while it makes the next rows.
       on_written: called with the rows of each request, after they are written or refused and before the
         bundle ends.
     """
@@ -157,11 +157,11 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
 
 
 _Request = tuple[list[RowMutation], Future[list[tuple[int, Exception]]]]
-"""(the rows, the numbers and errors of those that were refused)."""
+"""(rows, and the (number, error) of each refused row)."""
 
 
 class _WriteFn(beam.DoFn):
-    """Writes rows in batches; a bundle ends when the results of all its rows are known."""
+    """Rows in, refused rows out; a bundle ends when all its rows have results."""
 
     def __init__(self, options: WriteRows) -> None:
         self._target, self._on_written = options.target, options.on_written
@@ -203,7 +203,7 @@ class _WriteFn(beam.DoFn):
             yield GlobalWindows.windowed_value(failed)
 
     def _flush(self) -> Iterator[FailedRow]:
-        """Sends the rows of the buffer, as soon as there is room for another request."""
+        """Sends the buffered rows, when fewer than `requests` are under way."""
         assert self._pool is not None
         for table, rows in self._rows.items():
             yield from self._results(self._requests - 1)
@@ -211,7 +211,7 @@ class _WriteFn(beam.DoFn):
         self._rows, self._bytes, self._mutations = {}, 0, 0
 
     def _results(self, most: int) -> Iterator[FailedRow]:
-        """Waits until at most `most` requests are under way; the rows that were refused."""
+        """Waits until at most `most` requests are under way; the refused rows."""
         while len(self._under_way) > most:
             rows, result = self._under_way.popleft()
             for number, error in result.result():

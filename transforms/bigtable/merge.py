@@ -1,24 +1,25 @@
-"""Rows out of the cell chunks that ReadRows answers with (google/bigtable/v2/bigtable.proto, CellChunk).
+"""Merges the cell chunks of ReadRows responses into rows (google/bigtable/v2/bigtable.proto, CellChunk).
 
-A chunk is a cell or a part of its value; what is as in the chunk before is left out:
+A chunk is a cell or a fragment of its value; a field with the value of the chunk before is not sent:
 
 | field | sent |
 |---|---|
 | row_key | with the first chunk of a row; may be repeated |
 | family_name | with the first cell of a row or a family, then with a qualifier; may be repeated |
 | qualifier | with the first cell of a column; may be repeated |
-| timestamp_micros, labels | with the first part of a cell; may be repeated |
-| value_size > 0 | more parts of the value follow |
-| reset_row | alone: what came of this row is void, it comes again |
+| timestamp_micros, labels | with the first fragment of a cell; may be repeated |
+| value_size > 0 | more fragments of the value follow |
+| reset_row | alone: the chunks of this row are void, the row is sent again |
 | commit_row | with the last chunk of a row |
 
-Rows ascend by key. `last_scanned_row_key` comes between rows: no row up to this key will come any more.
+Rows ascend by key. `last_scanned_row_key` comes between rows: no row up to this key follows.
 """
 
 from __future__ import annotations
 
 import functools
 import http.client
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from google.api_core import exceptions
@@ -45,17 +46,17 @@ _ONE_BYTE_OF_LENGTH = 2 + 128  # a wrapper shorter than this is a tag, one byte 
 
 
 class InvalidChunkError(exceptions.DataLoss):
-    """An answer that breaks the contract of ReadRows: nothing can be trusted of it."""
+    """A response that breaks the contract of ReadRows: none of it can be trusted."""
 
     code = http.client.INTERNAL_SERVER_ERROR
 
 
 @functools.cache
 def response_class() -> Any:
-    """ReadRowsResponse with the wrappers around families and qualifiers left as bytes.
+    """ReadRowsResponse whose families and qualifiers stay serialized wrappers.
 
-    On the wire it is the same. Python makes an object for each message that it looks into, and for these
-    two that takes a third of the time of a cell.
+    The wire format is the same. Python makes an object for each nested message that it reads; for these two
+    that takes a third of the time of a cell.
     """
     kinds = FieldDescriptorProto
     file = FileDescriptorProto(name="timebeam/read_rows.proto", package="timebeam", syntax="proto2")
@@ -80,36 +81,36 @@ def response_class() -> Any:
 
 
 class Merger(Generic[Merged]):
-    """What the responses of one read so far came to.
+    """Merges the responses of one read.
 
     Attributes:
-      last: the key of the last row that is complete, or behind the read; empty at the start.
+      last: the key of the last complete row, or the last scanned row key; empty at the start.
     """
 
     def __init__(self) -> None:
         self.last = b""
         self._open: Any = None
-        """The state within a row; None between two."""
+        """The state within a row; None between rows."""
 
     def take(self, response: Any) -> list[Merged]:
-        """What a message of `response_class` completes.
+        """The rows that a message of `response_class` completes.
 
         Raises:
-          InvalidChunkError: it breaks the contract.
+          InvalidChunkError: the message breaks the contract.
         """
         raise NotImplementedError
 
     def end(self) -> None:
-        """The read has come to its end.
+        """Checks the end of a read.
 
         Raises:
-          InvalidChunkError: in the middle of a row.
+          InvalidChunkError: the read ended in the middle of a row.
         """
         if self._open is not None:
-            raise InvalidChunkError("the answer ended before the row was complete")
+            raise InvalidChunkError("the read ended before the row was complete")
 
     def forget(self) -> None:
-        """The read broke off: a row that is not complete will come again as a whole."""
+        """Drops an incomplete row after the stream broke off: the row is sent again."""
         self._open = None
 
     def _scanned(self, key: bytes) -> None:
@@ -121,11 +122,15 @@ class Merger(Generic[Merged]):
         self.last = key
 
 
+_NO_ROW: Any = (None, "", None, 0, (), (), ())
+"""The state of a `RowMerger` between two rows: key, family, qualifier, micros, labels, cells, fragments."""
+
+
 class RowMerger(Merger[RowType]):
-    """Merges into rows; cell timestamps in ms, labels left out.
+    """Merges chunks into rows; cell timestamps in ms, without labels.
 
     Args:
-      row_type, cell_type: the named tuples to make; fields as those of `Row` and `Cell`.
+      row_type, cell_type: the named tuples to make, with the fields of `Row` and `Cell`.
     """
 
     def __init__(self, table: str, row_type: type[RowType], cell_type: type[CellTuple] = Cell) -> None:
@@ -136,73 +141,53 @@ class RowMerger(Merger[RowType]):
         """See `Merger.take`."""
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
-        key: Any = None
-        name, family, qualifier = None, "", None
-        micros, labels = 0, []
-        cells: list[CellTuple] = []
-        parts: list[bytes] = []
-        if self._open is not None:
-            key, name, family, qualifier, micros, labels, cells, parts = self._open
+        key, family, qualifier, micros, labels, cells, fragments = self._open or _NO_ROW
         last, table, rows = self.last, self._table, []
         row_type, cell_type = self._row_type, self._cell_type
         new = tuple.__new__  # half the time of a named tuple's own
         for chunk in response.chunks:
             if chunk.reset_row:
                 _check_reset(chunk, key is not None)
-                key, name, family, qualifier, cells, parts = None, None, "", None, [], []
+                key, family, qualifier, micros, labels, cells, fragments = _NO_ROW
                 continue
-            if parts:
-                _check_part(chunk, key, family, qualifier, micros, labels)
+            if fragments:
+                _check_continuation(chunk, key, family, qualifier, micros, labels)
             else:
-                sent = chunk.row_key
-                if sent != key:
-                    if sent:
-                        if key is not None:
-                            raise InvalidChunkError("a new row key before the row was complete")
-                        if sent <= last:
-                            raise InvalidChunkError("row keys do not ascend")
-                        key = sent
-                    elif key is None:
-                        raise InvalidChunkError("the first chunk of a row has no key")
-                wrapped, column = chunk.family_name, chunk.qualifier
-                if column:
-                    short = len(column) < _ONE_BYTE_OF_LENGTH
-                    qualifier = column[2:] if short else BytesValue.FromString(column).value
-                elif chunk.HasField("qualifier"):
-                    qualifier = b""
-                elif wrapped:
-                    raise InvalidChunkError("a family without a qualifier")
-                if wrapped != name:
-                    if wrapped:
-                        name, family = wrapped, _text(wrapped)
-                    elif not family:
-                        raise InvalidChunkError("the first cell of a row has no family")
+                sent_key, wrapped_family, wrapped = chunk.row_key, chunk.family_name, chunk.qualifier
+                if sent_key != key and (sent_key or key is None):
+                    key, cells = _new_key(sent_key, key, last), []
+                if wrapped:
+                    short = len(wrapped) < _ONE_BYTE_OF_LENGTH
+                    qualifier = wrapped[2:] if short else BytesValue.FromString(wrapped).value
+                else:
+                    qualifier = _unsent_qualifier(chunk, qualifier)
+                if wrapped_family:
+                    family = _text(wrapped_family)
+                elif not family:
+                    raise InvalidChunkError("the first cell of a row has no family")
                 micros = chunk.timestamp_micros
             value = chunk.value
             if chunk.value_size:
-                if chunk.commit_row:
-                    raise InvalidChunkError("a row is complete before the value of its last cell")
-                if not parts:
-                    labels = list(chunk.labels)
-                parts.append(value)
+                fragments = _fragments(chunk, fragments)
+                labels = labels if len(fragments) > 1 else list(chunk.labels)
                 continue
-            if parts:
-                value = b"".join([*parts, value])
-                parts = []
+            if fragments:
+                value = b"".join([*fragments, value])
+                fragments = ()
             cells.append(new(cell_type, (family, qualifier, micros // 1000, value)))
             if chunk.commit_row:
                 rows.append(new(row_type, (table, key, cells, ())))
                 last = key
-                key, name, family, qualifier, cells = None, None, "", None, []
+                key, family, qualifier, micros, labels, cells, fragments = _NO_ROW
         self.last = last
-        self._open = None if key is None else (key, name, family, qualifier, micros, labels, cells, parts)
+        self._open = None if key is None else (key, family, qualifier, micros, labels, cells, fragments)
         return rows
 
 
 class QualifierMerger(Merger[tuple[bytes, list[bytes]]]):
-    """Merges into row keys and the qualifiers of their cells, of rows of one family without values.
+    """Merges chunks into row keys and the qualifiers of their cells; for rows of one family without values.
 
-    Looks at no more than it needs: a row key that changes is seen where the row is complete.
+    It reads as few fields as possible: a changed row key is noticed when the row is complete.
     """
 
     def take(self, response: Any) -> list[tuple[bytes, list[bytes]]]:
@@ -216,15 +201,11 @@ class QualifierMerger(Merger[tuple[bytes, list[bytes]]]):
         last, rows = self.last, []
         for chunk in response.chunks:
             if key is None:
-                key = chunk.row_key
-                if not key:
-                    raise InvalidChunkError("the first chunk of a row has no key")
-                if key <= last:
-                    raise InvalidChunkError("row keys do not ascend")
-            column = chunk.qualifier
-            if column:
-                short = len(column) < _ONE_BYTE_OF_LENGTH
-                qualifiers.append(column[2:] if short else BytesValue.FromString(column).value)
+                key = _new_key(chunk.row_key, key, last)
+            wrapped = chunk.qualifier
+            if wrapped:
+                short = len(wrapped) < _ONE_BYTE_OF_LENGTH
+                qualifiers.append(wrapped[2:] if short else BytesValue.FromString(wrapped).value)
             elif chunk.reset_row:
                 _check_reset(chunk, bool(qualifiers))
                 key, qualifiers = None, []
@@ -246,6 +227,38 @@ class QualifierMerger(Merger[tuple[bytes, list[bytes]]]):
         return rows
 
 
+def _new_key(sent: bytes, key: bytes | None, last: bytes) -> bytes:
+    """The key that a chunk begins a row with.
+
+    Args:
+      key: of the row before, if that is not complete.
+      last: of the last complete row.
+    """
+    if not sent:
+        raise InvalidChunkError("the first chunk of a row has no key")
+    if key is not None:
+        raise InvalidChunkError("a new row key before the row was complete")
+    if sent <= last:
+        raise InvalidChunkError("row keys do not ascend")
+    return sent
+
+
+def _unsent_qualifier(chunk: Any, qualifier: bytes | None) -> bytes | None:
+    """The qualifier of a cell whose chunk has an empty one, or none: that of the cell before."""
+    if chunk.HasField("qualifier"):
+        return b""
+    if chunk.family_name:
+        raise InvalidChunkError("a family without a qualifier")
+    return qualifier
+
+
+def _fragments(chunk: Any, fragments: Sequence[bytes]) -> list[bytes]:
+    """The fragments of a value, with that of a chunk that others follow."""
+    if chunk.commit_row:
+        raise InvalidChunkError("a row is complete before the value of its last cell")
+    return [*fragments, chunk.value]
+
+
 def _check_reset(chunk: Any, within_row: bool) -> None:
     """Checks that a chunk which resets the row comes within one, and has nothing else."""
     if not within_row:
@@ -254,10 +267,10 @@ def _check_reset(chunk: Any, within_row: bool) -> None:
         raise InvalidChunkError("a reset with data")
 
 
-def _check_part(
-    chunk: Any, key: bytes | None, family: str, qualifier: bytes | None, micros: int, labels: list[str]
+def _check_continuation(
+    chunk: Any, key: bytes | None, family: str, qualifier: bytes | None, micros: int, labels: Sequence[str]
 ) -> None:
-    """Checks that a chunk goes on with the cell whose value is not complete."""
+    """Checks that a chunk continues the value of the same cell."""
     if chunk.row_key and chunk.row_key != key:
         raise InvalidChunkError("the row key changes within a value")
     if chunk.HasField("family_name") and _text(chunk.family_name) != family:
@@ -266,7 +279,7 @@ def _check_part(
         raise InvalidChunkError("the qualifier changes within a value")
     if chunk.timestamp_micros and chunk.timestamp_micros != micros:
         raise InvalidChunkError("the timestamp changes within a value")
-    if chunk.labels and list(chunk.labels) != labels:
+    if chunk.labels and list(chunk.labels) != list(labels):
         raise InvalidChunkError("the labels change within a value")
 
 

@@ -1,38 +1,38 @@
-"""Rows into Bigtable, many in one request, with a result for each: MutateRows by plain bytes.
+"""Writes rows: MutateRows with a result for each row, and ReadModifyWriteRow.
 
 The client's own bulk write makes two Python objects and their protobuf wrappers for every cell, ten times
-the work of a plain message; for a cell for each point that was most of a run. Rows that are encoded already
-(`timebeam.transforms.bigtable.wire`) are only concatenated.
+the work of a plain message. Encoded rows (`timebeam.transforms.bigtable.wire`) are only concatenated.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 from google.api_core import exceptions, grpc_helpers
-from google.api_core.gapic_v1 import routing_header
-from google.api_core.gapic_v1.client_info import ClientInfo
+from google.cloud.bigtable import data
+from google.cloud.bigtable.data.read_modify_write_rules import (
+    AppendValueRule,
+    IncrementRule,
+    ReadModifyWriteRule,
+)
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 from google.cloud.bigtable_v2.types import MutateRowsResponse
 
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.rows import RowMutation
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
+from timebeam.transforms.bigtable.target import Target, call_headers, open_table, raw_client
 from timebeam.transforms.bigtable.wire import request_bytes
-
-_CLIENT_INFO = ClientInfo(user_agent="timebeam")
 
 
 def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
-    """Writes rows; (number, reason) of those that Bigtable refuses.
+    """Writes rows; (number, reason) of the rows that Bigtable refuses.
 
-    Rows whose errors may pass are written again, for two minutes. If the service refuses a request
-    as a whole, the rows are sent in halves, so that one bad row takes no others with it.
+    Rows with errors that may pass are retried for two minutes. If the service refuses a whole request, its
+    rows are sent again in halves, until the bad row is alone.
 
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
@@ -43,7 +43,7 @@ def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list
 def _write(
     target: Target, table: str, rows: Sequence[RowMutation], numbers: Sequence[int], backoff: Backoff
 ) -> list[tuple[int, Exception]]:
-    """Writes the rows of these numbers; the refused ones."""
+    """Writes the rows with these numbers; the refused ones."""
     refused: list[tuple[int, Exception]] = []
     pending = numbers
     while True:
@@ -75,15 +75,19 @@ def _write(
 def _attempt(
     target: Target, table: str, rows: Sequence[RowMutation]
 ) -> tuple[dict[int, Exception], Exception | None]:
-    """One request: (the error of each row that is not known to be written, the error of the whole)."""
+    """Sends one request.
+
+    Returns:
+      (by index, the error of each row that may not be written; the error of the request, if no row has a
+      result of its own).
+    """
     name, profile = target.table_name(table), target.app_profile or ""
-    call, about_us = _call(target.project, os.environ.get(EMULATOR_VARIABLE))
-    route = routing_header.to_grpc_metadata({"table_name": name, "app_profile_id": profile})
-    missing = exceptions.ServiceUnavailable("the answer ended before it spoke of this row")
+    call = _mutate_rows(raw_client(target))
+    missing = exceptions.ServiceUnavailable("the answer ended without a result for this row")
     errors: dict[int, Exception] = dict.fromkeys(range(len(rows)), missing)
     try:
         request = request_bytes(name, profile, rows)
-        for response in call(request, timeout=ATTEMPT_SECONDS, metadata=[route, about_us]):
+        for response in call(request, timeout=ATTEMPT_SECONDS, metadata=call_headers(target, table)):
             for entry in response.entries:
                 if entry.status.code == 0:
                     del errors[entry.index]
@@ -104,25 +108,50 @@ def _error(status: Any) -> Exception:
 
 
 @functools.lru_cache(maxsize=4)
-def _call(project: str, emulator: str | None) -> tuple[Callable[..., Any], tuple[str, str]]:
-    """(MutateRows, which takes bytes and gives plain messages, and the header that says who calls)."""
-    transport = raw_client(project, emulator).transport
-    assert isinstance(transport, BigtableGrpcTransport)
-    channel = transport.grpc_channel
-    plain = channel.unary_stream(
+def _mutate_rows(client: BigtableClient) -> Callable[..., Any]:
+    """MutateRows, which takes bytes and gives plain messages."""
+    assert isinstance(client.transport, BigtableGrpcTransport)
+    method = client.transport.grpc_channel.unary_stream(
         "/google.bigtable.v2.Bigtable/MutateRows",
         response_deserializer=MutateRowsResponse.pb().FromString,
     )
-    return grpc_helpers.wrap_errors(plain), _CLIENT_INFO.to_grpc_metadata()
+    return grpc_helpers.wrap_errors(method)
 
 
-@functools.lru_cache(maxsize=4)
-def raw_client(project: str, emulator: str | None) -> BigtableClient:
-    """The client below the one that people use: one per process and emulator."""
-    if emulator:
-        channel = grpc.insecure_channel(
-            emulator,
-            options=[("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)],
-        )
-        return BigtableClient(transport=BigtableGrpcTransport(channel=channel))
-    return BigtableClient(client_info=_CLIENT_INFO)
+def append_cells(target: Target, row: RowTuple) -> None:
+    """Appends the value of each cell to the newest cell of its column (ReadModifyWriteRow).
+
+    A call whose answer is lost is repeated, and may append twice.
+
+    Raises:
+      GoogleAPICallError: one of `REFUSALS`, or an error that is not the row's own.
+    """
+    table, key, cells, _ = row
+    _read_modify_write(target, table, key, [AppendValueRule(cell[0], cell[1], cell[3]) for cell in cells])
+
+
+def increment(target: Target, table: str, key: bytes, column: tuple[str, bytes], by: int) -> int:
+    """Adds to a counter, a signed big-endian number of 64 bits; its new value.
+
+    A call whose answer is lost is repeated, and may add twice.
+
+    Args:
+      column: family and qualifier.
+
+    Raises:
+      GoogleAPICallError: an error that does not pass.
+    """
+    row = _read_modify_write(target, table, key, [IncrementRule(*column, by)])
+    return int.from_bytes(row.cells[0].value, "big", signed=True)
+
+
+def _read_modify_write(
+    target: Target, table: str, key: bytes, rules: list[ReadModifyWriteRule]
+) -> data.row.Row:
+    """The changed cells of a row."""
+    backoff = Backoff()
+    while True:
+        try:
+            return open_table(target, table).read_modify_write_row(key, rules)
+        except RETRYABLE as error:
+            backoff.wait(error)

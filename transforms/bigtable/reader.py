@@ -1,4 +1,4 @@
-"""Rows of key ranges, or of single keys: cut into requests, each resumed where it breaks off."""
+"""Reads rows of key ranges, or of single keys: cut into requests, each resumed where it breaks off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timebeam.transforms.bigtable.target import Target
 
 _RANGES_A_REQUEST = 500
 _KEYS_A_REQUEST = 2000
-_RANGE_BYTES_A_REQUEST = 200_000  # of their keys; the service takes requests of some hundred KB
+_RANGE_BYTES_A_REQUEST = 200_000  # of keys; the service takes requests of some hundred KB
 
 _FILTER = RowFilter.pb()
 
@@ -29,11 +29,11 @@ def row_filter(
     """A RowFilter message.
 
     Args:
-      key_pattern: RE2 over the raw bytes of the row key that every row must match. `.` does not match 0x0A.
-      columns: (family, first qualifier, end): the columns of one family in [first, end); an empty end is that
-        of the family. None for all columns.
-      versions: of each cell, the newest so many.
-      keys_only: give every cell an empty value, which saves the transfer.
+      key_pattern: RE2 that the raw bytes of each row key must match; `.` does not match 0x0A.
+      columns: (family, first qualifier, end): the columns of one family in [first, end), an empty end for the
+        end of the family; None for all columns.
+      versions: the largest number of versions of each cell, newest first.
+      keys_only: read every cell with an empty value, which saves the transfer.
     """
     chain = []
     if key_pattern is not None:
@@ -64,15 +64,15 @@ def read_ranges(
     row_filter: Any,
     new_merger: Callable[[], Merger[Merged]],
 ) -> Iterator[Merged]:
-    """The rows of some ranges, ascending by key within each of them, the ranges in their order.
+    """The rows of some ranges in their order, ascending by key within each.
 
-    The service gives the rows of all ranges of a request in the order of keys, so that many ranges
-    that are in that order, and do not overlap, are one request; others are one each. A broken read is
-    resumed behind the last complete row (`timebeam.transforms.bigtable.resumed`).
+    The service sends the rows of all ranges of a request in the order of keys. So ranges that ascend without
+    overlap share a request; others have one each. A read that breaks off is resumed behind its last complete
+    row (`timebeam.transforms.bigtable.resumed`).
 
     Args:
       row_filter: see `row_filter`.
-      new_merger: makes what turns responses into rows, one for each request.
+      new_merger: makes the merger of each request.
 
     Raises:
       GoogleAPICallError: an error that does not pass.
@@ -88,7 +88,7 @@ def read_keys(
     new_merger: Callable[[], Merger[Merged]],
     cell_filter: Any = None,
 ) -> Iterator[Merged]:
-    """The rows of these keys that exist, ascending by key.
+    """The existing rows with these keys, ascending by key.
 
     Args:
       cell_filter: a RowFilter message; None for the newest version of each cell.
@@ -104,11 +104,11 @@ def read_keys(
 def scan_keys(
     target: Target, table: str, start: bytes = b"", end: bytes = b"", limit: int = 0
 ) -> Iterator[bytes]:
-    """The keys of a table in [start, end), ascending; of each row one cell without its value is sent.
+    """The row keys in [start, end), ascending; the service sends one cell of each row, without its value.
 
     Args:
       end: empty for the end of the table.
-      limit: at most so many; 0 for all.
+      limit: the largest number of keys; 0 for no limit.
 
     Raises:
       GoogleAPICallError: an error that does not pass.
@@ -122,7 +122,7 @@ def scan_keys(
 
 
 def _requests(ranges: Sequence[KeyRange]) -> Iterator[Sequence[KeyRange]]:
-    """The ranges by request: as many as go together."""
+    """The ranges of each request."""
     request: list[KeyRange] = []
     size = 0
     for start, end in ranges:
@@ -137,7 +137,7 @@ def _requests(ranges: Sequence[KeyRange]) -> Iterator[Sequence[KeyRange]]:
 
 
 def _key_requests(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The keys by request."""
+    """The keys of each request."""
     start = size = 0
     for number, key in enumerate(keys):
         size += len(key)

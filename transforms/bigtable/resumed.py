@@ -1,7 +1,7 @@
-"""One ReadRows by plain protobuf, resumed behind the last complete row when the answer breaks off.
+"""One ReadRows by plain protobuf, resumed behind the last complete row when the stream breaks off.
 
-The data client makes several Python objects for each cell, and limits the whole of a read to ten minutes.
-Here a message is merged by `timebeam.transforms.bigtable.merge`, and only the time without progress counts.
+The data client makes several Python objects for each cell, and limits a whole read to ten minutes. Here
+messages are merged by `timebeam.transforms.bigtable.merge`, and only time without progress is limited.
 """
 
 from __future__ import annotations
@@ -14,28 +14,31 @@ from typing import Any, NamedTuple, cast
 
 import grpc
 from google.api_core import exceptions
-from google.api_core.gapic_v1 import routing_header
-from google.api_core.gapic_v1.client_info import ClientInfo
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger, response_class
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, breaks_stream
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.target import (
+    CLIENT_INFO,
+    EMULATOR_VARIABLE,
+    NO_MESSAGE_LIMIT,
+    Target,
+    call_headers,
+)
 
 PROGRESS_SECONDS = 600.0
-"""A read fails after this long without a row, or a sign of rows that were passed over."""
+"""A read fails after this long without a row or a last scanned row key."""
 
 _LONGEST_PAUSE = 20.0
 
 _METHOD = "/google.bigtable.v2.Bigtable/ReadRows"
 _REQUEST = ReadRowsRequest.pb()
-_NO_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 _ON_ONE_THREAD = ("SingleThreadedUnaryStream", 1)
-"""`grpc.experimental.ChannelOptions`: messages are read by the thread that asks for them, in half the time.
+"""Of `grpc.experimental.ChannelOptions`: the thread that asks for a message reads it, in half the time.
 
-A gRPC that does not know the option ignores it, and reads on a thread of its own.
+A gRPC without this option ignores it, and reads on a thread of its own.
 """
 
 
@@ -57,13 +60,14 @@ class ReadRequest(NamedTuple):
 
 
 def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> Iterator[Merged]:
-    """What a merger makes of the rows, ascending by key. No call is made for no keys and no ranges.
+    """The output of a merger for the rows of a request, ascending by key.
 
-    A call has `ATTEMPT_SECONDS`, which also ends one that hangs; the next one twice as long if no row came.
+    Without keys and ranges no call is made. A call has `ATTEMPT_SECONDS`, which also ends one that hangs; if
+    no row came, the next call has twice as long.
 
     Raises:
-      InvalidChunkError: an answer breaks the contract.
-      GoogleAPICallError: an error that does not pass, or that did not for `PROGRESS_SECONDS`.
+      InvalidChunkError: a response breaks the contract of ReadRows.
+      GoogleAPICallError: an error that cannot be retried, or no progress for `PROGRESS_SECONDS`.
     """
     service = _service(os.environ.get(EMULATOR_VARIABLE))
     row_count, seconds = 0, ATTEMPT_SECONDS
@@ -77,7 +81,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
                 rows = merger.take(response)
                 row_count += len(rows)
                 if 0 < read_request.limit < row_count:
-                    raise InvalidChunkError("more rows than were asked for")
+                    raise InvalidChunkError("more rows than the limit")
                 yield from rows
                 if merger.last != before:
                     backoff.progress()
@@ -100,9 +104,9 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
 
 
 def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: int) -> Any:
-    """The rest of a request behind the key `last`; None if there is nothing.
+    """The rest of a request behind the key `last`; None if nothing is left to read.
 
-    Never a request without keys and ranges: to the service that is the whole table.
+    A request without keys and ranges would read the whole table.
     """
     keys = [key for key in read_request.keys if key > last] if last else read_request.keys
     following = last + b"\0" if last else b""
@@ -130,22 +134,16 @@ def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: 
 
 @functools.lru_cache(maxsize=64)
 def _metadata(target: Target, table: str) -> Sequence[tuple[str, str]]:
-    """The headers of a call: where it goes, who calls, and that a last scanned row key is understood."""
-    routing = {"table_name": target.table_name(table), "app_profile_id": target.app_profile or ""}
+    """The headers of a call; the features ask for last scanned row keys."""
     features = FeatureFlags.serialize(FeatureFlags(last_scanned_row_responses=True))
     return (
-        routing_header.to_grpc_metadata(routing),
-        _client_info().to_grpc_metadata(),
+        *call_headers(target, table),
         ("bigtable-features", base64.urlsafe_b64encode(features).decode()),
     )
 
 
-def _client_info() -> ClientInfo:
-    return ClientInfo(user_agent="timebeam")
-
-
 class _Service(NamedTuple):
-    """The method, and its channel, which closes when nobody holds it."""
+    """The method and its channel: a channel without references is closed."""
 
     read_rows: Any
     channel: grpc.Channel
@@ -153,13 +151,13 @@ class _Service(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def _service(emulator: str | None) -> _Service:
-    """ReadRows on a channel of its own: one per process and emulator."""
+    """ReadRows on its own channel: one per process and emulator."""
     if emulator:
-        channel = grpc.insecure_channel(emulator, [*_NO_LIMIT, _ON_ONE_THREAD])
+        channel = grpc.insecure_channel(emulator, [*NO_MESSAGE_LIMIT, _ON_ONE_THREAD])
     else:
-        # The client finds endpoint, credentials and certificates; only the channel is made here.
+        # The client finds endpoint, credentials and certificates; only the channel is ours.
         client = BigtableClient(
-            client_info=_client_info(),
+            client_info=CLIENT_INFO,
             transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=_secure_channel),
         )
         channel = cast(BigtableGrpcTransport, client.transport).grpc_channel
@@ -168,19 +166,19 @@ def _service(emulator: str | None) -> _Service:
 
 
 def _secure_channel(host: str, **arguments: Any) -> grpc.Channel:
-    """A channel to the service; a connection that died without a word is found out by pings."""
+    """A channel to the service; pings detect a dead connection."""
     pings = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-    arguments["options"] = [*_NO_LIMIT, *pings, _ON_ONE_THREAD]
+    arguments["options"] = [*NO_MESSAGE_LIMIT, *pings, _ON_ONE_THREAD]
     return BigtableGrpcTransport.create_channel(host, **arguments)
 
 
 def _leave(call: Any) -> None:
-    """Cancels a call in the middle of its answer.
+    """Cancels a call in the middle of its responses.
 
-    What gRPC still has to say of it must be taken, or its memory stays taken for as long as the channel's,
-    and there is no public way to do that once the call is cancelled. A call out of which a signal handler's
-    exception came (Ctrl-C) is free already, and must not be asked any more. A gRPC that reads on a thread of
-    its own, though it was asked not to, needs nothing.
+    The remaining events of the call must be consumed, or they stay in memory as long as the channel. gRPC has
+    no public method for that after the cancellation, so private members do it; a gRPC without them reads on
+    its own thread, and needs nothing. A call that a signal handler interrupted (Ctrl-C) is closed already: it
+    has no events left.
     """
     take_event, state = getattr(call, "_consume_next_event", None), getattr(call, "_state", None)
     if call.cancel() and take_event is not None:

@@ -1,4 +1,4 @@
-"""Errors of Bigtable: which may pass, which are of one row; and the pauses between attempts."""
+"""Errors of Bigtable: which may pass, which concern one row; and the pauses between attempts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ REFUSALS = (
     exceptions.FailedPrecondition,
     exceptions.OutOfRange,
 )
-"""Errors of one row, which no repetition changes. All others are errors of the table, or of the caller."""
+"""Errors of one row, which a retry cannot change. All others concern the table, or the caller."""
 
 _STREAM_BREAKS = (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.Aborted)
 _STREAM_BREAKS_BY_TEXT = (exceptions.InternalServerError, exceptions.Cancelled, exceptions.Unknown)
 _BREAK_TEXTS = ("rst_stream", "rst stream", "goaway", "unexpected eos on data frame", "stream removed")
-"""What gRPC says where HTTP/2 cut a stream; the code depends on the reason that came with the frame."""
+"""In messages of gRPC when HTTP/2 cut a stream; the status code depends on the reason in the frame."""
 
 OPERATION_SECONDS = 120.0
-"""How long an operation is repeated while its errors may pass."""
+"""How long an operation is retried."""
 
 ATTEMPT_SECONDS = 60.0
 """The deadline of one call."""
@@ -39,7 +39,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 5.0
 
 
 class Backoff:
-    """Pauses between attempts: each twice as long as the one before it, up to a longest, with jitter.
+    """Pauses between attempts: each twice as long as the one before, up to a limit, with jitter.
 
     Args:
       seconds: how long to go on without progress; `OPERATION_SECONDS` if None.
@@ -52,11 +52,11 @@ class Backoff:
         self.progress()
 
     def progress(self) -> None:
-        """Begins again: an attempt came further than those before it."""
+        """Starts again from the shortest pause, after an attempt that made progress."""
         self._since, self._pause = time.monotonic(), FIRST_PAUSE
 
     def seconds_left(self) -> float:
-        """How long it may still go on."""
+        """The remaining time."""
         return self._since + self._seconds - time.monotonic()
 
     def wait(self, error: Exception) -> None:
@@ -81,17 +81,17 @@ def breaks_stream(error: exceptions.GoogleAPICallError) -> bool:
 
 
 def service_error(error: BaseException) -> BaseException:
-    """The last error that the service gave; the client's own, if there was no answer at all.
-
-    Takes it out of what google.cloud.bigtable.data.exceptions wraps around it.
+    """The last error of the service, unwrapped; the client's own error if the service never answered.
 
     Args:
-      error: of an entry of a bulk write, or the group of errors of a call that was repeated.
+      error: of google.cloud.bigtable.data.exceptions: of an entry of a bulk write, or a group of errors.
     """
     if isinstance(error, FailedMutationEntryError):
         error = error.__cause__ or error
     while isinstance(error, RetryExceptionGroup) and error.exceptions:
-        # The client ends the group with its own "operation timeout", caused by all that came before.
-        answers = [each for each in error.exceptions if not isinstance(each.__cause__, RetryExceptionGroup)]
+        # The client ends the group with its own "operation timeout", caused by all errors before it.
+        answers = [
+            cause for cause in error.exceptions if not isinstance(cause.__cause__, RetryExceptionGroup)
+        ]
         error = (answers or list(error.exceptions))[-1]
     return error

@@ -1,7 +1,7 @@
-"""Rows as they are written and read: plain tuples.
+"""Rows to be written and rows read: plain tuples, with timestamps in ms.
 
-Functions that write take any tuple of the same shape, so that a pipeline can keep named tuples of its own;
-functions that read make `Row` and `Cell`, or the named tuples that the caller names. Timestamps are in ms.
+Functions that write take any tuple of the same shape, so that a pipeline can have its own named tuples;
+functions that read make `Row` and `Cell`, or named tuples of the caller.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KEY_BYTES = 4 * 1024
 QUALIFIER_BYTES = 16 * 1024
 CELL_BYTES = 100_000_000
 MUTATIONS = 100_000
-"""Bigtable's limits (cloud.google.com/bigtable/quotas); the last is of one request. The emulator has none."""
+"""Bigtable's limits (cloud.google.com/bigtable/quotas); the last is per request. The emulator has none."""
 
 
 class Cell(NamedTuple):
     """One cell of a row.
 
     Attributes:
-      timestamp_ms: not negative when written. Never left to the service: then a repeated write is the same.
+      timestamp_ms: not negative when written. The service never sets it, so a repeated write is the same.
     """
 
     family: str
@@ -41,11 +41,11 @@ class Deletion(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Cells of one row: to be written as one mutation, or as they were read.
+    """Cells of one row: to be written in one mutation, or read.
 
     Attributes:
       table: its name, without project and instance.
-      deleted: what the mutation deletes before it sets the cells.
+      deleted: columns that the mutation deletes before it sets the cells.
     """
 
     table: str
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 class EncodedRow(NamedTuple):
-    """A row to be written whose mutations are bytes already (`timebeam.transforms.bigtable.wire`).
+    """A row to be written, with serialized mutations (`timebeam.transforms.bigtable.wire`).
 
     Attributes:
       mutations: fields 2 of a MutateRowsRequest.Entry, concatenated.
@@ -78,6 +78,6 @@ RowTuple = tuple[str, bytes, Sequence[CellTuple], Sequence[DeletionTuple]]
 """(table, key, cells, deleted): a `Row`, or any tuple like it."""
 
 RowMutation = RowTuple | EncodedRow
-"""What can be written."""
+"""A row to be written."""
 
 RowType = TypeVar("RowType", bound=RowTuple)

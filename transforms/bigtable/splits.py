@@ -1,4 +1,7 @@
-"""A table cut into key ranges of about the same size, so that several workers can read it."""
+"""A table cut into key ranges of about the same size, so that several workers can read it.
+
+Sizes are estimates (SampleRowKeys), different each time: only the sharing of work may depend on them.
+"""
 
 from __future__ import annotations
 
@@ -11,94 +14,81 @@ from timebeam.transforms.bigtable.target import Target, open_table
 
 MOST_SPLITS = 64
 
-WHOLE: KeyRange = (b"", b"")
-
-
-def split_keys(target: Target, table: str, most: int = MOST_SPLITS) -> list[bytes]:
-    """Keys that cut a table into at most `most` ranges of about the same number of bytes, ascending.
-
-    What Bigtable's SampleRowKeys gives, neighbours merged: an estimate, other each time, so nothing but
-    the sharing of work may depend on it.
-    """
-    samples = [(key, offset) for key, offset in open_table(target, table).sample_row_keys() if key]
-    if not samples or most < 2:
-        return []
-    return _cuts(samples, max(1, samples[-1][1] // most), most)
-
-
-def _cuts(samples: Sequence[tuple[bytes, int]], step: int, most: int) -> list[bytes]:
-    """Keys at least `step` bytes apart, of sampled ones with the bytes up to each; never the last one."""
-    cuts: list[bytes] = []
-    reached = step
-    for key, size in samples[:-1]:
-        if size >= reached and len(cuts) < most - 1:
-            cuts.append(key)
-            reached = size + step
-    return cuts
+WHOLE_TABLE: KeyRange = (b"", b"")
 
 
 def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
     """(key, stored bytes between the key before it and this one) of the keys that SampleRowKeys gives."""
-    found = []
+    samples = []
     before = 0
     for key, offset in open_table(target, table).sample_row_keys():
-        found.append((key, offset - before))
+        samples.append((key, offset - before))
         before = offset
-    return found
+    return samples
 
 
-def range_cuts(
-    target: Target, table: str, ranges: Sequence[KeyRange], least_bytes: int, most: int = MOST_SPLITS
+def split_keys(
+    target: Target,
+    table: str,
+    ranges: Sequence[KeyRange] = (WHOLE_TABLE,),
+    least_bytes: int = 1,
+    most: int = MOST_SPLITS,
 ) -> list[bytes]:
-    """Keys that cut some ranges into at most `most` parts of about the same number of bytes, ascending.
-
-    By SampleRowKeys, as `split_keys`, but of what the ranges hold, however small a part of the table.
+    """Keys that cut ranges of a table into at most `most` splits of about the same size, ascending.
 
     Args:
-      ranges: ascending, none over another (`ascend`).
-      least_bytes: what every part but the last one has, by the samples.
+      ranges: ascending, without overlap (`ascend`).
+      least_bytes: stored bytes of each split but the last one.
     """
     starts = [start for start, _ in ranges]
-    inside: list[tuple[bytes, int]] = []  # ends of sampled stretches, and the bytes of the ranges up to there
-    size = offset = 0
-    first = b""
-    for key, end in open_table(target, table).sample_row_keys():
+    ends: list[tuple[bytes, int]] = []  # sampled keys, and the bytes of the ranges up to each
+    total = 0
+    sample_start = b""
+    for key, size in sampled(target, table):
         begun = bisect.bisect_left(starts, key) if key else len(starts)
-        if begun and (not ranges[begun - 1][1] or first < ranges[begun - 1][1]):
-            size += end - offset
-            inside.append((key, size))
-        first, offset = key, end
-    return _cuts(inside, max(1, least_bytes, size // most), most)
-
-
-def ascend(ranges: Sequence[KeyRange]) -> bool:
-    """Whether each range begins where the one before it ends, or behind that."""
-    return all(end and end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+        if begun and (not ranges[begun - 1][1] or sample_start < ranges[begun - 1][1]):
+            total += size
+            ends.append((key, total))
+        sample_start = key
+    step = max(1, least_bytes, total // most)
+    cuts: list[bytes] = []
+    next_cut = step
+    for key, size in ends[:-1]:
+        if size >= next_cut and len(cuts) < most - 1:
+            cuts.append(key)
+            next_cut = size + step
+    return cuts
 
 
 def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tuple[int, int]:
-    """(about how many bytes the rows of some ranges have, and those of the whole table), by SampleRowKeys."""
-    found = total = 0
+    """(about how many bytes the rows of some ranges have, and those of the whole table)."""
+    inside = total = 0
     start = b""
-    for key, offset in open_table(target, table).sample_row_keys():
-        if any((not end or start < end) and (not key or first < key) for first, end in ranges):
-            found += offset - total
-        start, total = key, offset
-    return found, total
+    for key, size in sampled(target, table):
+        if any(common_range((start, key), key_range) is not None for key_range in ranges):
+            inside += size
+        total += size
+        start = key
+    return inside, total
+
+
+def ascend(ranges: Sequence[KeyRange]) -> bool:
+    """Whether each range starts at or behind the end of the range before it."""
+    return all(end and end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
 def ranges_between(cuts: Sequence[bytes]) -> list[KeyRange]:
-    """The ranges between ascending keys, which together are everything."""
+    """The ranges between ascending keys, which together are the whole table."""
     return list(zip([b"", *cuts], [*cuts, b""], strict=True))
 
 
 def cuts_within(cuts: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bytes]:
-    """Those of some keys that lie inside of a range, and so cut it in two."""
+    """The keys that lie inside of a range, and so cut it in two."""
     return [cut for cut in cuts if any(start < cut and (not end or cut < end) for start, end in ranges)]
 
 
-def common_range(one: KeyRange, other: KeyRange) -> KeyRange | None:
+def common_range(first: KeyRange, second: KeyRange) -> KeyRange | None:
     """The keys that are in both ranges; None if there are none."""
-    start = max(one[0], other[0])
-    end = min((end for end in (one[1], other[1]) if end), default=b"")
+    start = max(first[0], second[0])
+    end = min((end for end in (first[1], second[1]) if end), default=b"")
     return None if end and start >= end else (start, end)

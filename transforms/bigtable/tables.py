@@ -1,9 +1,10 @@
-"""Tables and families: created, and checked before any work starts."""
+"""Tables and families: created, checked before a job starts, and their garbage collection."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
@@ -25,63 +26,64 @@ class TableSpec(Protocol):
 
     @property
     def families(self) -> Mapping[str, int]:
-        """How many versions garbage collection keeps of each cell, by family."""
+        """By family, how many versions of a cell garbage collection keeps."""
 
 
 def create_tables(target: Target, specs: Sequence[TableSpec], *, dry_run: bool) -> Iterator[str]:
-    """Creates what is missing of tables, families and GC rules; yields a line for each thing.
+    """Creates missing tables and families and sets their GC rules; yields a line for each change.
 
-    A maximum age that was set (`set_max_age`) stays.
+    A maximum age (`set_max_age`) stays.
 
     Raises:
       BigtableError: the instance cannot be reached or may not be changed.
     """
+    action = "would create" if dry_run else "created"
     for spec in specs:
-        table = _admin_table(target, spec.name)
-        found = _families(target, table)
+        table = _table(target, spec.name)
+        existing = _family_rules(target, table)
         rules = {
-            name: with_versions((found or {}).get(name), versions) for name, versions in spec.families.items()
+            family: with_versions((existing or {}).get(family), versions)
+            for family, versions in spec.families.items()
         }
-        if found is None:
-            yield f"{'would create' if dry_run else 'created'} table {spec.name}, {_families_text(rules)}"
+        if existing is None:
+            yield f"{action} table {spec.name}, {_families_text(rules)}"
             if not dry_run:
-                _call(target, table.create, column_families=rules)
+                with _admin_errors(target):
+                    table.create(column_families=rules)
             continue
-        changes = 0
-        for name, rule in rules.items():
-            if name in found and found[name] == rule:
-                continue
-            changes += 1
-            verb = "family" if name not in found else "garbage collection of family"
-            action = "would set" if dry_run else "set"
-            yield f"{action} {verb} {name} of table {spec.name}: newest {spec.families[name]} version(s)"
+        changes = {family: rule for family, rule in rules.items() if existing.get(family) != rule}
+        for family, rule in changes.items():
+            noun = "garbage collection of family" if family in existing else "family"
+            verb = "would set" if dry_run else "set"
+            yield f"{verb} {noun} {family} of table {spec.name}: newest {spec.families[family]} version(s)"
             if not dry_run:
-                family = table.column_family(name, gc_rule=rule)
-                _call(target, family.create if name not in found else family.update)
+                column_family = table.column_family(family, gc_rule=rule)
+                with _admin_errors(target):
+                    (column_family.update if family in existing else column_family.create)()
         if not changes:
-            yield f"table {spec.name} is there, {_families_text(rules)}"
+            yield f"table {spec.name} exists, {_families_text(rules)}"
 
 
 def show_rules(target: Target, specs: Sequence[TableSpec]) -> Iterator[str]:
-    """A line for each family of some tables with what its garbage collection keeps.
+    """A line for each family of some tables: which cells its garbage collection keeps.
 
     Raises:
       BigtableError: the instance cannot be reached.
     """
     for spec in specs:
-        found = _families(target, _admin_table(target, spec.name))
-        if found is None:
-            yield f"table {spec.name} is not there"
+        rules = _family_rules(target, _table(target, spec.name))
+        if rules is None:
+            yield f"table {spec.name} does not exist"
             continue
-        for name in spec.families:
-            kept = rule_text(found[name]) if name in found else "is not there"
-            yield f"table {spec.name}, family {name}: {kept}"
+        for family in spec.families:
+            text = rule_text(rules[family]) if family in rules else "does not exist"
+            yield f"table {spec.name}, family {family}: {text}"
 
 
 def set_max_age(target: Target, specs: Sequence[TableSpec], days: float, *, dry_run: bool) -> Iterator[str]:
-    """Sets the maximum age of the cells of all families that the layout has in tables that are there.
+    """Sets the maximum age of cells in all existing families of these tables; yields a line for each family.
 
-    The service deletes what is older, within days, for good. Yields a line for each family.
+    The service deletes older cells for good, within days.
 
     Args:
       days: 0 for no maximum age.
@@ -90,34 +92,34 @@ def set_max_age(target: Target, specs: Sequence[TableSpec], days: float, *, dry_
       BigtableError: the instance cannot be reached or may not be changed.
     """
     for spec in specs:
-        table = _admin_table(target, spec.name)
-        found = _families(target, table) or {}
-        for name, versions in spec.families.items():
-            rule = with_max_age(found.get(name), versions, days)
-            if found.get(name) == rule:
-                yield f"table {spec.name}, family {name}: {rule_text(rule)}, as it was"
+        table = _table(target, spec.name)
+        rules = _family_rules(target, table) or {}
+        for family, versions in spec.families.items():
+            old = rules.get(family)
+            new = with_max_age(old, versions, days)
+            label = f"table {spec.name}, family {family}: {rule_text(new)}"
+            if old == new:
+                yield f"{label}, unchanged"
                 continue
-            yield (
-                f"{'would set' if dry_run else 'set'} table {spec.name}, family {name}: {rule_text(rule)} "
-                f"(was {rule_text(found.get(name))})"
-            )
+            yield f"{'would set' if dry_run else 'set'} {label} (was {rule_text(old)})"
             if not dry_run:
-                _call(target, table.column_family(name, gc_rule=rule).update)
+                with _admin_errors(target):
+                    table.column_family(family, gc_rule=new).update()
 
 
 def check_tables(target: Target, specs: Sequence[TableSpec], create_command: str) -> None:
-    """Raises BigtableError, in one line, unless all tables and families are there.
+    """Raises BigtableError, in one line, unless all tables and families exist.
 
     Args:
-      create_command: what the user is told to run if something is missing.
+      create_command: for the error: the command that creates what is missing.
     """
     missing = []
     for spec in specs:
-        found = _families(target, _admin_table(target, spec.name))
-        if found is None:
+        rules = _family_rules(target, _table(target, spec.name))
+        if rules is None:
             missing.append(f"table {spec.name}")
         else:
-            missing += [f"family {name} of table {spec.name}" for name in spec.families if name not in found]
+            missing += [f"family {name} of table {spec.name}" for name in spec.families if name not in rules]
     if missing:
         raise BigtableError(
             f"missing in {target}: {', '.join(missing)}. Create what is missing with: {create_command}"
@@ -130,25 +132,26 @@ def table_names(target: Target) -> list[str]:
     Raises:
       BigtableError: the instance cannot be reached.
     """
-    found = _call(target, _admin_instance(target).list_tables)
-    assert isinstance(found, list)
-    return sorted(table.table_id for table in found)
+    with _admin_errors(target):
+        return sorted(table.table_id for table in admin_instance(target).list_tables())
 
 
 def drop_table(target: Target, name: str) -> None:
-    """Deletes a table with all that is in it, for good.
+    """Deletes a table and all its rows for good.
 
     Raises:
       BigtableError: the instance cannot be reached or may not be changed.
     """
-    _call(target, _admin_table(target, name).delete)
+    with _admin_errors(target):
+        _table(target, name).delete()
 
 
-def _admin_table(target: Target, name: str) -> Table:
-    return _admin_instance(target).table(name)
+def admin_instance(target: Target) -> Instance:
+    """The instance, over an admin client.
 
-
-def _admin_instance(target: Target) -> Instance:
+    Raises:
+      BigtableError: the emulator does not answer, or there are no credentials.
+    """
     check_emulator()
     try:
         client = bigtable.Client(project=target.project, admin=True)
@@ -160,23 +163,29 @@ def _admin_instance(target: Target) -> Instance:
     return client.instance(target.instance)
 
 
-def _families(target: Target, table: Table) -> dict[str, GarbageCollectionRule | None] | None:
-    """The GC rule of each family of a table; None if there is no such table."""
+def family_rules(table: Table) -> dict[str, GarbageCollectionRule | None] | None:
+    """The GC rule of each family of a table; None if the table does not exist."""
     try:
-        found = _call(target, table.list_column_families)
+        families: dict[str, Any] = table.list_column_families()
     except exceptions.NotFound:
         return None
-    assert isinstance(found, dict)
-    return {name: family.gc_rule for name, family in found.items()}
+    return {name: family.gc_rule for name, family in families.items()}
 
 
-def _call(target: Target, method: object, **arguments: object) -> object:
-    """Calls an admin method; what a user can mend becomes a BigtableError of one line."""
-    assert callable(method)
+def _family_rules(target: Target, table: Table) -> dict[str, GarbageCollectionRule | None] | None:
+    with _admin_errors(target):
+        return family_rules(table)
+
+
+def _table(target: Target, name: str) -> Table:
+    return admin_instance(target).table(name)
+
+
+@contextlib.contextmanager
+def _admin_errors(target: Target) -> Iterator[None]:
+    """Turns errors that a user can fix into a BigtableError of one line."""
     try:
-        return method(**arguments)
-    except exceptions.NotFound:
-        raise
+        yield
     except exceptions.PermissionDenied as error:
         raise BigtableError(f"no permission on {target}: {error.message}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:

@@ -1,4 +1,4 @@
-"""Which Bigtable to talk to, and one client for it per process."""
+"""Which Bigtable to talk to, and its clients: one per process and emulator."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import functools
 import os
 import socket
 
+import grpc
+from google.api_core.gapic_v1 import routing_header
+from google.api_core.gapic_v1.client_info import ClientInfo
 from google.cloud.bigtable.data import BigtableDataClient, Table
+from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 
 EMULATOR_VARIABLE = "BIGTABLE_EMULATOR_HOST"
+CLIENT_INFO = ClientInfo(user_agent="timebeam")
+NO_MESSAGE_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+"""Options of a gRPC channel."""
 
 
 class BigtableError(RuntimeError):
-    """Bigtable cannot be used as it is: one line that says what to do."""
+    """Bigtable cannot be used: one line that says why, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Target:
     app_profile: str | None = None
 
     def table_name(self, table: str) -> str:
-        """The name that the service knows a table by."""
+        """The full name of a table."""
         return f"projects/{self.project}/instances/{self.instance}/tables/{table}"
 
     def __str__(self) -> str:
@@ -47,8 +55,28 @@ def _open_table(target: Target, table: str, emulator: str | None) -> Table:
 
 @functools.lru_cache(maxsize=4)
 def _client(project: str, emulator: str | None) -> BigtableDataClient:
-    """One client for each emulator too, so that a process may see several of them in its life."""
+    """A client reads the emulator's address once, so each address has a client of its own."""
     return BigtableDataClient(project=project)
+
+
+def raw_client(target: Target) -> BigtableClient:
+    """The generated client, whose transport takes and gives plain protobuf messages."""
+    return _raw_client(target.project, os.environ.get(EMULATOR_VARIABLE))
+
+
+@functools.lru_cache(maxsize=4)
+def _raw_client(project: str, emulator: str | None) -> BigtableClient:
+    if emulator:
+        channel = grpc.insecure_channel(emulator, options=NO_MESSAGE_LIMIT)
+        return BigtableClient(transport=BigtableGrpcTransport(channel=channel))
+    return BigtableClient(client_info=CLIENT_INFO)
+
+
+@functools.lru_cache(maxsize=64)
+def call_headers(target: Target, table: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call by the generated client's transport: routing, and the name of the caller."""
+    routing = {"table_name": target.table_name(table), "app_profile_id": target.app_profile or ""}
+    return routing_header.to_grpc_metadata(routing), CLIENT_INFO.to_grpc_metadata()
 
 
 def check_emulator() -> None:

@@ -1,4 +1,4 @@
-"""Mutations as the bytes that travel: cells in columns become MutateRows entries without an object for each.
+"""Mutations as serialized bytes: columns of cells become MutateRows entries without an object for each cell.
 
 google/bigtable/v2/bigtable.proto (MutateRowsRequest.Entry) and data.proto (Mutation, SetCell), in protobuf's
 wire format: a field is its number and type, then a varint, or a length and so many bytes.
@@ -35,19 +35,19 @@ Int64s = npt.NDArray[np.int64]
 
 _ENTRY = MutateRowsRequest.Entry.pb()
 _MORE = np.array([0] + [int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)], np.int64)
-"""By size of a varint the bits that say that bytes follow."""
+"""By size of a varint, its continuation bits."""
 
 
 def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -> tuple[bytes, Int64s]:
-    """(the mutations that set n cells, one behind the other; int64[n + 1] where each begins, and the end).
+    """(the mutations that set n cells, concatenated; int64[n + 1] the start of each, and the end).
 
     Args:
-      qualifiers: uint8[n, q], those of each cell.
+      qualifiers: uint8[n, q].
       times_ms: int64[n], timestamps in ms, not negative.
       values: uint8[n, v].
 
     Raises:
-      ValueError: cells of more than a hundred bytes or so, whose lengths take more than one byte.
+      ValueError: cells of more than about a hundred bytes, whose lengths take more than one byte.
     """
     n = len(times_ms)
     name = family.encode()
@@ -56,7 +56,7 @@ def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -
     head = bytes([0x0A, len(name)]) + name + bytes([0x12, q])
     inner = len(head) + q + 1 + 2 + v  # of a SetCell, without its timestamp
     if inner + used + 2 > 0x7F:
-        raise ValueError(f"cells of {q} and {v} bytes do not go this way")
+        raise ValueError(f"cells with qualifiers of {q} bytes and values of {v} bytes are too large")
     form = np.dtype(
         [
             *(
@@ -71,10 +71,9 @@ def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -
         ]
     )
     table = np.empty(n, form)
-    for field, part in (("before", b"\x12"), ("set_cell", b"\x0a"), ("head", head)):
-        table[field] = np.void(part)
-    for field, part in (("time_of", b"\x18"), ("value_of", bytes([0x22, v]))):
-        table[field] = np.void(part)
+    tags = (b"\x12", b"\x0a", head, b"\x18", bytes([0x22, v]))
+    for field, tag in zip(("before", "set_cell", "head", "time_of", "value_of"), tags, strict=True):
+        table[field] = np.void(tag)
     table["cell"] = inner + sizes
     table["mutation"] = inner + 2 + sizes
     for field, columns in (("qualifier", qualifiers), ("micros", micros), ("value", values)):
@@ -84,26 +83,26 @@ def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -
     if not n or int(sizes.min()) == used:
         return table.tobytes(), starts
     raw = table.view(np.uint8).reshape(n, form.itemsize)
-    kept = np.ones(raw.shape, np.bool_)  # the bytes of timestamps that they do not need are left out
-    at = 4 + len(head) + q + 1
-    kept[:, at : at + used] = np.arange(used) < sizes[:, None]
-    return raw[kept].tobytes(), starts
+    is_used = np.ones(raw.shape, np.bool_)  # shorter timestamps do not use all bytes
+    micros_start = 4 + len(head) + q + 1
+    is_used[:, micros_start : micros_start + used] = np.arange(used) < sizes[:, None]
+    return raw[is_used].tobytes(), starts
 
 
 def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
-    """(uint8[n, w] varints, w being the size of the longest; int64[n] the size of each); below 2**56."""
+    """(uint8[n, w] varints of numbers below 2**56, w the size of the longest; int64[n] the size of each)."""
     sizes = np.ones(len(numbers), np.int64)
     most = int(numbers.max()) if len(numbers) else 0
     for size in range(1, 8):
         if most >> (7 * size):
             sizes += numbers >= 1 << (7 * size)
-    # Seven bits of each byte: the number is pulled apart in halves, then quarters, then eighths.
-    wide = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF
-    wide = (wide & 0xFFFC0000FFFC000) << 2 | wide & 0x3FFF00003FFF
-    wide = (wide & 0x3F803F803F803F80) << 1 | wide & 0x7F007F007F007F
-    wide |= _MORE[sizes]
+    # Spreads the number to seven bits of each byte: in halves, then quarters, then eighths.
+    spread = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF
+    spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF
+    spread = (spread & 0x3F803F803F803F80) << 1 | spread & 0x7F007F007F007F
+    spread |= _MORE[sizes]
     width = int(sizes.max()) if len(numbers) else 1
-    return wide.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
+    return spread.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
 
 
 def deletions(columns: Iterable[DeletionTuple]) -> bytes:
@@ -120,7 +119,7 @@ def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTupl
 
 
 def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> None:
-    """Adds what deletes columns, then what sets cells, to a repeated field of Mutation messages."""
+    """Adds mutations that delete columns, then those that set cells, to a repeated field of messages."""
     new_mutation: Callable[[], Any] = mutations.add
     for family, qualifier, before_ms in deleted:
         column = new_mutation().delete_from_column
@@ -137,7 +136,7 @@ def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[
 
 
 def decoded_row(row: EncodedRow) -> Row:
-    """The cells and deletions of an encoded row: slow, for the few that are looked at again."""
+    """The cells and deletions of an encoded row: slow, for refused rows and marks."""
     cells, deleted = [], []
     for mutation in _ENTRY.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):

@@ -34,8 +34,8 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rows import refused_row
 from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
+from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.write import write_batch
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x07")
 """From the annotations to the histograms, with some points between them."""

@@ -17,7 +17,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.dead_letters.rows import split_row
 from timebeam.transforms.ingest.assign import KeyedBatch
-from timebeam.transforms.write import write_batch
+from timebeam.transforms.ingest.write import write_batch
 
 _ROWS_A_REQUEST = 5_000
 

@@ -23,7 +23,7 @@ from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.index import merged, requests
-from timebeam.transforms.write import data_tables, write_batch
+from timebeam.transforms.ingest.write import data_tables, write_batch
 
 NAMESPACE = "timebeam-reindex"
 """Of the counters that only this job has."""

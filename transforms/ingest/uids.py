@@ -17,15 +17,13 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from google.cloud.bigtable.data.read_modify_write_rules import IncrementRule
-
 from timebeam.schema.layouts import Layout, Name
 from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.bigtable.conditional import Column, create_cells
-from timebeam.transforms.bigtable.retry import RETRYABLE, Backoff
+from timebeam.transforms.bigtable.mutate import increment
 from timebeam.transforms.bigtable.rows import Cell, Row
-from timebeam.transforms.bigtable.target import BigtableError, Target, open_table
+from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
 _LOGGER = logging.getLogger(__name__)
@@ -71,7 +69,6 @@ class UidTable:
         self._target = target
         self._spec = layout.uids
         self._policy = policy or UidPolicy()
-        self._table = open_table(target, self._spec.table)
         self._warned: set[str] = set()
 
     def snapshot(self) -> Iterator[tuple[Name, bytes]]:
@@ -156,14 +153,9 @@ class UidTable:
         ]
 
     def _increment(self, kind: str, by: int) -> int:
-        """Raises the counter of a kind; its new value. A lost answer costs `by` ids, no more."""
-        rule, backoff = IncrementRule(uid_table.ID_FAMILY, kind.encode(), by), Backoff()
-        while True:
-            try:
-                row = self._table.read_modify_write_row(uid_table.COUNTER_ROW, rule)
-                return int.from_bytes(row.cells[0].value, "big", signed=True)
-            except RETRYABLE as error:
-                backoff.wait(error)
+        """Adds to the counter of a kind; its new value. Each lost answer wastes `by` ids."""
+        column = (uid_table.ID_FAMILY, kind.encode())
+        return increment(self._target, self._spec.table, uid_table.COUNTER_ROW, column, by)
 
     def _map(self, name: Name, uid: bytes) -> bytes | None:
         """Stores both mappings, reverse first; the name's UID, or None if `uid` is taken."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Row, Scan
-from timebeam.transforms.bigtable.splits import ascend, range_cuts, ranges_between
+from timebeam.transforms.bigtable.splits import ascend, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.ahead import Ahead
 from timebeam.transforms.readers.ranges import scan_within
@@ -72,7 +72,7 @@ class ParallelReader:
         """A scan in parts of about the same size that lie one behind the other."""
         if not scan.ranges:
             return []
-        cuts = range_cuts(self._target, scan.table, scan.ranges, PART_BYTES, _MOST_PARTS)
+        cuts = split_keys(self._target, scan.table, scan.ranges, PART_BYTES, _MOST_PARTS)
         parts = (scan_within(scan, keys) for keys in ranges_between(cuts))
         return [part for part in parts if part.ranges]
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Layout, Reader, Row, Scan
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE, common_range, ranges_between, split_keys
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 
 
@@ -38,7 +38,7 @@ class RangeReader:
 
     def scan(self, scan: Scan) -> Iterator[Row]:
         """See `Reader.scan`."""
-        if scan.table in self._tables and self._within != WHOLE:
+        if scan.table in self._tables and self._within != WHOLE_TABLE:
             scan = scan_within(scan, self._within)
             if not scan.ranges:
                 return

@@ -28,9 +28,9 @@ from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.pieces import packed_rows
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.chunks import Chunk, hour_chunks
 from timebeam.transforms.dead_letters.rejected import REJECTED, refuse
 from timebeam.transforms.ingest.series_keys import SeriesKeys
+from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.ranges import within
 from timebeam.transforms.readers.remember import RememberingReader
 from timebeam.transforms.readers.table_reader import TableReader

@@ -40,18 +40,18 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.pieces import packed_series, unpacked
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.chunks import Chunk
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwriting
+from timebeam.transforms.ingest.write import StoreRows, data_tables
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.ranges import layout_splits, within
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.memory import give_back_memory
 from timebeam.transforms.rollup.reading import read_numbers, read_period
-from timebeam.transforms.write import StoreRows, data_tables
 
 SeriesText = bytes
 """A series as JSON: a key that is the same bytes wherever it is made."""
@@ -114,7 +114,7 @@ class SeriesChunksFn(beam.DoFn):
         start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
         if job.metrics is not None:
             for metric in sorted(job.metrics):
-                yield Chunk((metric,), (), start, end, WHOLE)
+                yield Chunk((metric,), (), start, end, WHOLE_TABLE)
             return
         for keys in layout_splits(job.target, job.layout):
             yield Chunk((), (), start, end, keys)

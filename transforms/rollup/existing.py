@@ -20,8 +20,8 @@ from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE
-from timebeam.transforms.chunks import Chunk
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, scan_qualifiers
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
 
@@ -274,7 +274,7 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
     """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
     if plan.is_empty:
         return []
-    if chunk.keys == WHOLE:
+    if chunk.keys == WHOLE_TABLE:
         return metric_ranges(job, plan, chunk.uids)
     # Part of one hour of one metric: of the rows that hold this hour, those with the same tags.
     base_s = next(plan.rows()).base_s

@@ -13,8 +13,8 @@ from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups
 from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.chunks import Chunk
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.encode import count_written, over, row_mutations
 from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.job import RollupJob

@@ -12,10 +12,10 @@ from timebeam.schema.points import Series
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.schema.rollup.qualifiers import FAMILY
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.chunks import Chunk
 from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.touched import touched_table
 
 SINGLE = ""
@@ -82,7 +82,7 @@ class RollupJob:
         """
         interval, length = plan.interval, plan.interval.seconds
         is_mixed = bool(self.config.pre_aggregates) and interval.table == interval.pre_aggregation_table
-        is_whole = chunk.keys == WHOLE or (not output.of_groups and SPAN_S % length == 0)
+        is_whole = chunk.keys == WHOLE_TABLE or (not output.of_groups and SPAN_S % length == 0)
         if is_mixed or not is_whole or (self.config.tag_raw and not output.of_groups):
             return plan.within(0, 0)
         return plan.within(-(-chunk.start_s // length) * length, chunk.end_s // length * length)

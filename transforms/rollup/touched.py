@@ -27,8 +27,8 @@ from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, StoredLayout
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rows import AnyRow, plain_row
+from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import read_rows, scan_table
-from timebeam.transforms.write import data_tables
 
 _FAMILY, _QUALIFIER = "t", b""
 _HOUR_S, _DAY_S = 3600, 86_400

@@ -28,6 +28,7 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
 from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.trees.branches import (
     BranchEntry,
@@ -38,7 +39,6 @@ from timebeam.transforms.trees.branches import (
 )
 from timebeam.transforms.trees.job import COUNTERS, TreeSyncJob
 from timebeam.transforms.trees.series import UidNames, read_tsuids
-from timebeam.transforms.write import write_batch
 
 FAILURES = "failures"
 

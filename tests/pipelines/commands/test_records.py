@@ -247,8 +247,8 @@ def test_tables_of_a_declaration(bigtable: tuple[str, str], prefix: str) -> None
     again = timebeam("tables", "create", *tables.flags)
     assert again.code == 0
     assert again.out.splitlines() == [
-        f"table {prefix}QUOTE is there, families MD (newest 1)",
-        f"table {prefix}TRADE is there, families MD (newest 1)",
+        f"table {prefix}QUOTE exists, families MD (newest 1)",
+        f"table {prefix}TRADE exists, families MD (newest 1)",
     ]
 
 

@@ -52,8 +52,8 @@ def test_create_and_create_again(bigtable: tuple[str, str], prefix: str) -> None
     ]
     check_sound(bigtable, prefix)
     assert create(bigtable, prefix) == [
-        f"table {prefix}tsdb is there, families t (newest 1)",
-        f"table {prefix}tsdb-uid is there, families id (newest 1), name (newest 1)",
+        f"table {prefix}tsdb exists, families t (newest 1)",
+        f"table {prefix}tsdb-uid exists, families id (newest 1), name (newest 1)",
     ]
     check_sound(bigtable, prefix)
 
@@ -103,7 +103,7 @@ def test_garbage_collection_is_repaired(
     assert versions(bigtable, f"{prefix}tsdb") == {"t": versions_kept, "other": 9}
     assert create(bigtable, prefix) == [
         f"set garbage collection of family t of table {prefix}tsdb: newest 1 version(s)",
-        f"table {prefix}tsdb-uid is there, families id (newest 1), name (newest 1)",
+        f"table {prefix}tsdb-uid exists, families id (newest 1), name (newest 1)",
     ]
     assert versions(bigtable, f"{prefix}tsdb") == {"t": 1, "other": 9}
 

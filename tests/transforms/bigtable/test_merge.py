@@ -212,8 +212,8 @@ WHOLE = chunk(b"k", "f", b"q", 1000, b"v", commit_row=True)
         ("a reset with data", [CELL, chunk(b"k", reset_row=True)]),
         ("a reset with data", [CELL, chunk(qualifier=b"", reset_row=True)]),
         ("a reset with data", [PART, chunk(value=b"v", reset_row=True)]),
-        ("the answer ended before the row was complete", [CELL]),
-        ("the answer ended before the row was complete", [PART]),
+        ("the read ended before the row was complete", [CELL]),
+        ("the read ended before the row was complete", [PART]),
     ],
 )
 def test_what_breaks_the_contract(why: str, chunks: list[Any]) -> None:
@@ -242,7 +242,7 @@ def test_labels_may_be_repeated_and_are_left_out() -> None:
         ("a new row key before the row was complete", [CELL, chunk(b"l", "f", b"q", commit_row=True)]),
         ("a reset outside of a row", [chunk(b"k", reset_row=True)]),
         ("a reset with data", [CELL, chunk(b"k", reset_row=True)]),
-        ("the answer ended before the row was complete", [CELL]),
+        ("the read ended before the row was complete", [CELL]),
     ],
 )
 def test_what_breaks_the_contract_of_qualifiers(why: str, chunks: list[Any]) -> None:

@@ -13,16 +13,15 @@ from timebeam.schema.points import Kind, Series
 from timebeam.transforms.bigtable.splits import (
     ascend,
     cuts_within,
-    range_cuts,
     ranges_between,
     sampled_bytes,
     split_keys,
 )
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.ranges import RangeReader, scan_within
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.write import write_batch
 
 KEYS = st.lists(st.binary(min_size=1, max_size=3), max_size=8, unique=True).map(sorted)
 
@@ -39,7 +38,7 @@ def full(bigtable: tuple[str, str]) -> tuple[Target, str, list[bytes]]:
 
 def test_ranges_between_cuts_have_each_row_once(full: tuple[Target, str, list[bytes]]) -> None:
     target, table, names = full
-    cuts = split_keys(target, table, 8)
+    cuts = split_keys(target, table, most=8)
     assert 0 < len(cuts) < 8
     assert cuts == sorted(set(cuts))
     ranges = ranges_between(cuts)
@@ -72,7 +71,7 @@ def test_the_size_of_ranges_is_estimated(full: tuple[Target, str, list[bytes]]) 
 def test_a_part_of_a_table_is_cut_by_what_it_holds(full: tuple[Target, str, list[bytes]]) -> None:
     target, table, names = full
     ranges = [(names[100], names[700]), (names[900], names[900]), (names[1200], names[2500])]
-    cuts = range_cuts(target, table, ranges, 0, 6)
+    cuts = split_keys(target, table, ranges, 0, 6)
     assert 0 < len(cuts) < 6
     assert cuts == sorted(set(cuts))
     assert names[100] < cuts[0]
@@ -81,10 +80,10 @@ def test_a_part_of_a_table_is_cut_by_what_it_holds(full: tuple[Target, str, list
     parts = [[row.key for row in reader.scan(scan_within(scan, one))] for one in ranges_between(cuts)]
     assert [key for some in parts for key in some] == names[100:700] + names[1200:2500]
     least = 500 * 50
-    assert len(range_cuts(target, table, [(b"", b"")], least)) <= 3000 * 50 // least
-    assert range_cuts(target, table, [(b"", b"")], 3000 * 50 + 1) == []
-    assert range_cuts(target, table, [(names[5], names[6])], 0) == []
-    assert range_cuts(target, table, [(b"x", b"")], 0) == []
+    assert len(split_keys(target, table, [(b"", b"")], least)) <= 3000 * 50 // least
+    assert split_keys(target, table, [(b"", b"")], 3000 * 50 + 1) == []
+    assert split_keys(target, table, [(names[5], names[6])], 0) == []
+    assert split_keys(target, table, [(b"x", b"")], 0) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_an_empty_table_is_one_range(bigtable: tuple[str, str]) -> None:
     for _ in create_tables(target, [TableSpec(table, {"t": 1}, holds_points=True)], dry_run=False):
         pass
     assert ranges_between(split_keys(target, table)) == [(b"", b"")]
-    assert range_cuts(target, table, [(b"", b"")], 0) == []
+    assert split_keys(target, table, [(b"", b"")], 0) == []
 
 
 @given(KEYS, KEYS, st.binary(max_size=3))

@@ -92,5 +92,5 @@ def test_deletions_come_back():
 
 def test_cells_whose_lengths_take_two_bytes_are_refused():
     wide = np.zeros((1, 120), np.uint8)
-    with pytest.raises(ValueError, match="do not go this way"):
+    with pytest.raises(ValueError, match="are too large"):
         set_cells("t", wide[:, :2], np.zeros(1, np.int64), wide)

@@ -60,7 +60,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return in_turn(reads)
 
     monkeypatch.setattr(parallel, "PATIENCE_SECONDS", -1e9)
-    monkeypatch.setattr(parallel, "range_cuts", cuts)
+    monkeypatch.setattr(parallel, "split_keys", cuts)
     monkeypatch.setattr(parallel, "in_turn", counted)
     return counts
 

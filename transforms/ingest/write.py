@@ -18,16 +18,15 @@ from typing import Protocol
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 from apache_beam.pvalue import PCollection
-from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 from google.cloud.bigtable.row import DirectRow
 
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import bigtable, metrics
 from timebeam.transforms.bigtable.io import BUFFER_BYTES, FailedRow
-from timebeam.transforms.bigtable.mutate import mutate_rows
-from timebeam.transforms.bigtable.retry import REFUSALS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
+from timebeam.transforms.bigtable.retry import REFUSALS
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rows import AnyRow, plain_row, refused_row
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -151,25 +150,16 @@ def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Reje
 
 
 class _AppendFn(beam.DoFn):
-    """Appends the cells of rows to what is there (ReadModifyWriteRow), as a TSD with enable_appends."""
+    """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def process(self, row: Row) -> Iterator[Rejected]:
-        rules: list[ReadModifyWriteRule] = [
-            AppendValueRule(cell.family, cell.qualifier, cell.value) for cell in row.cells
-        ]
-        table, backoff = open_table(self._target, row.table), Backoff()
-        while True:
-            try:
-                table.read_modify_write_row(row.key, rules)
-                return
-            except REFUSALS as error:
-                yield _refused(row, str(error))
-                return
-            except RETRYABLE as error:
-                backoff.wait(error)
+        try:
+            append_cells(self._target, row)
+        except REFUSALS as error:
+            yield _refused(row, str(error))
 
 
 def _refused(row: AnyRow, reason: str) -> Rejected:

@@ -30,7 +30,7 @@ from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.write import StoreRows, data_tables
+from timebeam.transforms.ingest.write import StoreRows, data_tables
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_direct_writer_sends_what_fits_a_request(
 def test_the_direct_writer_holds_no_more_than_its_buffer(
     store: Store, emulator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timebeam.transforms.write.BUFFER_BYTES", 1)
+    monkeypatch.setattr("timebeam.transforms.ingest.write.BUFFER_BYTES", 1)
     rows = rows_of(store, 5)
     with faulty(emulator, no_faults) as proxy:
         assert write(store, rows, "direct") == []

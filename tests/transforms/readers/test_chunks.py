@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
-from timebeam.transforms import chunks
-from timebeam.transforms.bigtable.splits import WHOLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.chunks import Chunk, hour_chunks
+from timebeam.transforms.readers import chunks
+from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 
 TARGET = Target("p", "i")
 HOUR, DAY = 3600, 86_400
@@ -66,7 +66,7 @@ def test_every_row_is_in_one_chunk(seed, salt_width, hours, series, chunk_bytes,
         assert start <= chunk.start_s < chunk.end_s <= end
         assert chunk.start_s // DAY == (chunk.end_s - 1) // DAY
         one_hour = chunk.start_s // HOUR == (chunk.end_s - 1) // HOUR
-        assert chunk.keys == WHOLE or (one_hour and len(chunk.uids) == 1)
+        assert chunk.keys == WHOLE_TABLE or (one_hour and len(chunk.uids) == 1)
         assert chunk.uids == tuple(METRICS[name] for name in chunk.metrics)
         assert chunk.start_s == start or chunk.start_s % HOUR == 0
 
@@ -75,9 +75,11 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
     layout = OpenTsdb()
     rows = row_keys(layout, 24, 10)
     small = cut(layout, [(key, 100) for key in rows], 10**6, START, START + DAY)
-    assert small == [Chunk(tuple(METRICS), tuple(METRICS.values()), START, START + DAY, WHOLE)]
+    assert small == [Chunk(tuple(METRICS), tuple(METRICS.values()), START, START + DAY, WHOLE_TABLE)]
     larger = cut(layout, [(key, 100) for key in rows], 10**5, START, START + DAY)
-    assert larger == [Chunk((name,), (uid,), START, START + DAY, WHOLE) for name, uid in METRICS.items()]
+    assert larger == [
+        Chunk((name,), (uid,), START, START + DAY, WHOLE_TABLE) for name, uid in METRICS.items()
+    ]
     large = cut(layout, [(key, 100) for key in rows], 300, START, START + DAY)
     of_an_hour = [one for one in large if (one.metrics, one.start_s) == (("a",), START + 5 * HOUR)]
     assert len(of_an_hour) == 4  # ten rows of a hundred bytes, three of them to a chunk

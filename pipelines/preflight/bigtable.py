@@ -1,6 +1,6 @@
-"""What Bigtable can be asked before a job: tables, garbage collection, app profile, permissions, UIDs.
+"""Checks of Bigtable before a job: tables, garbage collection, app profile, permissions, UIDs.
 
-Only questions: nothing is created, written or deleted.
+Read-only: nothing is created, written or deleted.
 """
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from google.api_core import exceptions
-from google.auth.exceptions import DefaultCredentialsError
-from google.cloud import bigtable
 from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
 from timebeam.schema.layouts import TableSpec, UidSpec
 from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.transforms.bigtable.gc_rules import parts, rule_text, with_versions
-from timebeam.transforms.bigtable.target import BigtableError, Target, check_emulator
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.bigtable.gc_rules import rule_text, union_members, with_versions
+from timebeam.transforms.bigtable.tables import admin_instance, family_rules
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.readers.table_reader import read_rows
 
 TABLE_PERMISSIONS = (
     "bigtable.tables.readRows",
@@ -37,7 +35,7 @@ UNASKABLE = (
     exceptions.Unknown,
     exceptions.NotFound,
 )
-"""Answers to a question about permissions or profiles that leave it open."""
+"""Errors that leave a question about permissions or profiles unanswered."""
 
 
 class Status(enum.StrEnum):
@@ -51,16 +49,16 @@ class Status(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a job needs.
+    """The result of one check.
 
     Attributes:
-      what: it, and how it was found, in words.
-      mend: the command, or the words, that put it right; empty if nothing is to be done.
+      text: what was checked, and its state.
+      fix: the command, option or page that fixes it; empty if there is nothing to fix.
     """
 
     status: Status
-    what: str
-    mend: str = ""
+    text: str
+    fix: str = ""
 
 
 class BigtableChecks:
@@ -71,34 +69,27 @@ class BigtableChecks:
     """
 
     def __init__(self, target: Target) -> None:
-        check_emulator()
         self._target = target
-        try:
-            client = bigtable.Client(project=target.project, admin=True)
-        except DefaultCredentialsError as error:
-            raise BigtableError(
-                "no Google Cloud credentials: run `gcloud auth application-default login`"
-            ) from error
-        self._instance = client.instance(target.instance)
+        self._instance = admin_instance(target)
 
     def tables(self, specs: Sequence[TableSpec], create_command: str) -> Iterator[Check]:
-        """Whether tables and families are there, and what their garbage collection does.
+        """Whether tables and families exist, and what their garbage collection deletes.
 
         Args:
-          create_command: what creates what is missing.
+          create_command: the command that creates missing tables and families.
         """
         for spec in specs:
-            found = self._families(spec.name)
-            if isinstance(found, Check):
-                yield found
-            elif found is None:
-                yield Check(Status.MISSING, f"table {spec.name} is not there", create_command)
+            rules = self._family_rules(spec.name)
+            if isinstance(rules, Check):
+                yield rules
+            elif rules is None:
+                yield Check(Status.MISSING, f"table {spec.name} does not exist", create_command)
             else:
                 for family, versions in spec.families.items():
-                    yield _family(spec, family, versions, found, create_command)
+                    yield _family(spec, family, versions, rules, create_command)
 
     def profile(self, *, transactions: bool) -> Check:
-        """Whether the app profile is there, and fit for UIDs and appends.
+        """Whether the app profile exists, and allows UIDs and appends.
 
         Args:
           transactions: whether the job needs single-row transactions.
@@ -112,9 +103,9 @@ class BigtableChecks:
         try:
             profile.reload()
         except exceptions.NotFound:
-            return Check(Status.MISSING, f"app profile {name} is not there", create)
+            return Check(Status.MISSING, f"app profile {name} does not exist", create)
         except UNASKABLE as error:
-            return Check(Status.UNCHECKED, f"app profile {name}: {said(error)}")
+            return Check(Status.UNCHECKED, f"app profile {name}: {unanswered(error)}")
         single = profile.routing_policy_type == enums.RoutingPolicyType.SINGLE
         if transactions and not (single and profile.allow_transactional_writes):
             why = "has no single-row transactions" if single else "routes to several clusters"
@@ -128,13 +119,13 @@ class BigtableChecks:
             try:
                 granted = self._instance.table(spec.name).test_iam_permissions(list(TABLE_PERMISSIONS))
             except UNASKABLE as error:
-                yield Check(Status.UNCHECKED, f"permissions on table {spec.name}: {said(error)}")
+                yield Check(Status.UNCHECKED, f"permissions on table {spec.name}: {unanswered(error)}")
                 continue
-            lacking = [one for one in TABLE_PERMISSIONS if one not in granted]
-            if lacking:
+            missing = [permission for permission in TABLE_PERMISSIONS if permission not in granted]
+            if missing:
                 yield Check(
                     Status.MISSING,
-                    f"table {spec.name}: no permission {', '.join(lacking)}",
+                    f"table {spec.name}: no permission {', '.join(missing)}",
                     f"gcloud bigtable instances add-iam-policy-binding {self._target.instance} "
                     f"--project={self._target.project} --member=serviceAccount:ACCOUNT "
                     "--role=roles/bigtable.user",
@@ -143,26 +134,24 @@ class BigtableChecks:
                 yield Check(Status.OK, f"permissions on table {spec.name}")
 
     def uids(self, spec: UidSpec, *, creates_metrics: bool) -> Iterator[Check]:
-        """How many of the UIDs of each kind are given: their counters, read.
+        """How many UIDs of each kind are assigned, by their counters.
 
         Args:
-          creates_metrics: whether the job gives UIDs to new metrics.
+          creates_metrics: whether the job assigns UIDs to new metrics.
         """
         try:
-            row = (
-                TableReader(self._target).rows(spec.table, [uid_table.COUNTER_ROW]).get(uid_table.COUNTER_ROW)
-            )
+            row = read_rows(self._target, spec.table, [uid_table.COUNTER_ROW]).get(uid_table.COUNTER_ROW)
         except exceptions.GoogleAPICallError as error:
-            yield Check(Status.UNCHECKED, f"UIDs of table {spec.table}: {said(error)}")
+            yield Check(Status.UNCHECKED, f"UIDs of table {spec.table}: {unanswered(error)}")
             return
-        given = {
+        counters = {
             cell.qualifier.decode("iso-8859-1"): int.from_bytes(cell.value, "big", signed=True)
             for cell in (row.cells if row else ())
             if cell.family == uid_table.ID_FAMILY
         }
         for kind, width in spec.widths.items():
-            last, used = uid_table.last_id(width), given.get(kind, 0)
-            text = f"UIDs of kind {kind}: {min(used, last):,} of {last:,} are given"
+            last, used = uid_table.last_id(width), counters.get(kind, 0)
+            text = f"UIDs of kind {kind}: {min(used, last):,} of {last:,} are assigned"
             if used > _UIDS_NEAR * last:
                 yield Check(Status.WARNING, text, "docs/how-to/handbook.md, UIDs run out")
             elif not used and kind == "metrics" and not creates_metrics:
@@ -171,38 +160,36 @@ class BigtableChecks:
             else:
                 yield Check(Status.OK, text)
 
-    def _families(self, table: str) -> dict[str, GarbageCollectionRule | None] | Check | None:
-        """The rule of each family; None if there is no such table; a check if the question failed."""
+    def _family_rules(self, table: str) -> dict[str, GarbageCollectionRule | None] | Check | None:
+        """The GC rule of each family; None if the table does not exist; a check if it cannot be asked."""
         try:
-            found: Any = self._instance.table(table).list_column_families()
-        except exceptions.NotFound:
-            return None
+            return family_rules(self._instance.table(table))
         except exceptions.Forbidden as error:
             return Check(
                 Status.UNCHECKED,
-                f"table {table}: {said(error)}",
+                f"table {table}: {unanswered(error)}",
                 "look with an account that has roles/bigtable.user",
             )
         except exceptions.GoogleAPICallError as error:
             raise BigtableError(f"{self._target} does not answer: {error}") from error
-        return {name: family.gc_rule for name, family in found.items()}
 
 
 def _family(
     spec: TableSpec,
     family: str,
     versions: int,
-    found: dict[str, GarbageCollectionRule | None],
+    rules: dict[str, GarbageCollectionRule | None],
     create_command: str,
 ) -> Check:
     """The check of one family."""
-    if family not in found:
-        return Check(Status.MISSING, f"table {spec.name}: family {family} is not there", create_command)
-    rule, text = found[family], f"table {spec.name}, family {family}: {rule_text(found[family])}"
+    if family not in rules:
+        return Check(Status.MISSING, f"table {spec.name}: family {family} does not exist", create_command)
+    rule = rules[family]
+    text = f"table {spec.name}, family {family}: {rule_text(rule)}"
     if rule != with_versions(rule, versions):
-        return Check(Status.MISSING, f"{text}; wanted: newest {versions}", create_command)
-    aged = any(isinstance(part, MaxAgeGCRule) for part in parts(rule))
-    if aged and not spec.cell_time:
+        return Check(Status.MISSING, f"{text}; it must be: newest {versions}", create_command)
+    has_age = any(isinstance(member, MaxAgeGCRule) for member in union_members(rule))
+    if has_age and not spec.cell_time:
         return Check(
             Status.WARNING,
             f"{text}: an age deletes names, index entries or marks that are in use",
@@ -211,8 +198,8 @@ def _family(
     return Check(Status.OK, text)
 
 
-def said(error: exceptions.GoogleAPICallError) -> str:
-    """What was answered to a question that the answer leaves open, in a line."""
+def unanswered(error: exceptions.GoogleAPICallError) -> str:
+    """Why a question stays unanswered, in a line."""
     if isinstance(error, exceptions.MethodNotImplemented):
-        return "not to be asked of an emulator"
-    return f"not to be asked: {str(error.message or error).splitlines()[0]}"
+        return "an emulator does not answer this"
+    return f"no answer: {str(error.message or error).splitlines()[0]}"

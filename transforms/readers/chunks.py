@@ -12,7 +12,7 @@ from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE, cuts_within, ranges_between, sampled
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, cuts_within, ranges_between, sampled
 from timebeam.transforms.bigtable.target import Target
 
 DAY_S = 86_400
@@ -135,7 +135,7 @@ def hour_chunks(
         inside = [item for item in samples.get(uid, ()) if start_s < item[0] + SPAN_S and item[0] < end_s]
         for first, last, cuts in _windows(inside, start_s, end_s):
             in_hour = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
-            for keys in ranges_between(in_hour) if in_hour else [WHOLE]:
+            for keys in ranges_between(in_hour) if in_hour else [WHOLE_TABLE]:
                 yield Chunk((metric,), (uid,), first, last, keys)
     for together in small.values():
         yield from _of_days(together, start_s, end_s)
@@ -152,7 +152,7 @@ class _Small:
 def _of_days(metrics: _Small, start_s: int, end_s: int) -> Iterator[Chunk]:
     names, uids = zip(*metrics.metrics, strict=True)
     for first, last, _ in _days(start_s, end_s):
-        yield Chunk(names, uids, first, last, WHOLE)
+        yield Chunk(names, uids, first, last, WHOLE_TABLE)
 
 
 def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
