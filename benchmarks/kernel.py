@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernel --points 400000
 
-Blocks of lines, cut as the pipelines cut files, are parsed, encoded into the pieces of rows, and
+Blocks of lines, cut as the pipelines cut files, are parsed, encoded into the fragments of rows, and
 packed into compacted rows. Prints one JSON document; times are wall times.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.generate import FORMATS, Load, write
-from timebeam.schema.layouts import Name, Packing, Piece, Row, SeriesKey
+from timebeam.schema.layouts import Name, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import PointBatch, Series
@@ -94,30 +94,30 @@ def parse(messages: Sequence[Message], form: str) -> list[PointBatch]:
     return [parser.parse(message).batch for message in messages]
 
 
-def encode(batches: Sequence[PointBatch], layout: OpenTsdb, keys: Keys) -> list[Piece]:
-    """The pieces of the rows that the batches touch."""
-    return [piece for batch in batches for piece in layout.encode(batch, keys.of(batch)).pieces]
+def encode(batches: Sequence[PointBatch], layout: OpenTsdb, keys: Keys) -> list[RowFragment]:
+    """The fragments of the rows that the batches touch."""
+    return [fragment for batch in batches for fragment in layout.encode(batch, keys.of(batch)).fragments]
 
 
-def pack(pieces: Sequence[Piece], layout: OpenTsdb) -> list[Row]:
-    """Compacted rows of the pieces, grouped by their row."""
+def pack(fragments: Sequence[RowFragment], layout: OpenTsdb) -> list[Row]:
+    """Compacted rows of the fragments, grouped by their row."""
     rows: dict[tuple[str, bytes], list[bytes]] = {}
-    for table, key, packed in pieces:
+    for table, key, packed in fragments:
         rows.setdefault((table, key), []).append(packed)
     return [layout.pack(table, key, packed, Packing.COMPACTED) for (table, key), packed in rows.items()]
 
 
-def kernel(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Piece]:
+def kernel(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[RowFragment]:
     """Blocks to the packed rows of each block, one after the other as a worker does it."""
     parser = message_format(form)
-    pieces: list[Piece] = []
+    fragments: list[RowFragment] = []
     for message in messages:
-        pieces += encode([parser.parse(message).batch], layout, keys)
-    return pieces
+        fragments += encode([parser.parse(message).batch], layout, keys)
+    return fragments
 
 
 def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Row]:
-    """Blocks to rows: the kernel, and the rows' pieces of all blocks joined into cells."""
+    """Blocks to rows: the kernel, and the rows' fragments of all blocks joined into cells."""
     return pack(kernel(messages, form, layout, keys), layout)
 
 

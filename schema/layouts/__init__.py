@@ -1,4 +1,4 @@
-"""Stored layouts by name: points in columns to rows and cells, and back; what each of them can do."""
+"""Stored layouts by name: points in columns to rows and cells, and back; what each layout can do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from timebeam.schema.layouts.reading import (
     UnknownNameError,
 )
 from timebeam.schema.layouts.tables import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
-from timebeam.schema.layouts.writing import Encoded, Name, Packing, Piece, SeriesKey, WritableLayout
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, RowFragment, SeriesKey, WritableLayout
 
 LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, HeroicReadable, KairosDb)}
 
@@ -60,7 +60,6 @@ __all__ = [
     "MissingCapabilityError",
     "Name",
     "Packing",
-    "Piece",
     "ReadableLayout",
     "Reader",
     "RefusedRows",
@@ -69,6 +68,7 @@ __all__ = [
     "RollupSeries",
     "RollupTables",
     "Row",
+    "RowFragment",
     "Scan",
     "Selected",
     "Selection",
@@ -91,11 +91,11 @@ C = TypeVar("C", bound=Capability)
 
 
 class MissingCapabilityError(ValueError):
-    """A layout cannot do what is asked of it.
+    """A layout lacks a capability.
 
     Args:
       layout: its name.
-      capability: what it has not.
+      capability: what it lacks.
     """
 
     def __init__(self, layout: str, capability: type[Capability]) -> None:
@@ -105,10 +105,10 @@ class MissingCapabilityError(ValueError):
 
 
 def capability(layout: StoredLayout, kind: type[C]) -> C:
-    """The layout, as one that has the capability.
+    """The layout, typed as one with the capability.
 
     Raises:
-      MissingCapabilityError: it has not.
+      MissingCapabilityError: it lacks it.
     """
     if not isinstance(layout, kind):
         raise MissingCapabilityError(layout.name, kind)
@@ -116,5 +116,5 @@ def capability(layout: StoredLayout, kind: type[C]) -> C:
 
 
 def find_capability(layout: StoredLayout, kind: type[C]) -> C | None:
-    """The layout, as one that has the capability; None if it has not."""
+    """The layout, typed as one with the capability; None if it lacks it."""
     return layout if isinstance(layout, kind) else None

@@ -1,8 +1,8 @@
-"""The contract of a layout of series: both halves, and how it is made from options.
+"""The contract of a layout of series: writing, reading, and construction from options.
 
-`timebeam.schema.layouts.writing` and `timebeam.schema.layouts.reading` are the halves,
-`timebeam.schema.layouts.capabilities` is what only some layouts can do. A layout knows nothing of Beam or
-of the network. To add one: see CONTRIBUTING.
+`timebeam.schema.layouts.writing` and `timebeam.schema.layouts.reading` are its halves;
+`timebeam.schema.layouts.capabilities` holds what only some layouts can do. A layout knows nothing of Beam
+or the network. To add one: see CONTRIBUTING.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Layout(WritableLayout, ReadableLayout):
     """One stored layout of series, with its options.
 
     Attributes:
-      declared_options: those of its options that it does not share with all layouts, as `table_prefix`.
+      declared_options: its options, without those that all layouts share, such as `table_prefix`.
     """
 
     declared_options: ClassVar[tuple[Option, ...]] = ()
@@ -28,7 +28,7 @@ class Layout(WritableLayout, ReadableLayout):
     @classmethod
     @abc.abstractmethod
     def from_options(cls, options: Mapping[str, Any]) -> Layout:
-        """The layout with its own ones of the options.
+        """The layout with those of the options that it declares or shares.
 
         Raises:
           ValueError: a value is out of its range; the message names the option.

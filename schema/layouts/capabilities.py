@@ -1,4 +1,4 @@
-"""What some layouts can do and others cannot: a capability is a class that a layout derives from.
+"""Capabilities: what only some layouts can do, each a class that a layout derives from.
 
 | capability | what it is for | layouts |
 |---|---|---|
@@ -11,7 +11,7 @@
 | `SeriesMeta`, `Trees` | meta data of series, and trees of them | opentsdb |
 | `Compaction` | rows rewritten as one column | opentsdb |
 
-`timebeam.schema.layouts.capability` looks one up; nothing else asks a layout for its name or class.
+`timebeam.schema.layouts.capability` looks one up; no other code asks a layout for its name or class.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ class Capability(abc.ABC):
     """What some layouts can do.
 
     Attributes:
-      noun: in a plural, or without an article: "layout NAME has no NOUN".
+      noun: for errors such as "layout heroic has no NOUN".
     """
 
     noun: ClassVar[str]
 
 
 class SeriesIndex(Capability, ReadableLayout):
-    """A layout with index tables: rows that say which series have points, and when."""
+    """A layout with index tables, whose rows say which series have points, and when."""
 
     noun = "index tables"
 
     @abc.abstractmethod
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        """(number of a series in the batch, base time in ms): the index entries that its points need.
+        """(number of a series in the batch, base time in ms) for each index entry that its points need.
 
-        A worker asks `index` for each that it has not seen lately.
+        A worker calls `index` for each entry that it has not seen lately.
         """
 
     @abc.abstractmethod
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
-        """The rows of the index tables for a series that has points in the row with this base time.
+        """The rows of the index tables for a series with points in the row of this base time.
 
-        The same cells, timestamps included, however often and in whatever order they are written.
+        Always the same cells, timestamps included, so they may be written repeatedly and in any order.
 
         Args:
           base_ms: an entry of `index_entries`.
@@ -64,10 +64,10 @@ class SeriesIndex(Capability, ReadableLayout):
 
     @abc.abstractmethod
     def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """The series and the index entry of a data row, from its key alone: so an index can be rebuilt.
+        """The series and the index entry of a data row, from its key: this allows to rebuild an index.
 
         Raises:
-          ValueError: the key does not tell.
+          ValueError: the key does not hold them.
         """
 
     def key_error(self, key: bytes) -> str:
@@ -80,10 +80,10 @@ class SeriesIndex(Capability, ReadableLayout):
 
 
 class RollupNames(Protocol):
-    """How a layout without rollup tables of its own names rollups: as ordinary series, in other tables.
+    """How a layout without rollup tables names rollups, which are ordinary series in other tables.
 
     Attributes:
-      integers: whether whole numbers are stored as such; else all are floats.
+      integers: whether whole numbers are stored as integers; else all numbers are floats.
     """
 
     integers: bool
@@ -92,18 +92,18 @@ class RollupNames(Protocol):
         """The series that holds an aggregator's rollups of a series.
 
         Raises:
-          RefusedError: the series has a tag of that name already.
+          RefusedError: the series already has a tag with the key that rollups need.
         """
 
     def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
-        """The series and the aggregator whose rollups a stored series holds; None if it holds none."""
+        """(series, aggregator) of the rollups in a stored series; None if it holds no rollups."""
 
 
 class RollupSeries(Capability, Layout):
     """A layout whose rollups are ordinary series.
 
     Attributes:
-      rollup_names: how they are named.
+      rollup_names: how rollups are named.
     """
 
     noun = "rollups as series"
@@ -111,11 +111,11 @@ class RollupSeries(Capability, Layout):
 
 
 class Restored(NamedTuple):
-    """A row mutation that was refused, taken apart to be stored again.
+    """A refused row mutation, split so that it can be stored again.
 
     Attributes:
-      points: its points, to be encoded again.
-      rest: its other cells, to be written as they are; no cells if there are none.
+      points: to be encoded again.
+      rest: the other cells, to be written as they are; without cells if there are none.
     """
 
     points: PointBatch
@@ -123,13 +123,13 @@ class Restored(NamedTuple):
 
 
 class RefusedRows(Capability, StoredLayout):
-    """A layout that takes its own row mutations apart, so that refused ones are replayed."""
+    """A layout that can split its row mutations, so that refused ones are replayed."""
 
     noun = "restore of refused rows"
 
     @abc.abstractmethod
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """The content of a row mutation from an untrusted source: its table, key and cells are checked.
+        """The content of a row mutation from an untrusted source, after checks of table, key and cells.
 
         Raises:
           ValueError: this layout, with these options, writes no such row.
@@ -137,7 +137,7 @@ class RefusedRows(Capability, StoredLayout):
 
 
 class HourMarks(Capability, StoredLayout):
-    """A layout that tells from a row mutation which hours change."""
+    """A layout that tells which hours a row mutation changes."""
 
     noun = "marks of changed hours"
 
@@ -146,15 +146,15 @@ class HourMarks(Capability, StoredLayout):
         """The hours that have points in rows as `pack` makes them.
 
         Returns:
-          (metric as it is in row keys: its UID, or its name; start of an hour since 1970, in s).
+          (the metric as in row keys: UID or name; start of an hour in s since 1970).
         """
 
 
 class UidTables(Capability, Layout):
-    """A layout with OpenTSDB's two tables: rows of an hour with UIDs in their keys, and the UIDs of names.
+    """A layout with OpenTSDB's two tables: rows of one hour with UIDs in their keys, and UIDs of names.
 
     Attributes:
-      options: they say what is at which place of a row key.
+      options: they define, for example, the fields of a row key.
     """
 
     noun = "UID tables"
@@ -179,11 +179,11 @@ class UidTables(Capability, Layout):
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
-        """As `select`, of one or more metrics by their UIDs; first and last time in ms, both inclusive."""
+        """Like `select`, for one or more metrics by UID; first and last time in ms, both inclusive."""
 
     @abc.abstractmethod
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """The UID of every metric that has one, by name, sorted."""
+        """The UIDs of all metrics by name, sorted by name."""
 
 
 class RollupTables(UidTables):
@@ -226,10 +226,10 @@ class Compaction(UidTables):
 
 
 def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:
-    """The points of a row that was read back, if this layout writes them into that very row.
+    """The points of a decoded row, after a check that this layout writes them into this row.
 
     Raises:
-      ValueError: it does not.
+      ValueError: it does not, or the row is damaged.
     """
     if decoded.damage:
         raise ValueError(decoded.damage[0])
@@ -241,7 +241,7 @@ def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: Ser
     encoded = layout.encode(batch, [key])
     if encoded.rejected:
         raise ValueError(encoded.rejected[0].message)
-    if any((piece.table, piece.key) != (row.table, row.key) for piece in encoded.pieces):
+    if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
         raise ValueError("its points belong into another row")
     return batch
 
@@ -249,11 +249,11 @@ def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: Ser
 def hours_of(
     metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
 ) -> set[tuple[bytes, int]]:
-    """`HourMarks.hours` of n points of m rows.
+    """`HourMarks.hours` for n points in m rows.
 
     Args:
-      metrics, bases_ms, counts: of each row; how many points it has.
-      offsets_ms: int64[n], of the points since the base of their row.
+      metrics, bases_ms, counts: metric, base time and number of points of each row.
+      offsets_ms: int64[n], of each point since the base of its row.
     """
     numbers: dict[str, int] = {}
     indexes = np.array([numbers.setdefault(metric, len(numbers)) for metric in metrics], np.int64)

@@ -1,4 +1,4 @@
-"""The reading half of the contract of a layout: rows of tables back to points in columns."""
+"""The reading half of the contract of a layout: rows of tables to points in columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timebeam.schema.layouts.tables import Row, StoredLayout
 from timebeam.schema.points import PointBatch, Series, join
 
 _NEAR_AMONG = 2_000
-"""Names of each beginning among which a near one is looked for."""
+"""Names with the same beginning that are compared with an unknown name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Scan:
 
     Attributes:
       table: the table to read.
-      ranges: half-open ranges [start, end) of row keys, ascending; an empty end is that of the table.
+      ranges: half-open ranges [start, end) of row keys, ascending; an empty end is the end of the table.
       key_pattern: RE2 over the raw bytes of the row key that every selected row matches; or None.
-      columns: those to read of each row; None for all.
+      columns: the columns to read; None for all.
       keys_only: give every cell an empty value, which saves the transfer.
-      versions: of each cell, the newest so many.
+      versions: the number of versions to read of each cell, newest first.
     """
 
     table: str
@@ -42,7 +42,7 @@ class Scan:
 
 
 class ColumnRange(NamedTuple):
-    """The columns of one family from `start` on and before `end`; an empty end is that of the family."""
+    """Columns of one family, from `start` to before `end`; an empty end is the end of the family."""
 
     family: str
     start: bytes
@@ -50,13 +50,13 @@ class ColumnRange(NamedTuple):
 
 
 class Reader(Protocol):
-    """What a layout reads with: newest versions of cells only."""
+    """Reads tables for a layout: newest versions of cells only."""
 
     def scan(self, scan: Scan) -> Iterable[Row]:
         """The rows of a scan, ascending by key within each of its ranges."""
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
-        """Those of these rows that exist, by key."""
+        """The rows, of those with these keys, that exist; by key."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class UnknownNameError(LookupError):
     def near(self) -> list[str]:
         """Up to three stored names that resemble the unknown name, the closest first.
 
-        They are looked for among names that begin with its first half or its first character, and among the
-        first ones of all: at most 2,000 of each.
+        Compared are names that begin with its first half or its first character, and the first names of all:
+        at most 2,000 of each.
         """
         if self._names_from is None or not self._name:
             return []
@@ -128,7 +128,7 @@ class Decoded:
 
     Attributes:
       batch: its points, one per instant, ascending in time; arrivals are the cell timestamps.
-      damage: what of the row could not be read, in words; empty if all could.
+      damage: what could not be read, in words.
       skipped: cells that hold no points (annotations, histograms).
     """
 
@@ -143,10 +143,10 @@ class DecodedRows:
 
     Attributes:
       batch: their points; those of a row one per instant, ascending in time.
-      damage: rows, and what of each could not be read, in words.
+      damage: (row, what of it could not be read, in words).
       skipped: cells that hold no points (annotations, histograms).
-      outside: numbers of the rows, as they were given, with points outside of the time that a row is for;
-        no writer makes such rows, and a reader that relies on their order has to leave them out.
+      outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
+        reader that relies on the order of points must leave them out.
     """
 
     batch: PointBatch
@@ -155,7 +155,7 @@ class DecodedRows:
     outside: Sequence[int] = ()
 
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
-        """The same with the points in [start_ms, end_ms) only."""
+        """The same with only the points in [start_ms, end_ms)."""
         times_ms = self.batch.times_ms
         inside = (times_ms >= start_ms) & (times_ms < end_ms)
         if inside.all():
@@ -190,41 +190,41 @@ class ReadableLayout(StoredLayout):
         of time within each range of keys; rows of several series may be mixed.
 
         Raises:
-          UnknownNameError: a metric or a tag is in no index, where the layout has one that tells.
+          UnknownNameError: a metric or tag is not in the index of a layout that has one.
         """
 
     @abc.abstractmethod
     def decode(self, row: Row, series: Series) -> Decoded:
         """The points of a data row; never raises for damaged cells.
 
-        A layout that does not store the unit of a time reads whole seconds as times in seconds.
+        A layout that does not store the unit of a time reads whole seconds as seconds.
         """
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """The points of several data rows; as `decode`, and never slower."""
+        """Like `decode`, for several data rows at once."""
         return join_decoded(rows, [self.decode(row, series) for row, series in rows])
 
     @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """Everything in the tables that is not as it should be.
+        """Everything in the tables that an operator should know.
 
         Args:
-          read: gives all rows of a table, newest versions only.
+          read: returns all rows of a table, newest versions only.
         """
 
     def key_error(self, key: bytes) -> str:
-        """Why a key is not that of a data row of this layout with its options; empty if it may be."""
+        """Why no data row can have this key with these options; empty if one can."""
         return ""
 
     def cut_at(self, key: bytes) -> bytes:
-        """Where the data table may be cut, at or before a key, so that several workers read it.
+        """The place, at or before a key, where workers may split the data table.
 
         Rows that can hold the same instant of one series stay together.
         """
         return key
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
-        """The series of which one instant may be in several selected rows.
+        """The series that may have the same instant in several selected rows.
 
         The latest arrival wins; within one arrival, the row that is read last.
         """

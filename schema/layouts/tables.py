@@ -1,4 +1,4 @@
-"""What a layout stores: tables of Bigtable, their rows and cells."""
+"""The tables of a layout in Bigtable, their rows and cells."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Deletion(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Cells of one row: to be written as one mutation, or as they were read (newest version only).
+    """Cells of one row: to write as one mutation, or as they were read (newest version only).
 
-    `deleted` is what the mutation deletes before it sets the cells.
+    `deleted`: what the mutation deletes before it sets the cells.
     """
 
     table: str
@@ -56,12 +56,12 @@ class TableSpec:
 
     Attributes:
       name: with prefix.
-      families: versions that garbage collection keeps of each cell, by family.
+      families: the versions of a cell that garbage collection keeps, by family.
       holds_points: whether pipelines write points into it.
       is_index: whether pipelines write the rows of `SeriesIndex.index` into it.
       same_keys: whether its rows have the keys of data rows.
-      cell_time: what its cell timestamps are, in words: that from which an age counts. Empty where a
-        maximum age would delete cells in use, as names and index entries.
+      cell_time: what its cell timestamps mean, in words, since the age of a cell counts from them. Empty if
+        a maximum age would delete cells in use, such as names and index entries.
     """
 
     name: str
@@ -73,14 +73,14 @@ class TableSpec:
 
 
 ARRIVAL = "the arrival of the data (modification time of its file, publish time of its message)"
-"""The `cell_time` of tables whose cells have the arrival of their points as timestamp."""
+"""The `cell_time` of tables whose cell timestamps are the arrival of their points."""
 
 
 class StoredLayout(abc.ABC):
-    """What every layout tells of itself. Instances are immutable and can be pickled.
+    """What every layout has. Instances are immutable and can be pickled.
 
     Attributes:
-      name: as the option --layout has it.
+      name: its value of the option --layout.
     """
 
     name: str

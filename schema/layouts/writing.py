@@ -13,7 +13,7 @@ from timebeam.schema.points import Floats, PointBatch, RefusedError, Rejected, S
 
 
 class Packing(enum.StrEnum):
-    """How the points of one row are laid into cells."""
+    """How the points of one row become cells."""
 
     POINTS = "points"
     COMPACTED = "compacted"
@@ -21,7 +21,7 @@ class Packing(enum.StrEnum):
 
 
 class SeriesKey(NamedTuple):
-    """What the row keys of one series have in common: the bytes before and behind the time."""
+    """What the row keys of one series share: the bytes before and after the time."""
 
     head: bytes
     tail: bytes
@@ -34,8 +34,8 @@ class Name(NamedTuple):
     text: str
 
 
-class Piece(NamedTuple):
-    """The points of one batch in one row, packed: opaque to everything but the layout."""
+class RowFragment(NamedTuple):
+    """The points of one batch in one row, packed: opaque to all but the layout."""
 
     table: str
     key: bytes
@@ -44,44 +44,44 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Encoded:
-    """What a batch became.
+    """An encoded batch.
 
     Attributes:
-      pieces: one for each row (and arrival time) that the batch touches.
+      fragments: one for each row (and arrival time) that the batch touches.
       rejected: the points that the layout cannot hold.
-      duplicates: points left out because a later one of the batch has the same instant.
+      duplicates: number of points dropped since a later point of the batch has the same instant.
     """
 
-    pieces: Sequence[Piece]
+    fragments: Sequence[RowFragment]
     rejected: Sequence[Rejected]
     duplicates: int
 
 
 class WritableLayout(StoredLayout):
-    """A layout that points can be written in.
+    """A layout that points can be written to.
 
-    A write calls `refuse`, `names` (which get UIDs), `series_key`, `encode`, groups by row, calls `pack`.
+    A write calls `refuse`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `pack`.
     """
 
     @property
     @abc.abstractmethod
     def packings(self) -> Sequence[Packing]:
-        """How it can lay points into cells with these options, the usual one for files first."""
+        """The packings that these options allow, the default for files first."""
 
     @property
     def packing_limit(self) -> str:
-        """Why these options allow no other packing, in words; empty if they do."""
+        """Why these options allow only one packing; empty if they allow all."""
         return ""
 
     @property
     def read_only(self) -> str | None:
-        """Why its tables cannot be written with these options, and what to do; None if they can."""
+        """Why these options do not allow writing, and what to do; None if they do."""
         return None
 
     @property
     @abc.abstractmethod
     def uids(self) -> UidSpec | None:
-        """Where names have UIDs; None for a layout that stores names as they are."""
+        """The UIDs of names; None for a layout that stores names themselves."""
 
     @abc.abstractmethod
     def refuse(self, series: Series) -> RefusedError | None:
@@ -93,7 +93,7 @@ class WritableLayout(StoredLayout):
 
     @abc.abstractmethod
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        """What the row keys of a series are made from; callers cache it, since it is slow.
+        """The parts of the row keys of a series; callers cache it, since it is slow.
 
         Args:
           series: one that `refuse` does not refuse.
@@ -102,16 +102,16 @@ class WritableLayout(StoredLayout):
 
     @abc.abstractmethod
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
-        """The rows of a batch.
+        """Encodes a batch into fragments of rows.
 
         Args:
-          keys: the key of each of the batch's series; None where none of its points is in the batch.
+          keys: the key of each series of the batch; None for a series without points in it.
         """
 
     @abc.abstractmethod
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
-        """One row mutation out of the pieces of one row, in any order: the same in every order."""
+        """One row mutation from the fragments of one row, whatever their order."""
 
     def stored_floats(self, floats: Floats) -> Floats:
-        """float64[n]: what floats become in the cells of the layout; unchanged where it stores 8 bytes."""
+        """float64[n]: floats as the layout stores them; unchanged if it stores 8 bytes."""
         return floats

@@ -47,7 +47,7 @@ class Measured:
       points_per_row: of one series; 1 if points are further apart than rows.
       cells_per_point, bytes_per_point: of data tables; bytes before compression, the row key in each cell.
       content_per_point: those bytes without row keys, of which a row has one.
-      shuffled_per_point: bytes of pieces that are grouped by row.
+      shuffled_per_point: bytes of fragments that are grouped by row.
       key_bytes, qualifier_bytes: the longest ones.
       index_bytes: of the index tables, for each series, all in all.
       index_bytes_per_span: what each further row of a series adds to them.
@@ -104,7 +104,7 @@ def measure(layout: Layout, load: Load, case: Case) -> Measured:
         raise RefusedError(encoded.rejected[0].reason, encoded.rejected[0].message)
     payloads: dict[tuple[str, bytes], list[bytes]] = {}
     shuffled = 0
-    for table, key, packed in encoded.pieces:
+    for table, key, packed in encoded.fragments:
         payloads.setdefault((table, key), []).append(packed)
         shuffled += len(table) + len(key) + len(packed)
     rows = [layout.pack(table, key, packed, case.packing) for (table, key), packed in payloads.items()]
@@ -135,7 +135,7 @@ def row_span(layout: Layout, load: Load) -> tuple[int, int]:
 
     def row_at(time_ms: int) -> bytes:
         batch = load.points(range(1), 1, time_ms, 1)
-        return next(iter(layout.encode(batch, [key]).pieces)).key
+        return next(iter(layout.encode(batch, [key]).fragments)).key
 
     def next_row(time_ms: int) -> int:
         """The first time after this one that is in another row."""

@@ -18,7 +18,7 @@ variable "layout" {
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d
-    retention_class: kairosdb: the class that points are written to, in days; 0: kept for ever
+    retention_class: kairosdb: the class that points are written to, in days; 0: kept forever
     tables: table: the file that declares the tables
   EOT
 

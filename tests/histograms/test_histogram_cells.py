@@ -79,7 +79,7 @@ def test_check_reports_them(store: Store) -> None:
     store.set_cell(store.layout.data_table, key, "t", b"\x06\x00\x09", b"")
     ran = timebeam("check", *store.flags)
     assert ran.code == 1
-    assert "histogram 060009: no id of a codec, for it is empty" in ran.out
+    assert "histogram 060009: empty, so without the id of a codec" in ran.out
 
 
 def test_compact_leaves_them(plain: Store, store: Store) -> None:

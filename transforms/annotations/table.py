@@ -15,7 +15,7 @@ from timebeam.schema.annotations.edits import NOTHING, AnnotationEdit, Method, S
 from timebeam.schema.annotations.record import NotAnAnnotationError, parse_stored
 from timebeam.schema.layouts import Annotations
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.layouts.opentsdb.pieces import FAMILY
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.reading import Scan
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics

@@ -1,4 +1,4 @@
-"""Keyed batches encoded as pieces by row, and the pieces of a row packed into cells."""
+"""Keyed batches encoded as fragments by row, and the fragments of a row packed into cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RowKey = tuple[str, bytes]
 
 
 class EncodeFn(beam.DoFn):
-    """`KeyedBatch` in; ((table, row key), packed piece) out, unstorable points to `REJECTED`."""
+    """`KeyedBatch` in; ((table, row key), packed fragment) out, unstorable points to `REJECTED`."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -31,12 +31,12 @@ class EncodeFn(beam.DoFn):
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))
-        for table, key, packed in encoded.pieces:
+        for table, key, packed in encoded.fragments:
             yield (table, key), packed
 
 
 class EncodeTogetherFn(EncodeFn):
-    """`KeyedBatch` in; ((table, row key), pieces) out, for each row the pieces of this batch.
+    """`KeyedBatch` in; ((table, row key), fragments) out, for each row the fragments of this batch.
 
     What `EncodeFn` and a GroupByKey give, but for one batch alone: no shuffle.
     """
@@ -54,7 +54,7 @@ class EncodeTogetherFn(EncodeFn):
 
 
 class PackFn(beam.DoFn):
-    """((table, row key), pieces) in; `Row` mutations out, those over a limit to `REJECTED`."""
+    """((table, row key), fragments) in; `Row` mutations out, those over a limit to `REJECTED`."""
 
     def __init__(self, layout: Layout, packing: Packing) -> None:
         self._layout, self._packing = layout, packing

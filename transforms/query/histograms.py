@@ -5,8 +5,8 @@ from __future__ import annotations
 from timebeam.schema.layouts import Cell, Finding, Histograms, Selection
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.pieces import FAMILY
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Series

@@ -1,4 +1,4 @@
-"""A batch of points into the pieces of the rows that it touches: the hot path, in numpy."""
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from timebeam.schema.layouts.heroic.fragments import DISTRIBUTION, SlotPoints, packed_rows
 from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
-from timebeam.schema.layouts.heroic.pieces import DISTRIBUTION, Points, packed_rows
-from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 _NAN_BITS = 0x7FF8 << 48
@@ -17,10 +17,10 @@ _PERIOD_BITS = 32
 
 
 def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form: KeyForm) -> Encoded:
-    """The pieces of a batch, one for each row.
+    """The fragments of a batch, one for each row.
 
     Args:
-      keys: the key of each of the batch's series; None where none of its points is in the batch.
+      keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.
     """
     batch, rejected = _storable(batch)
@@ -30,54 +30,54 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     opaque = batch.kinds == Kind.OPAQUE
     slots = (batch.times_ms & (PERIOD_MS - 1)) + DISTRIBUTION * opaque
     order, bounds = _newest(_row_numbers(batch, periods), slots, batch.arrivals_ms)
-    points = Points(slots[order], batch.arrivals_ms[order], _values(batch)[order])
+    points = SlotPoints(slots[order], batch.arrivals_ms[order], _values(batch)[order])
     origins = batch.origins
     checksum = zlib.crc32(origins.source.encode()) if origins else 0
     packed = packed_rows(points, bounds, batch.payloads, checksum, max(0, origins.offset) if origins else 0)
     first = order[bounds[:-1]]
     bases = (periods[first] << _PERIOD_BITS).tolist()
-    pieces = []
-    for series, base_ms, piece in zip(batch.index[first].tolist(), bases, packed, strict=True):
+    row_fragments = []
+    for series, base_ms, packed_row in zip(batch.index[first].tolist(), bases, packed, strict=True):
         key = keys[series]
         assert key is not None
-        pieces.append(Piece(table, form.row_key(key, base_ms), piece))
-    return Encoded(pieces, rejected, len(batch) - len(order))
+        row_fragments.append(RowFragment(table, form.row_key(key, base_ms), packed_row))
+    return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
 def storable(batch: PointBatch) -> tuple[Bools, Bools]:
-    """(bool[n], bool[n]): which points have a time, and which a value, that the layout can hold."""
+    """(bool[n], bool[n]): points whose time the layout can hold, points whose value it can hold."""
     kinds, bits = batch.kinds, batch.bits
-    valued = (kinds == Kind.FLOAT) | (kinds == Kind.OPAQUE)
-    if not valued.all():
+    has_value = (kinds == Kind.FLOAT) | (kinds == Kind.OPAQUE)
+    if not has_value.all():
         doubles = bits.astype(np.float64)
-        below = doubles < 2.0**63  # 2^63 - 1 rounds up to what no int64 holds
-        exact = below & (np.where(below, doubles, 0).astype(np.int64) == bits)
-        valued |= (kinds == Kind.INTEGER) & exact
-    return batch.times_ms >= 0, valued
+        is_below = doubles < 2.0**63  # 2^63 - 1 rounds up to what no int64 holds
+        is_exact = is_below & (np.where(is_below, doubles, 0).astype(np.int64) == bits)
+        has_value |= (kinds == Kind.INTEGER) & is_exact
+    return batch.times_ms >= 0, has_value
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """The points that the layout can hold, and the refusal of the others."""
-    timely, valued = storable(batch)
-    good = timely & valued
-    if good.all():
+    """(the points that the layout can hold, the refusals of the others)."""
+    has_time, has_value = storable(batch)
+    is_storable = has_time & has_value
+    if is_storable.all():
         return batch, []
     rejected = []
-    for point in np.flatnonzero(~good).tolist():
-        if not timely[point]:
+    for point in np.flatnonzero(~is_storable).tolist():
+        if not has_time[point]:
             reason = Reason.TIMESTAMP_OUT_OF_RANGE
-            message = f"time {batch.times_ms[point]} ms: Heroic reads times before 1970 back as others"
+            message = f"time {batch.times_ms[point]} ms: Heroic reads times before 1970 back as other times"
         elif batch.kinds[point] == Kind.INTEGER:
             reason = Reason.VALUE_NOT_STORABLE
             message = f"the integer {batch.bits[point]} is no double: send a decimal, which may be rounded"
         else:
-            reason, message = Reason.VALUE_NOT_STORABLE, "a text: Heroic stores doubles and distributions"
+            reason, message = Reason.VALUE_NOT_STORABLE, "a string: Heroic stores doubles and distributions"
         rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
-    return batch.take(np.flatnonzero(good)), rejected
+    return batch.take(np.flatnonzero(is_storable)), rejected
 
 
 def _values(batch: PointBatch) -> Int64s:
-    """int64[n]: the bits of the doubles, NaN in its canonical form; or the number of the payload."""
+    """int64[n]: the bits of a double, with canonical NaN; or the number of a payload."""
     doubles = np.where(
         batch.kinds == Kind.INTEGER, batch.bits.astype(np.float64), batch.bits.view(np.float64)
     )
@@ -86,7 +86,7 @@ def _values(batch: PointBatch) -> Int64s:
 
 
 def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:
-    """int64[n]: a number for the row (series, period) of each point, small where possible."""
+    """int64[n]: a number for the row (series, period) of each point; small if possible."""
     low, high = int(periods.min()), int(periods.max())
     rows = batch.index.astype(np.int64)
     if low == high:
@@ -97,10 +97,10 @@ def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:
 
 
 def _newest(rows: Int64s, slots: Int64s, arrivals_ms: Int64s) -> tuple[Int64s, Int64s]:
-    """(order, bounds): the points by row and slot, one of each; and where each row starts, and the end.
+    """(order, bounds): the points by row and slot, one of each; the start of each row and the end.
 
-    Of several points of one slot the last arrival stays, of one arrival the last in the batch. Row, slot
-    and position are packed into one integer where they fit, since that sorts several times faster.
+    The latest arrival wins a slot; within one arrival, the last point. Row, slot and position are packed
+    into one integer if they fit, since that sorts several times faster.
     """
     n = len(rows)
     by_arrival = None

@@ -1,6 +1,6 @@
-"""What the two forms of Heroic's row key have in common: bases, order, and the interface of a form.
+"""What both forms of Heroic's row key share: bases, order, and the interface of a form.
 
-A row holds 2^32 ms (49.7 days) of one series; its base is the first of them (docs/spec/heroic.md §2).
+A row holds 2^32 ms (49.7 days) of one series and begins at its base (docs/spec/heroic.md §2).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from timebeam.schema.points import Int64s, Series
 PERIOD_MS = 1 << 32
 LAST_BASE_MS = (1 << 63) - PERIOD_MS
 KEY_LIMIT = 4000
-"""Heroic drops points whose key has so many bytes, or more."""
+"""Heroic drops points whose row key has this many bytes or more."""
 
 Offsets = npt.NDArray[np.uint32]
 Pair = tuple[str, str]
 Range = tuple[bytes, bytes]
 
 
-class KeyParts(NamedTuple):
-    """A row key taken apart.
+class HeroicRowKey(NamedTuple):
+    """The fields of a row key.
 
     Attributes:
-      series: its resources are those whose names the key holds.
+      series: with the resources whose names the key holds.
       base_ms: signed, as Heroic writes it for times before 1970.
-      head, tail: the bytes before and behind the base, as in `SeriesKey`.
+      head, tail: the bytes before and after the base, as in `SeriesKey`.
       is_whole: False if the key holds values of resources without their names.
     """
 
@@ -43,29 +43,33 @@ class KeyParts(NamedTuple):
 
 
 class KeyForm(abc.ABC):
-    """One form of row keys and qualifiers. Pure functions; no state."""
+    """One form of row keys and qualifiers, without state.
+
+    Attributes:
+      qualifier_bytes: bytes of each qualifier.
+    """
 
     qualifier_bytes: int
 
     @abc.abstractmethod
     def series_key(self, series: Series) -> SeriesKey:
-        """The bytes before and behind the base.
+        """The bytes before and after the base.
 
         Raises:
-          UnicodeEncodeError: a text holds half a surrogate pair.
+          UnicodeEncodeError: a name or value holds half a surrogate pair.
         """
 
     def nameless_key(self, series: Series) -> SeriesKey:
-        """The same of keys without the names of resources, in a form that has such."""
+        """Like `series_key`, without the names of resources, in a form that can leave them out."""
         return self.series_key(series)
 
     @abc.abstractmethod
     def base_text(self, base_ms: int) -> bytes:
-        """A base as it stands in the key."""
+        """The bytes of a base in the key."""
 
     @abc.abstractmethod
-    def parse(self, key: bytes) -> KeyParts:
-        """A row key taken apart.
+    def parse(self, key: bytes) -> HeroicRowKey:
+        """Splits a row key into its fields.
 
         Raises:
           ValueError: Heroic, or this layout, would not have written it.
@@ -73,18 +77,18 @@ class KeyForm(abc.ABC):
 
     @abc.abstractmethod
     def ranges(self, head: bytes, first_ms: int, last_ms: int) -> Iterator[Range]:
-        """The rows of a metric and tags, whatever their resources, from one base to another, both in.
+        """The rows of a metric and tags, with any resources, from one base to another, both inclusive.
 
         Half-open ranges in the order of time.
         """
 
     @abc.abstractmethod
     def qualifiers(self, offsets: Offsets) -> bytes:
-        """The qualifiers of these offsets (ms since the base), `qualifier_bytes` each."""
+        """The concatenated qualifiers of offsets uint32[n] in ms since the base."""
 
     @abc.abstractmethod
     def offsets(self, qualifiers: bytes) -> Int64s:
-        """int64[n]: the offsets that n qualifiers mean; -1 for one that means none."""
+        """int64[n]: the offsets of n concatenated qualifiers; -1 for one that is none."""
 
     def row_key(self, key: SeriesKey, base_ms: int) -> bytes:
         """The key of the row of a series that begins at `base_ms`."""
@@ -92,7 +96,7 @@ class KeyForm(abc.ABC):
 
 
 def base_of(time_ms: int) -> int:
-    """The base of the row that holds a time (from 0 on)."""
+    """The base of the row that holds a time, both in ms; for times from 0."""
     return time_ms & -PERIOD_MS
 
 
@@ -106,6 +110,10 @@ def sorted_pairs(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def check_base(base_ms: int) -> None:
-    """Raises ValueError unless a row may begin at `base_ms`."""
+    """Checks that a row may begin at `base_ms`.
+
+    Raises:
+      ValueError: it may not.
+    """
     if base_ms % PERIOD_MS or not -LAST_BASE_MS - PERIOD_MS <= base_ms <= LAST_BASE_MS:
         raise ValueError(f"base {base_ms} is not a 64-bit multiple of {PERIOD_MS} ms")

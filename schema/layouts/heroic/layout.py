@@ -1,8 +1,7 @@
 """Layouts `heroic` and `heroic-readable`: the table `metrics` of spotify/heroic, and the same as text.
 
-Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short).
-The two differ in their
-keys and qualifiers only; beside the points both keep the series table, which Heroic has in Elasticsearch.
+Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short). The two differ only in
+keys and qualifiers. Both keep a series table beside the points, in place of Heroic's Elasticsearch.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.heroic import audit, encode, pieces, rows, select, series_table
+from timebeam.schema.layouts.heroic import audit, encode, fragments, rows, select, series_table
 from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
 from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
 from timebeam.schema.layouts.heroic.rollup_names import HeroicRollupNames
@@ -77,7 +76,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return (
             TableSpec(
                 self.data_table,
-                {pieces.POINTS: 1, pieces.DISTRIBUTIONS: 1},
+                {fragments.POINTS: 1, fragments.DISTRIBUTIONS: 1},
                 holds_points=True,
                 cell_time=_CELL_TIME,
             ),
@@ -89,16 +88,18 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         try:
             key = self.series_key(series, {})
         except UnicodeEncodeError as error:
-            why = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
-            return RefusedError(Reason.NAME_NOT_STORABLE, why)
+            message = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
+            return RefusedError(Reason.NAME_NOT_STORABLE, message)
         size = len(self.form.row_key(key, LAST_BASE_MS))
         if size >= KEY_LIMIT:
-            why = f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
-            return RefusedError(Reason.SERIES_NOT_STORABLE, why)
+            message = (
+                f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
+            )
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
         size = series_table.longest_key(series)
         if size > series_table.KEY_LIMIT:
-            why = f"key of {size} bytes in the series table, Bigtable takes {series_table.KEY_LIMIT}"
-            return RefusedError(Reason.SERIES_NOT_STORABLE, why + ": use shorter names")
+            message = f"key of {size} bytes in the series table, Bigtable takes {series_table.KEY_LIMIT}"
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
         return None
 
     def names(self, series: Series) -> Sequence[Name]:
@@ -115,18 +116,18 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        return Row(table, key, pieces.cells(packed, self.form))
+        return Row(table, key, fragments.cells(packed, self.form))
 
-    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`; distributions, which only their producer understands, are left out."""
-        return select.select(self.form, self.data_table, self.series_table, wanted, reader)
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `Layout.select`; without distributions, which only their producer understands."""
+        return select.select(self.form, self.data_table, self.series_table, selection, reader)
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
         """See `Layout.index_entries`."""
-        timely, valued = encode.storable(batch)
-        taken = timely & valued
-        bases, base = np.unique(batch.times_ms[taken] & -PERIOD_MS, return_inverse=True)
-        pairs = np.unique(batch.index[taken].astype(np.int64) * len(bases) + base)
+        has_time, has_value = encode.storable(batch)
+        is_storable = has_time & has_value
+        bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
+        pairs = np.unique(batch.index[is_storable].astype(np.int64) * len(bases) + base)
         count = max(1, len(bases))
         return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
 
@@ -152,33 +153,33 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return rows.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `Layout.restore`; points of a key without the names of resources stay a row."""
+        """See `Layout.restore`; a row whose key lacks the names of resources stays as it is."""
         no_points = PointBatch.of([], 0)
         if row.table == self.series_table:
             series_table.check_index_row(row)
             return Restored(no_points, row)
         if row.table != self.data_table:
-            raise ValueError(f"table {row.table!r} is none of layout {self.name}")
-        parts = self.form.parse(row.key)
-        decoded = rows.read_row(row.cells, parts.base_ms, parts.series, self.form)
+            raise ValueError(f"layout {self.name} has no table {row.table!r}")
+        key = self.form.parse(row.key)
+        decoded = rows.read_row(row.cells, key.base_ms, key.series, self.form)
         if decoded.skipped or not row.cells:
-            raise ValueError("a row of points has cells of points only")
-        points = restored_points(self, row, decoded, SeriesKey(parts.head, parts.tail))
-        if not parts.is_whole:
+            raise ValueError("a row of points must have only cells of points")
+        points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))
+        if not key.is_whole:
             return Restored(no_points, row)
         return Restored(points, row._replace(cells=()))
 
     def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `Layout.entry_of`; a key with resources and without their names does not tell."""
-        parts = self.form.parse(key)
-        if not parts.is_whole:
+        """See `Layout.entry_of`; raises for a key that holds resources without their names."""
+        row_key = self.form.parse(key)
+        if not row_key.is_whole:
             raise ValueError(f"row key {key[:80]!r} holds resources without their names")
-        return parts.series, parts.base_ms
+        return row_key.series, row_key.base_ms
 
 
 @dataclasses.dataclass(frozen=True)
 class HeroicReadable(Heroic):
-    """The same with text for keys and qualifiers, which Heroic cannot read.
+    """The same with text in keys and qualifiers, which Heroic cannot read.
 
     Attributes:
       resource_names: put the names of resources into row keys, beside their values.

@@ -4,9 +4,9 @@ Format: docs/spec/heroic.md §8.
 
     metric,tagk=tagv,...,base[,resource]*         1297080123392: the base, decimal
 
-A resource is its value, in the order of the names, which stand in the series table only; or
-`name=value`, which makes keys decode by themselves. `,` `=` `\\` have a backslash before them, control
-characters are `\\x1f`. The qualifier is the offset from the base, decimal, on 10 digits.
+Resources are in the order of their names. One is its value alone, and its name is in the series table; or
+`name=value`, which makes keys decode without that table. `,` `=` `\\` are escaped by a backslash, control
+characters are written as `\\x1f`. The qualifier is the offset from the base as 10 decimal digits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 from timebeam.schema.layouts.heroic.keys import (
     PERIOD_MS,
+    HeroicRowKey,
     KeyForm,
-    KeyParts,
     Offsets,
     Range,
     check_base,
@@ -38,13 +38,13 @@ _DIGITS = 10 ** np.arange(9, -1, -1, dtype=np.int64)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadableKeys(KeyForm):
-    """Keys and qualifiers that are text.
+    """Keys and qualifiers as text.
 
     Attributes:
-      names: write resources as `name=value`; both forms are read.
+      with_names: write resources as `name=value`; both forms are read.
     """
 
-    names: bool = False
+    with_names: bool = False
 
     qualifier_bytes = 10
 
@@ -53,7 +53,7 @@ class ReadableKeys(KeyForm):
         tags = [f"{_escaped(key)}={_escaped(value)}" for key, value in sorted_pairs(series.tags)]
         head = ",".join([_escaped(series.metric), *tags, ""])
         tail = "".join(
-            f",{_escaped(name)}={_escaped(value)}" if self.names else f",{_escaped(value)}"
+            f",{_escaped(name)}={_escaped(value)}" if self.with_names else f",{_escaped(value)}"
             for name, value in sorted_pairs(series.resources)
         )
         return SeriesKey(head.encode(), tail.encode())
@@ -66,36 +66,36 @@ class ReadableKeys(KeyForm):
         """See `KeyForm.base_text`."""
         return b"%d" % base_ms
 
-    def parse(self, key: bytes) -> KeyParts:
+    def parse(self, key: bytes) -> HeroicRowKey:
         """See `KeyForm.parse`."""
         try:
             text = key.decode()
-            (metric, no_value), *parts = _parts(text)
-            numbers = [i for i, (_, value) in enumerate(parts) if value is None]
-            if no_value is not None or not numbers:
+            (metric, metric_value), *fields = _split(text)
+            numbers = [i for i, (_, value) in enumerate(fields) if value is None]
+            if metric_value is not None or not numbers:
                 raise ValueError("it is not metric, tags and base")
-            tags, (base, _), behind = parts[: numbers[0]], parts[numbers[0]], parts[numbers[0] + 1 :]
+            tags, (base, _), resources = fields[: numbers[0]], fields[numbers[0]], fields[numbers[0] + 1 :]
             if not base.isascii() or not base.isdigit():
                 raise ValueError(f"the base {base[:40]!r} is no number")
         except UnicodeDecodeError as error:
             raise ValueError(f"row key {key[:80].hex()} is not UTF-8") from error
         except ValueError as error:
-            raise ValueError(f"row key {key[:80]!r} is none of this layout's: {error}") from error
+            raise ValueError(f"row key {key[:80]!r} is not of this layout: {error}") from error
         base_ms = int(base)
         check_base(base_ms)
-        named = {name: value for name, value in behind if value is not None}
+        named = {name: value for name, value in resources if value is not None}
         series = Series.of(metric, {name: value or "" for name, value in tags}, named)
-        values = ReadableKeys(names=bool(named)).series_key(series)
-        tail = values.tail if named else "".join("," + _escaped(value) for value, _ in behind).encode()
+        values = ReadableKeys(with_names=bool(named)).series_key(series)
+        tail = values.tail if named else "".join("," + _escaped(value) for value, _ in resources).encode()
         if values.head + self.base_text(base_ms) + tail != key:
-            raise ValueError(f"row key {key[:80]!r}: this layout writes it with other bytes")
-        return KeyParts(series, base_ms, values.head, tail, is_whole=len(named) == len(behind))
+            raise ValueError(f"row key {key[:80]!r}: this layout writes this series with other bytes")
+        return HeroicRowKey(series, base_ms, values.head, tail, is_whole=len(named) == len(resources))
 
     def ranges(self, head: bytes, first_ms: int, last_ms: int) -> Iterator[Range]:
-        """See `KeyForm.ranges`; two for each base, since decimals are not in the order of time.
+        """See `KeyForm.ranges`; two for each base, since decimal numbers do not sort by time.
 
-        The row without resources, and those that go on with a comma. A bare prefix would take in
-        4294967296 and 42949672960 alike.
+        One is the row without resources, one the rows that continue with a comma. A bare prefix would match
+        both 4294967296 and 42949672960.
         """
         for base_ms in range(first_ms, last_ms + 1, PERIOD_MS):
             key = head + self.base_text(base_ms)
@@ -115,42 +115,42 @@ class ReadableKeys(KeyForm):
 
 
 def _escaped(text: str) -> str:
-    """A text as a part of a key."""
+    """A name or value as it is written in a key."""
     if _PLAIN.fullmatch(text):
         return text
     return "".join(
-        f"\\x{ord(letter):02x}"
-        if unicodedata.category(letter) == "Cc"
-        else "\\" + letter
-        if letter in ",=\\"
-        else letter
-        for letter in text
+        f"\\x{ord(character):02x}"
+        if unicodedata.category(character) == "Cc"
+        else "\\" + character
+        if character in ",=\\"
+        else character
+        for character in text
     )
 
 
-def _parts(text: str) -> list[tuple[str, str | None]]:
-    """The parts of a key between its commas: (text before the `=`, text behind it or None).
+def _split(text: str) -> list[tuple[str, str | None]]:
+    """The fields of a key between its commas: (text before the `=`, text after it or None).
 
     Raises:
       ValueError: a stray backslash or a second `=`.
     """
-    found: list[tuple[str, str | None]] = []
-    at, mark = 0, ","
-    while mark:
-        part = _PART.match(text, at)
-        if part is None:
-            raise ValueError(f"an = or backslash too many in {text[at : at + 40]!r}")
-        name, value, mark = part.groups()
-        found.append((_plain(name), None if value is None else _plain(value)))
-        at = part.end()
-    return found
+    fields: list[tuple[str, str | None]] = []
+    offset, separator = 0, ","
+    while separator:
+        match = _PART.match(text, offset)
+        if match is None:
+            raise ValueError(f"surplus = or backslash in {text[offset : offset + 40]!r}")
+        name, value, separator = match.groups()
+        fields.append((_plain(name), None if value is None else _plain(value)))
+        offset = match.end()
+    return fields
 
 
 def _plain(text: str) -> str:
-    """A part of a key as the text that was escaped."""
+    """The name or value that was escaped."""
     if "\\" not in text:
         return text
     return _ESCAPE.sub(
-        lambda found: chr(int(found[1][1:], 16)) if found[1][0] == "x" and len(found[1]) == 3 else found[1],
+        lambda match: chr(int(match[1][1:], 16)) if match[1][0] == "x" and len(match[1]) == 3 else match[1],
         text,
     )

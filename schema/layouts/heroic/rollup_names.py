@@ -1,6 +1,6 @@
-"""Rollups in Heroic's layout: the series with two tags more, `rollup` and `stat`.
+"""Rollups in Heroic's layout: the series with two more tags, `rollup` and `stat`.
 
-Heroic itself stores none; with them as tags, its queries filter by them as by all others.
+Heroic itself stores no rollups. As tags, its queries can filter by both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ ROLLUP, STAT = "rollup", "stat"
 
 
 class HeroicRollupNames:
-    """See `RollupNames`; Heroic stores doubles only."""
+    """See `RollupNames`; Heroic stores only doubles."""
 
     integers = False
 
@@ -21,7 +21,7 @@ class HeroicRollupNames:
         for key in (ROLLUP, STAT):
             if key in tags:
                 raise RefusedError(
-                    Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need that key"
+                    Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need this tag key"
                 )
         return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
 

@@ -1,8 +1,8 @@
-"""The rows that a query wants: series by the series table, then rows by series and base.
+"""Selects the rows of a query: series by the series table, then rows by series and base.
 
 Format: docs/spec/heroic.md §5.
 
-Unlike Heroic's, a query takes in both of its ends, and points that stand exactly on a base.
+Unlike in Heroic, both ends of the time range are inclusive, and so are points exactly at a base.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from timebeam.schema.layouts.heroic import series_table
-from timebeam.schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, KeyParts, base_of
-from timebeam.schema.layouts.heroic.pieces import POINTS
+from timebeam.schema.layouts.heroic.fragments import POINTS
+from timebeam.schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicRowKey, KeyForm, base_of
 from timebeam.schema.layouts.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
 from timebeam.schema.points import Series
 
 _RANGES_AT_ONCE = 1000
 
 
-class Names:
-    """The resources of rows whose keys hold only their values, by the series of the series table."""
+class ResourceNames:
+    """Finds the names of resources for row keys that hold only their values, from the series table."""
 
     def __init__(self, form: KeyForm) -> None:
         self._form = form
@@ -30,21 +30,21 @@ class Names:
         self._several: dict[tuple[bytes, bytes], Series] = {}
 
     def add(self, series: Series) -> bytes:
-        """Takes note of a series; returns the bytes of its keys before the base."""
+        """Adds a series; returns the bytes of its keys before the base."""
         key = self._form.nameless_key(series)
         if series.resources and self._series.setdefault(key, series) != series:
             self._several[key] = series
         return key.head
 
-    def series_of(self, parts: KeyParts) -> Series:
+    def series_of(self, row_key: HeroicRowKey) -> Series:
         """The series of a row.
 
         Raises:
-          ValueError: the names of its resources are not known, or it may be one of two series.
+          ValueError: the names of its resources are unknown, or two series have this key.
         """
-        if parts.is_whole:
-            return parts.series
-        key = parts.head, parts.tail
+        if row_key.is_whole:
+            return row_key.series
+        key = row_key.head, row_key.tail
         series = self._series.get(key)
         if series is None:
             raise ValueError("the names of its resources are not in the series table")
@@ -54,9 +54,9 @@ class Names:
 
 
 def select(
-    form: KeyForm, data: str, table: str, wanted: Selection, reader: Reader
+    form: KeyForm, data: str, table: str, selection: Selection, reader: Reader
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`; of the rows only the family of doubles is read.
+    """See `Layout.select`; only the family of doubles is read.
 
     Args:
       data, table: names of the data table and of the series table.
@@ -64,17 +64,17 @@ def select(
     Raises:
       UnknownNameError: the series table does not know the metric.
     """
-    names = Names(form)
+    names = ResourceNames(form)
     bases: dict[bytes, tuple[int, int]] = {}
-    """First and last base by the bytes before the base: of all series that differ in resources only."""
-    for found in series_table.find(table, wanted, reader):
-        if isinstance(found, tuple):
-            yield Finding(Severity.DAMAGE, table, found[0].key, str(found[1]))
+    """First and last base, by the bytes before the base: for all series that differ only in resources."""
+    for entry in series_table.find(table, selection, reader):
+        if isinstance(entry, tuple):
+            yield Finding(Severity.DAMAGE, table, entry[0].key, str(entry[1]))
             continue
-        head = names.add(found.series)
-        first, last = bases.get(head, (found.first_ms, found.last_ms))
-        bases[head] = min(first, found.first_ms), max(last, found.last_ms)
-    for scan in scans(form, data, bases, wanted.start_ms, wanted.end_ms):
+        head = names.add(entry.series)
+        first, last = bases.get(head, (entry.first_ms, entry.last_ms))
+        bases[head] = min(first, entry.first_ms), max(last, entry.last_ms)
+    for scan in scans(form, data, bases, selection.start_ms, selection.end_ms):
         for row in reader.scan(scan):
             try:
                 yield Selected(row, names.series_of(form.parse(row.key)))
@@ -85,9 +85,9 @@ def select(
 def scans(
     form: KeyForm, data: str, bases: Mapping[bytes, tuple[int, int]], start_ms: int, end_ms: int
 ) -> Iterator[Scan]:
-    """The rows of some series in a time range, both ends in.
+    """The rows of some series in a time range, both ends inclusive.
 
-    First those of the first period, then those that are read whole, then those of the last period.
+    First the rows of the first period, then the rows that are read whole, then those of the last period.
 
     Args:
       bases: first and last base by the bytes before the base.
@@ -99,9 +99,9 @@ def scans(
     if first == last:
         yield from _scans(form, data, bases, first, last, _columns(form, start_ms - first, end_ms - last))
         return
-    whole = PERIOD_MS - 1
-    yield from _scans(form, data, bases, first, first, _columns(form, start_ms - first, whole))
-    yield from _scans(form, data, bases, first + PERIOD_MS, last - PERIOD_MS, _columns(form, 0, whole))
+    last_offset = PERIOD_MS - 1
+    yield from _scans(form, data, bases, first, first, _columns(form, start_ms - first, last_offset))
+    yield from _scans(form, data, bases, first + PERIOD_MS, last - PERIOD_MS, _columns(form, 0, last_offset))
     yield from _scans(form, data, bases, last, last, _columns(form, 0, end_ms - last))
 
 
@@ -113,19 +113,19 @@ def _scans(
     last_ms: int,
     columns: ColumnRange,
 ) -> Iterator[Scan]:
-    """The rows from one base to another that exist by the series table."""
+    """The rows from one base to another that exist according to the series table."""
     ranges = (
-        one
+        key_range
         for head, (low, high) in bases.items()
         if max(low, first_ms) <= min(high, last_ms)
-        for one in form.ranges(head, max(low, first_ms), min(high, last_ms))
+        for key_range in form.ranges(head, max(low, first_ms), min(high, last_ms))
     )
-    while some := list(itertools.islice(ranges, _RANGES_AT_ONCE)):
-        yield Scan(data, sorted(some), columns=columns)
+    while batch := list(itertools.islice(ranges, _RANGES_AT_ONCE)):
+        yield Scan(data, sorted(batch), columns=columns)
 
 
 def _columns(form: KeyForm, first: int, last: int) -> ColumnRange:
-    """The columns from one offset to another, both in."""
+    """The columns from one offset to another, both inclusive."""
     start = form.qualifiers(np.array([first], np.uint32)) if first else b""
     end = form.qualifiers(np.array([last + 1], np.uint32)) if last < PERIOD_MS - 1 else b""
     return ColumnRange(POINTS, start, end)

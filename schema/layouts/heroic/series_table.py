@@ -1,15 +1,15 @@
-"""The series table, in the place of Heroic's metadata in Elasticsearch (docs/spec/heroic.md §6).
+"""The series table, which replaces Heroic's metadata in Elasticsearch (docs/spec/heroic.md §6).
 
 | row key | columns of family `series` | for |
 |---|---|---|
 | `m` NUL metric | `metric` | names of metrics |
 | `s` NUL metric NUL id | `series`: JSON as in POST /write; `first`, `last`: bases in ms | a metric's series |
-| `t` NUL metric NUL tag key NUL tag value NUL id | `tag` | series by a tag, by how its value begins |
+| `t` NUL metric NUL tag key NUL tag value NUL id | `tag` | series by a tag, or the beginning of its value |
 
 An id is BLAKE2b-128 of the series' key as Heroic writes it. In names, NUL is `01 01` and 01 is `01 02`, which
-keeps their order. All cells are functions of series and base: `last` has the number of its period (1 for
-1970) as cell timestamp, and `first` 2^31 less that number, so that with one version kept the right one stays,
-whatever the order of the writes.
+keeps their order. All cells are functions of series and base: the cell timestamp of `last` is the number of
+its period (1 for 1970), and that of `first` is 2^31 minus that number. Garbage collection keeps one version,
+so the last and the first base stay, whatever the order of the writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timebeam.schema.points import Series
 
 FAMILY = "series"
 KEY_LIMIT = 4096
-"""Bytes that Bigtable takes in a row key."""
+"""Bigtable's limit on the bytes of a row key."""
 
 ID_BYTES = 16
 METRIC, SERIES, TAG = b"m", b"s", b"t"
@@ -40,8 +40,8 @@ _WIRE = WireKeys()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Known:
-    """A series that the table knows, and the bases of its first and last row."""
+class SeriesEntry:
+    """A series in the table, and the bases of its first and last row, in ms."""
 
     series: Series
     first_ms: int
@@ -49,55 +49,59 @@ class Known:
 
 
 def series_id(series: Series) -> bytes:
-    """What tells a series from all others, on 16 bytes."""
+    """The 16 bytes that identify a series."""
     key = _WIRE.series_key(series)
     return hashlib.blake2b(key.head + key.tail, digest_size=ID_BYTES).digest()
 
 
 def row_key(kind: bytes, *names: str) -> bytes:
-    """A key of the table, or (without the id at its end) the prefix of keys."""
+    """A key of the table or, without the id at its end, a prefix of keys."""
     return _NUL.join([kind, *map(_escaped, names)])
 
 
 def index_rows(table: str, series: Series, base_ms: int) -> list[Row]:
-    """All rows that the table needs for a series with points in the row of this base."""
-    own = _NUL + series_id(series)
-    number = base_ms // PERIOD_MS
-    text = b"%d" % base_ms
+    """The rows that the table needs for a series with points in the data row of this base."""
+    id_suffix = _NUL + series_id(series)
+    period = base_ms // PERIOD_MS
+    base = b"%d" % base_ms
     cells = [
-        Cell(FAMILY, b"first", _FIRST - number, text),
-        Cell(FAMILY, b"last", number + 1, text),
+        Cell(FAMILY, b"first", _FIRST - period, base),
+        Cell(FAMILY, b"last", period + 1, base),
         Cell(FAMILY, b"series", _ALWAYS, _document(series)),
     ]
     return [
         Row(table, row_key(METRIC, series.metric), [Cell(FAMILY, b"metric", _ALWAYS, b"")]),
-        Row(table, row_key(SERIES, series.metric) + own, cells),
+        Row(table, row_key(SERIES, series.metric) + id_suffix, cells),
         *(
-            Row(table, row_key(TAG, series.metric, key, value) + own, [Cell(FAMILY, b"tag", _ALWAYS, b"")])
+            Row(
+                table,
+                row_key(TAG, series.metric, key, value) + id_suffix,
+                [Cell(FAMILY, b"tag", _ALWAYS, b"")],
+            )
             for key, value in series.tags
         ),
     ]
 
 
 def check_index_row(row: Row) -> None:
-    """Checks that the cells of a row are some that `index_rows` makes, of one base or of several.
+    """Checks that `index_rows` makes these cells, for one base or several.
 
     Raises:
-      ValueError: they are not.
+      ValueError: it does not.
     """
     kind, *names = _names_of(row.key)
     columns = {METRIC: b"metric", TAG: b"tag"}
     if kind in columns:
-        good = len(names) == (1 if kind == METRIC else 3)
-        good &= all(cell == Cell(FAMILY, columns[kind], _ALWAYS, b"") for cell in row.cells)
+        is_valid = len(names) == (1 if kind == METRIC else 3)
+        is_valid &= all(cell == Cell(FAMILY, columns[kind], _ALWAYS, b"") for cell in row.cells)
     else:
-        good = all(_is_of_series(row.key, cell) for cell in row.cells)
-    if not good or not row.cells:
-        raise ValueError(f"row {row.key[:80]!r} is none of the series table")
+        is_valid = all(_is_of_series(row.key, cell) for cell in row.cells)
+    if not is_valid or not row.cells:
+        raise ValueError(f"row {row.key[:80]!r} is not of the series table")
 
 
 def _names_of(key: bytes) -> list[bytes]:
-    """The kind of a row, and its names as they stand in the key; none for rows of series.
+    """The kind of a row, then its names as the key has them; no names for rows of series.
 
     Raises:
       ValueError: no row has this key.
@@ -119,7 +123,7 @@ def _names_of(key: bytes) -> list[bytes]:
 
 
 def _is_of_series(key: bytes, cell: Cell) -> bool:
-    """Whether a cell is one of the row of a series that has this key.
+    """Whether a cell belongs into the row of a series with this key.
 
     Raises:
       ValueError: its value is neither a series nor a base.
@@ -133,73 +137,75 @@ def _is_of_series(key: bytes, cell: Cell) -> bool:
     if cell.qualifier not in (b"first", b"last") or not cell.value.isdigit():
         return False
     base_ms = int(cell.value)
-    number = base_ms // PERIOD_MS
-    stamp = _FIRST - number if cell.qualifier == b"first" else number + 1
-    text = b"%d" % base_ms
-    return base_ms % PERIOD_MS == 0 and cell == Cell(FAMILY, cell.qualifier, stamp, text)
+    period = base_ms // PERIOD_MS
+    timestamp_ms = _FIRST - period if cell.qualifier == b"first" else period + 1
+    base = b"%d" % base_ms
+    return base_ms % PERIOD_MS == 0 and cell == Cell(FAMILY, cell.qualifier, timestamp_ms, base)
 
 
 def longest_key(series: Series) -> int:
-    """Bytes of the longest key that a series has in the table."""
+    """Bytes of the longest row key of a series in the table."""
     keys = [row_key(SERIES, series.metric), *(row_key(TAG, series.metric, *tag) for tag in series.tags)]
     return max(map(len, keys)) + len(_NUL) + ID_BYTES
 
 
-def read_series(row: Row) -> Known:
-    """What a series row holds.
+def read_series(row: Row) -> SeriesEntry:
+    """The entry in the row of a series.
 
     Raises:
-      ValueError: cells are missing or damaged, or it is the row of another series.
+      ValueError: cells are missing or damaged, or the key is that of another series.
     """
     cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == FAMILY}
     try:
         document = json.loads(cells[b"series"])
         series = Series.of(document["key"], document["tags"], document["resource"])
-        known = Known(series, int(cells[b"first"]), int(cells[b"last"]))
-        own = row_key(SERIES, series.metric) + _NUL + series_id(series)
+        entry = SeriesEntry(series, int(cells[b"first"]), int(cells[b"last"]))
+        expected_key = row_key(SERIES, series.metric) + _NUL + series_id(series)
     except KeyError as error:
         raise ValueError(f"series row without {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"damaged series row: {error}") from error
-    if own != row.key:
-        raise ValueError(f"the row of another series: it holds {series}")
-    if known.first_ms % PERIOD_MS or known.last_ms % PERIOD_MS or known.first_ms > known.last_ms:
-        raise ValueError(f"bases from {known.first_ms} to {known.last_ms} ms")
-    return known
+    if expected_key != row.key:
+        raise ValueError(f"this row belongs to another series than the stored {series}")
+    if entry.first_ms % PERIOD_MS or entry.last_ms % PERIOD_MS or entry.first_ms > entry.last_ms:
+        raise ValueError(f"bases from {entry.first_ms} to {entry.last_ms} ms")
+    return entry
 
 
-def find(table: str, wanted: Selection, reader: Reader) -> Iterator[Known | tuple[Row, ValueError]]:
-    """The series that a query wants, by the table; or a row that cannot be read, and why.
+def find(table: str, selection: Selection, reader: Reader) -> Iterator[SeriesEntry | tuple[Row, ValueError]]:
+    """The selected series; or (a row that cannot be read, why).
 
     Raises:
-      UnknownNameError: the table does not know the metric.
+      UnknownNameError: the metric is not in the table.
     """
-    if wanted.metric is None:
+    if selection.metric is None:
         rows = reader.scan(Scan(table, [_below(SERIES)]))
     else:
-        metric = row_key(METRIC, wanted.metric)
+        metric = row_key(METRIC, selection.metric)
         if metric not in reader.rows(table, [metric]):
             raise UnknownNameError(
-                f"No such metric in table {table}: '{wanted.metric}'",
-                wanted.metric,
+                f"No such metric in table {table}: '{selection.metric}'",
+                selection.metric,
                 lambda start: _metrics_from(table, start, reader),
             )
-        if wanted.tags:
-            rows = _rows_of_ids(table, wanted.metric, _ids(table, wanted.metric, wanted, reader), reader)
+        if selection.tags:
+            rows = _rows_of_ids(
+                table, selection.metric, _ids(table, selection.metric, selection, reader), reader
+            )
         else:
-            rows = reader.scan(Scan(table, [_below(row_key(SERIES, wanted.metric))]))
+            rows = reader.scan(Scan(table, [_below(row_key(SERIES, selection.metric))]))
     for row in rows:
         try:
-            known = read_series(row)
+            entry = read_series(row)
         except ValueError as error:
             yield row, error
             continue
-        if wanted.takes(known.series):
-            yield known
+        if selection.takes(entry.series):
+            yield entry
 
 
 def _metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:
-    """The metrics that begin with a text, ascending by their bytes."""
+    """The metrics that begin with `start`, ascending by their bytes."""
     head = row_key(METRIC, "")
     first = row_key(METRIC, start)
     for row in reader.scan(Scan(table, [(first, first + b"\xff")], keys_only=True)):
@@ -207,14 +213,14 @@ def _metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:
         yield raw.decode(errors="replace")
 
 
-def _ids(table: str, metric: str, wanted: Selection, reader: Reader) -> list[bytes]:
-    """The ids of the series of a metric that have the wanted tags, ascending.
+def _ids(table: str, metric: str, selection: Selection, reader: Reader) -> list[bytes]:
+    """The ids of the series of a metric that have the selected tags, ascending.
 
-    A tag of which any value will do narrows a search only if there is no other.
+    A tag with any value is looked up only if the selection has no tag with certain values.
     """
-    exact = {key: values for key, values in wanted.tags.items() if values}
+    exact = {key: values for key, values in selection.tags.items() if values}
     common: set[bytes] | None = None
-    for key, values in (exact or dict(list(wanted.tags.items())[:1])).items():
+    for key, values in (exact or dict(list(selection.tags.items())[:1])).items():
         prefixes = [row_key(TAG, metric, key, value) for value in values] or [row_key(TAG, metric, key)]
         scan = Scan(table, sorted(_below(prefix) for prefix in prefixes), keys_only=True)
         ids = {row.key[-ID_BYTES:] for row in reader.scan(scan)}
@@ -223,20 +229,20 @@ def _ids(table: str, metric: str, wanted: Selection, reader: Reader) -> list[byt
 
 
 def _rows_of_ids(table: str, metric: str, ids: Sequence[bytes], reader: Reader) -> Iterable[Row]:
-    """The series rows of these ids, as far as they exist."""
+    """The rows of the series with these ids, if they exist."""
     head = row_key(SERIES, metric) + _NUL
-    for at in range(0, len(ids), _ROWS_AT_ONCE):
-        found = reader.rows(table, [head + own for own in ids[at : at + _ROWS_AT_ONCE]])
-        yield from found.values()
+    for start in range(0, len(ids), _ROWS_AT_ONCE):
+        rows = reader.rows(table, [head + series_id for series_id in ids[start : start + _ROWS_AT_ONCE]])
+        yield from rows.values()
 
 
 def _below(prefix: bytes) -> tuple[bytes, bytes]:
-    """The range of keys that go on behind a prefix with NUL."""
+    """The range of keys that continue a prefix with NUL."""
     return prefix + _NUL, prefix + b"\x01"
 
 
 def _document(series: Series) -> bytes:
-    """A series as in the body of POST /write."""
+    """A series as JSON, as in the body of POST /write."""
     document = {
         "key": series.metric,
         "tags": dict(sorted_pairs(series.tags)),
@@ -246,6 +252,6 @@ def _document(series: Series) -> bytes:
 
 
 def _escaped(name: str) -> bytes:
-    """A name without NUL, in the same order; of a query it may be one that no series can have."""
+    """A name without NUL, in the same order; a query may give a name that no series can have."""
     raw = name.encode(errors="surrogatepass")
     return raw.replace(b"\x01", b"\x01\x02").replace(_NUL, b"\x01\x01") if min(raw, default=2) < 2 else raw

@@ -16,7 +16,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from timebeam.schema.layouts.heroic.keys import KeyForm, KeyParts, Offsets, Range, check_base, sorted_pairs
+from timebeam.schema.layouts.heroic.keys import (
+    HeroicRowKey,
+    KeyForm,
+    Offsets,
+    Range,
+    check_base,
+    sorted_pairs,
+)
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s, Series
 
@@ -25,7 +32,7 @@ _BASE_BYTES = 8
 
 
 def length_bytes(number: int) -> bytes:
-    """A length or count as Heroic writes it: 7 bits a byte, lowest first; each further byte counts from 1.
+    """A length or count as Heroic writes it: 7 bits per byte, lowest first; further bytes count from 1.
 
     This is not LEB128: 128 is `80 00`.
     """
@@ -37,19 +44,19 @@ def length_bytes(number: int) -> bytes:
     return bytes(out)
 
 
-def read_length(data: bytes, at: int) -> tuple[int, int]:
-    """(the length or count that begins at a place, where it ends).
+def read_length(data: bytes, offset: int) -> tuple[int, int]:
+    """(the length or count that begins at `offset`, where it ends).
 
     Raises:
       ValueError: the bytes end inside it.
     """
     number = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
+    while offset < len(data):
+        byte = data[offset]
+        offset += 1
         number += ((byte & 0x7F) + (shift > 0)) << shift
         if byte < 0x80:
-            return number, at
+            return number, offset
         shift += 7
     raise ValueError("it ends inside a length")
 
@@ -75,29 +82,29 @@ class WireKeys(KeyForm):
         """See `KeyForm.base_text`."""
         return base_ms.to_bytes(_BASE_BYTES, "big", signed=True)
 
-    def parse(self, key: bytes) -> KeyParts:
+    def parse(self, key: bytes) -> HeroicRowKey:
         """See `KeyForm.parse`."""
         try:
-            metric, at = _read_string(key, 0)
-            count, at = read_length(key, at)
-            texts: list[str] = []
-            while len(texts) < 2 * count:
-                text, at = _read_string(key, at)
-                texts.append(text)
-            head, base, tail = key[:at], key[at : at + _BASE_BYTES], key[at + _BASE_BYTES :]
+            metric, offset = _read_string(key, 0)
+            count, offset = read_length(key, offset)
+            strings: list[str] = []
+            while len(strings) < 2 * count:
+                string, offset = _read_string(key, offset)
+                strings.append(string)
+            head, base, tail = key[:offset], key[offset : offset + _BASE_BYTES], key[offset + _BASE_BYTES :]
             if len(base) < _BASE_BYTES:
                 raise ValueError("it ends inside the base")
             resources = _read_resources(tail) if tail else {}
         except UnicodeDecodeError as error:
-            raise ValueError(f"row key {key[:80].hex()}: a text that is not UTF-8") from error
+            raise ValueError(f"row key {key[:80].hex()}: a string that is not UTF-8") from error
         except ValueError as error:
-            raise ValueError(f"row key {key[:80].hex()} is none of Heroic's: {error}") from error
+            raise ValueError(f"row key {key[:80].hex()} is not Heroic's: {error}") from error
         base_ms = int.from_bytes(base, "big", signed=True)
         check_base(base_ms)
-        series = Series.of(metric, dict(zip(texts[::2], texts[1::2], strict=True)), resources)
+        series = Series.of(metric, dict(zip(strings[::2], strings[1::2], strict=True)), resources)
         if self.series_key(series) != (head, tail):
             raise ValueError(f"row key {key[:80].hex()}: Heroic writes this series with other bytes")
-        return KeyParts(series, base_ms, head, tail, is_whole=True)
+        return HeroicRowKey(series, base_ms, head, tail, is_whole=True)
 
     def ranges(self, head: bytes, first_ms: int, last_ms: int) -> Iterator[Range]:
         """See `KeyForm.ranges`; one range, since no other series has a key that begins with `head`."""
@@ -113,42 +120,42 @@ class WireKeys(KeyForm):
 
 
 def _string(text: str) -> bytes:
-    """A text with both of its lengths."""
+    """A string with both of its lengths."""
     raw = text.encode()
     units = len(raw) if len(raw) == len(text) else len(text.encode("utf-16-be")) // 2
     return length_bytes(len(raw)) + length_bytes(units) + raw
 
 
 def _plain(text: str) -> bytes:
-    """A text with its one length."""
+    """A string with its length in bytes."""
     raw = text.encode()
     return length_bytes(len(raw)) + raw
 
 
-def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    """(a text with two lengths, where it ends); whether the second one is right shows in `parse`."""
-    size, at = read_length(data, at)
-    _, at = read_length(data, at)
-    return _read_text(data, at, size)
+def _read_string(data: bytes, offset: int) -> tuple[str, int]:
+    """(a string with two lengths, where it ends); `parse` checks the second length."""
+    size, offset = read_length(data, offset)
+    _, offset = read_length(data, offset)
+    return _read_text(data, offset, size)
 
 
-def _read_text(data: bytes, at: int, size: int) -> tuple[str, int]:
-    if size > len(data) - at:
-        raise ValueError("it ends inside a text")
-    return data[at : at + size].decode(), at + size
+def _read_text(data: bytes, offset: int, size: int) -> tuple[str, int]:
+    if size > len(data) - offset:
+        raise ValueError("it ends inside a string")
+    return data[offset : offset + size].decode(), offset + size
 
 
 def _read_resources(tail: bytes) -> dict[str, str]:
-    """The resources in what stands behind the base."""
+    """The resources in the bytes after the base."""
     if not tail.startswith(_SUFFIX):
-        raise ValueError("what stands behind the base are no resources")
-    size, at = read_length(tail, len(_SUFFIX))
-    if size != len(tail) - at:
-        raise ValueError(f"{len(tail) - at} bytes of resources where their length says {size}")
-    count, at = read_length(tail, at)
-    texts: list[str] = []
-    while len(texts) < 2 * count:
-        size, at = read_length(tail, at)
-        text, at = _read_text(tail, at, size)
-        texts.append(text)
-    return dict(zip(texts[::2], texts[1::2], strict=True))
+        raise ValueError("the bytes after the base are no resources")
+    size, offset = read_length(tail, len(_SUFFIX))
+    if size != len(tail) - offset:
+        raise ValueError(f"{len(tail) - offset} bytes of resources where their length says {size}")
+    count, offset = read_length(tail, offset)
+    strings: list[str] = []
+    while len(strings) < 2 * count:
+        size, offset = read_length(tail, offset)
+        string, offset = _read_text(tail, offset, size)
+        strings.append(string)
+    return dict(zip(strings[::2], strings[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""A batch of points into the pieces of the rows that it touches: the hot path, in numpy."""
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from timebeam.schema.layouts.kairosdb import fragments, values
 from timebeam.schema.layouts.kairosdb import keys as row_keys
-from timebeam.schema.layouts.kairosdb import pieces, values
 from timebeam.schema.layouts.kairosdb.options import RowSpec
-from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 KINDS = len(row_keys.TYPES)
@@ -18,10 +18,10 @@ _OFFSET_BITS = 31
 
 
 def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec: RowSpec) -> Encoded:
-    """The pieces of a batch: a row for each series, row time and kind of value.
+    """The fragments of a batch: one row for each series, row time and kind of value.
 
     Args:
-      keys: the key of each of the batch's series; None where none of its points is in the batch.
+      keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.
     """
     good = storable(batch)
@@ -38,69 +38,78 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     origin = (zlib.crc32(origins.source.encode()), max(0, origins.offset)) if origins else (0, 0)
     first = order[bounds[:-1]]
     kinds = batch.kinds[first].astype(np.int64)
-    stored, sizes = _values(batch, order)
-    packed = pieces.packed_rows(
-        pieces.Points(spec.columns(offsets[order]), batch.arrivals_ms[order], stored, sizes),
+    stored_values, sizes = _values(batch, order)
+    packed = fragments.packed_rows(
+        fragments.ColumnPoints(spec.columns(offsets[order]), batch.arrivals_ms[order], stored_values, sizes),
         bounds,
         kinds,
         origin,
     )
-    found = []
-    for series, number, kind, piece in zip(
+    row_fragments = []
+    for series, number, kind, packed_row in zip(
         batch.index[first].tolist(), numbers[first].tolist(), kinds.tolist(), packed, strict=True
     ):
         key = keys[series]
         assert key is not None
-        found.append(Piece(table, row_keys.row_key(key, number * width, kind), piece))
-    return Encoded(found, rejected, len(batch) - len(order))
+        row_fragments.append(RowFragment(table, row_keys.row_key(key, number * width, kind), packed_row))
+    return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
 def storable(batch: PointBatch) -> Bools:
     """bool[n]: the points whose time and value the layout can hold."""
     good = (batch.times_ms >= 0) & (batch.times_ms <= row_keys.LAST_MS) & (batch.kinds < KINDS)
     good &= (batch.kinds != Kind.FLOAT) | np.isfinite(batch.bits.view(np.float64))
-    texts = np.flatnonzero(good & (batch.kinds == Kind.TEXT))
-    good[texts] = [_fits(batch.payloads[number]) for number in batch.bits[texts].tolist()]
+    string_points = np.flatnonzero(good & (batch.kinds == Kind.TEXT))
+    good[string_points] = [_fits(batch.payloads[number]) for number in batch.bits[string_points].tolist()]
     return good
 
 
 def _fits(text: bytes) -> bool:
-    """Whether a text fits the two bytes of its length; a byte of UTF-8 becomes at most two."""
+    """Whether the length of a string fits two bytes; a byte of UTF-8 becomes at most two."""
     return 2 * len(text) <= values.STRING_BYTES or len(values.modified_utf8(text)) <= values.STRING_BYTES
 
 
 def _refused(batch: PointBatch, point: int) -> Rejected:
-    """The refusal of a point that is not storable."""
+    """The refusal of a point that cannot be stored."""
     time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
     if time_ms < 0:
-        reason, why = Reason.TIMESTAMP_OUT_OF_RANGE, f"time {time_ms} ms: times before 1970 are not stored"
+        reason, message = (
+            Reason.TIMESTAMP_OUT_OF_RANGE,
+            f"time {time_ms} ms: times before 1970 are not stored",
+        )
     elif time_ms > row_keys.LAST_MS:
-        reason, why = Reason.TIMESTAMP_OUT_OF_RANGE, f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms"
+        reason, message = (
+            Reason.TIMESTAMP_OUT_OF_RANGE,
+            f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms",
+        )
     elif kind == Kind.FLOAT:
-        reason, why = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite: queries of KairosDB fail on it"
+        reason, message = (
+            Reason.NUMBER_OUT_OF_RANGE,
+            "value is NaN or Infinite: queries of KairosDB fail on it",
+        )
     elif kind == Kind.TEXT:
-        why = f"a string of more than {values.STRING_BYTES} bytes in Java's modified UTF-8"
+        message = f"a string of more than {values.STRING_BYTES} bytes in Java's modified UTF-8"
         reason = Reason.VALUE_NOT_STORABLE
     else:
-        reason, why = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
-    return batch.refuse(point, reason, why, Stage.ENCODE)
+        reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
+    return batch.refuse(point, reason, message, Stage.ENCODE)
 
 
 def row_numbers(batch: PointBatch, numbers: Int64s) -> Int64s:
-    """int64[n]: a number for the row of each point: series, row time, kind; small where possible.
+    """int64[n]: a number for the row (series, row time, kind) of each point; small if possible.
 
     Args:
-      numbers: int64[n], which row time of the layout's.
+      numbers: int64[n], row time divided by the width of a row.
     """
     low, high = int(numbers.min()), int(numbers.max())
     return (batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)) * KINDS + batch.kinds
 
 
 def _sorted_rows(rows: Int64s, offsets: Int64s, arrivals_ms: Int64s) -> tuple[Int64s, Int64s]:
-    """(the points by row and time, the last to arrive of each instant only; where rows start, and n).
+    """(order of the points by row and time, latest arrival of each instant only; starts of rows, and n).
 
-    Row, offset and rank are packed into one integer where they fit, since sorting integers is several
-    times faster than sorting by keys. The rank is the position, or that by arrival, then position.
+    Row, offset and rank are packed into one integer if they fit, since sorting integers is several times
+    faster than sorting by keys. The rank is the position, or the order by arrival and position.
     """
     n = len(rows)
     by_arrival = None
@@ -125,11 +134,11 @@ def _sorted_rows(rows: Int64s, offsets: Int64s, arrivals_ms: Int64s) -> tuple[In
 
 
 def _values(batch: PointBatch, order: Int64s) -> tuple[list[bytes], Int64s]:
-    """(by kind: the values of these points one behind the other, int64[n] how many bytes each takes)."""
+    """(the concatenated values of each kind, int64[n] bytes of each point's value), both in `order`."""
     kinds, bits = batch.kinds[order], batch.bits[order]
     sizes = np.full(len(order), 8)
     is_long, is_text = kinds == Kind.INTEGER, kinds == Kind.TEXT
     longs, sizes[is_long] = values.long_bytes(bits[is_long])
-    texts = [values.string_bytes(batch.payloads[number]) for number in bits[is_text].tolist()]
-    sizes[is_text] = [len(text) for text in texts]
-    return [longs, values.double_bytes(bits[kinds == Kind.FLOAT]), b"".join(texts)], sizes
+    strings = [values.string_bytes(batch.payloads[number]) for number in bits[is_text].tolist()]
+    sizes[is_text] = [len(string) for string in strings]
+    return [longs, values.double_bytes(bits[kinds == Kind.FLOAT]), b"".join(strings)], sizes

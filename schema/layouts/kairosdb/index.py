@@ -1,10 +1,10 @@
-"""The index tables: which rows there are, and which names (docs/spec/kairosdb.md §1 and §7).
+"""The index tables: the keys of data rows, and names (docs/spec/kairosdb.md §1 and §7).
 
 `row_keys` has the key of each data row with an empty cell: the old `row_key_index` with the metric moved
 into the key. `string_index` has three rows, with a column for each name and one zero byte as value.
 
-The key of an entry holds the type, so entries are numbers that hold it too: row time + kind, 0 to 2. Row
-times are multiples of the width of a row, so no two entries are one number.
+A row key holds the type of values, so an entry is a number that holds it too: row time + kind, 0 to 2. Row
+times are multiples of the width of a row, so two entries never share a number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME_MS = 0
 
 
 def entries(batch: PointBatch, spec: RowSpec) -> list[tuple[int, int]]:
-    """(number of a series, entry) for each row that the storable points of a batch are in."""
+    """(number of a series, entry) for each row with storable points of a batch."""
     good = storable(batch)
     if not good.all():
         batch = batch.take(np.flatnonzero(good))
@@ -36,12 +36,12 @@ def entries(batch: PointBatch, spec: RowSpec) -> list[tuple[int, int]]:
         return []
     numbers = batch.times_ms // spec.width_ms
     first = np.unique(row_numbers(batch, numbers), return_index=True)[1]
-    found = numbers[first] * spec.width_ms + batch.kinds[first]
-    return list(zip(batch.index[first].tolist(), found.tolist(), strict=True))
+    entry_numbers = numbers[first] * spec.width_ms + batch.kinds[first]
+    return list(zip(batch.index[first].tolist(), entry_numbers.tolist(), strict=True))
 
 
 def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str) -> list[Row]:
-    """The rows of the index tables for an entry of `entries`.
+    """The rows of the index tables for one of the `entries`.
 
     Args:
       row_keys, strings: names of the tables.
@@ -59,15 +59,15 @@ def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str)
 
 
 def check_row(row: Row, spec: RowSpec, row_keys: str, strings: str) -> None:
-    """Checks that the cells of a row of an index table are some that `rows` makes.
+    """Checks that `rows` makes these cells of an index table.
 
     Raises:
-      ValueError: they are not.
+      ValueError: it does not.
     """
     if row.table == strings:
-        good = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
-        good &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
-        good &= all(cell.qualifier for cell in row.cells)
+        is_valid = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
+        is_valid &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
+        is_valid &= all(cell.qualifier for cell in row.cells)
     else:
         series, entry = entry_of(row.key)
         refusal = keys.refuse_series(series)
@@ -75,25 +75,25 @@ def check_row(row: Row, spec: RowSpec, row_keys: str, strings: str) -> None:
             raise refusal
         row_ms = keys.parse_key(row.key).row_ms
         if not 0 <= row_ms <= keys.LAST_MS or row_ms % spec.width_ms:
-            raise ValueError(f"row time {row_ms} is none of row spec {spec.value}")
-        good = rows(series, entry, spec, row_keys, strings)[0] == row._replace(cells=list(row.cells))
-    if not good or not row.cells:
-        raise ValueError(f"row {row.key[:80]!r} is none of table {row.table}")
+            raise ValueError(f"row time {row_ms} does not fit row spec {spec.value}")
+        is_valid = rows(series, entry, spec, row_keys, strings)[0] == row._replace(cells=list(row.cells))
+    if not is_valid or not row.cells:
+        raise ValueError(f"row {row.key[:80]!r} is not of table {row.table}")
 
 
 def entry_of(key: bytes) -> tuple[Series, int]:
     """The series and the entry of a data row.
 
     Raises:
-      ValueError: the key is none, or has no type that points are written with.
+      ValueError: the key does not parse, or points are not written with its type.
     """
-    parts = keys.parse_key(key)
+    row_key = keys.parse_key(key)
     for kind, name in keys.TYPES.items():
-        if parts.data_type == name:
-            return parts.series, parts.row_ms + kind
-    raise ValueError(f"row key {key[:80].hex()} is of type {parts.data_type!r}, which has no index entry")
+        if row_key.data_type == name:
+            return row_key.series, row_key.row_ms + kind
+    raise ValueError(f"row key {key[:80].hex()} is of type {row_key.data_type!r}, which has no index entry")
 
 
-def _names(texts: Iterable[str]) -> Sequence[Cell]:
+def _names(names: Iterable[str]) -> Sequence[Cell]:
     """The cells of some names, ascending."""
-    return [Cell(NAMES_FAMILY, name, _NAME_MS, b"\0") for name in sorted(text.encode() for text in texts)]
+    return [Cell(NAMES_FAMILY, name, _NAME_MS, b"\0") for name in sorted(text.encode() for text in names)]

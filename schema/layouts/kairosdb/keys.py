@@ -1,7 +1,7 @@
 """Row keys of `data_points` and `row_keys` (docs/spec/kairosdb.md §3).
 
-`metric 00 row_time:int64 [00 length:1 type] tags`; tags are `name=value:` each, with `:` before `:` and `=`
-of a name, and `=` before those of a value. Source: DataPointsRowKeySerializer of KairosDB 1.3.0.
+`metric 00 row_time:int64 [00 length:1 type] tags`; each tag is `name=value:`, with `:` before `:` and `=` in
+a name, and `=` before `:` and `=` in a value. Source: DataPointsRowKeySerializer of KairosDB 1.3.0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Kind, Reason, RefusedError, Series
 
 KEY_BYTES = 4096
-"""The longest row key that Bigtable takes."""
+"""Bigtable's limit on the bytes of a row key."""
 
 TYPES = {Kind.INTEGER: b"kairos_long", Kind.FLOAT: b"kairos_double", Kind.TEXT: b"kairos_string"}
 """The data type of each kind of value that can be stored."""
@@ -28,12 +28,12 @@ _TAG = re.compile(rb"((?:[^:=]|:[:=])*)=((?:[^:=]|=[:=])*):")
 _ESCAPED = {b":": re.compile(rb":(.)"), b"=": re.compile(rb"=(.)")}
 
 
-class KeyParts(NamedTuple):
-    """A row key taken apart.
+class KairosDbRowKey(NamedTuple):
+    """The fields of a row key.
 
     Attributes:
       row_ms: the row time in ms.
-      data_type: as `kairos_long`; None in rows without type (`kairos_legacy`).
+      data_type: such as `kairos_long`; None in rows without type (`kairos_legacy`).
     """
 
     row_ms: int
@@ -42,12 +42,12 @@ class KeyParts(NamedTuple):
 
 
 def type_part(data_type: bytes) -> bytes:
-    """What stands between row time and tags."""
+    """The bytes between row time and tags."""
     return b"\0" + len(data_type).to_bytes(1, "big") + data_type
 
 
 TYPE_PARTS = tuple(type_part(TYPES[kind]) for kind in sorted(TYPES))
-"""By the number of the kind."""
+"""`type_part` of each kind, by its number."""
 
 
 def refuse_series(series: Series) -> RefusedError | None:
@@ -55,7 +55,7 @@ def refuse_series(series: Series) -> RefusedError | None:
     if series.resources:
         return RefusedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources beside tags")
     if not series.metric or "\0" in series.metric:
-        why = "a NUL in it would end it" if series.metric else "may not be empty"
+        why = "may not contain NUL" if series.metric else "may not be empty"
         return RefusedError(Reason.BAD_METRIC, f"metric name: {why}")
     if not series.tags:
         return RefusedError(Reason.NO_TAGS, "tags count must be greater than or equal to 1.")
@@ -76,25 +76,25 @@ def refuse_series(series: Series) -> RefusedError | None:
 
 
 def series_key(series: Series) -> SeriesKey:
-    """The bytes before the row time, and the escaped tags: in the order of Java's strings, UTF-16 units."""
+    """The bytes before the row time, and the escaped tags, ordered by UTF-16 units as Java's strings."""
     tags = sorted(series.tags, key=lambda tag: tag[0].encode("utf-16-be"))
-    texts = [_SPECIAL.sub(r":\g<0>", name) + "=" + _SPECIAL.sub(r"=\g<0>", value) for name, value in tags]
-    return SeriesKey(series.metric.encode() + b"\0", "".join(text + ":" for text in texts).encode())
+    pairs = [_SPECIAL.sub(r":\g<0>", name) + "=" + _SPECIAL.sub(r"=\g<0>", value) for name, value in tags]
+    return SeriesKey(series.metric.encode() + b"\0", "".join(pair + ":" for pair in pairs).encode())
 
 
 def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
-    """The key of the row of a series, row time and kind of value; 64 bits of ms, signed."""
+    """The key of the row of a series, row time (in ms, signed, 64 bits) and kind of value."""
     return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + TYPE_PARTS[kind] + key.tail
 
 
 def before_types(key: bytes) -> bytes:
-    """How the keys of all rows of a row's metric and row time begin."""
+    """The first bytes of a row key: those that all types of its metric and row time share."""
     metric, nul, rest = key.partition(b"\0")
     return metric + nul + rest[:_TIME_BYTES]
 
 
-def parse_key(key: bytes) -> KeyParts:
-    """A row key taken apart.
+def parse_key(key: bytes) -> KairosDbRowKey:
+    """Splits a row key into its fields.
 
     Raises:
       ValueError: KairosDB would have written no such key, or could not read it back.
@@ -113,7 +113,7 @@ def parse_key(key: bytes) -> KeyParts:
     elif not tags:
         raise ValueError(f"row key {key[:80].hex()} has neither type nor tags")
     try:
-        return KeyParts(row_ms, data_type, Series.of(metric.decode(), _tags(tags)))
+        return KairosDbRowKey(row_ms, data_type, Series.of(metric.decode(), _tags(tags)))
     except UnicodeDecodeError:
         raise ValueError(f"row key {key[:80].hex()} holds names that are not UTF-8") from None
 
@@ -121,16 +121,16 @@ def parse_key(key: bytes) -> KeyParts:
 def _tags(raw: bytes) -> dict[str, str]:
     """The tags in their escaped form."""
     tags: dict[str, str] = {}
-    at = 0
-    while at < len(raw):
-        found = _TAG.match(raw, at)
-        if found is None:
-            raise ValueError(f"tags {raw[at : at + 80]!r} are not name=value: with their escapes")
-        name, value = _unescaped(found[1], b":"), _unescaped(found[2], b"=")
+    offset = 0
+    while offset < len(raw):
+        match = _TAG.match(raw, offset)
+        if match is None:
+            raise ValueError(f"tags {raw[offset : offset + 80]!r} are not name=value: with their escapes")
+        name, value = _unescaped(match[1], b":"), _unescaped(match[2], b"=")
         if name in tags:
-            raise ValueError(f"tag {name!r} stands twice")
+            raise ValueError(f"duplicate tag {name!r}")
         tags[name] = value
-        at = found.end()
+        offset = match.end()
     return tags
 
 
@@ -139,6 +139,6 @@ def _unescaped(raw: bytes, escape: bytes) -> str:
 
 
 def metric_range(metric: str, first_ms: int, last_ms: int) -> tuple[bytes, bytes]:
-    """The range [start, end) of the keys of a metric's rows with these row times, both inclusive, >= 0."""
+    """The key range [start, end) of a metric's rows with row times from first to last, inclusive, >= 0."""
     head = metric.encode() + b"\0"
     return head + first_ms.to_bytes(_TIME_BYTES, "big"), head + (last_ms + 1).to_bytes(_TIME_BYTES, "big")

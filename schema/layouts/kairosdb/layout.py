@@ -20,7 +20,7 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.kairosdb import audit, index, keys, pieces, rows, select
+from timebeam.schema.layouts.kairosdb import audit, fragments, index, keys, rows, select
 from timebeam.schema.layouts.kairosdb.encode import encode
 from timebeam.schema.layouts.kairosdb.options import OPTIONS, KairosDbOptions, RowSpec, parse_retention
 from timebeam.schema.layouts.kairosdb.rollup_names import KairosDbRollupNames
@@ -35,7 +35,7 @@ from timebeam.schema.points import PointBatch, RefusedError, Series
 class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     """The layout with its options; see `KairosDbOptions`.
 
-    With the row spec `seconds` it reads only, since KairosDB itself reads such times back changed.
+    With the row spec `seconds` it is read-only, since KairosDB reads such times back changed.
     """
 
     options: KairosDbOptions = dataclasses.field(default_factory=KairosDbOptions)
@@ -49,7 +49,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
         """See `Layout.from_options`; the options are named as the fields of `KairosDbOptions`.
 
-        `retention` is a text, as `7,90`.
+        `retention` is a string such as `7,90`.
         """
         fields = {field.name for field in dataclasses.fields(KairosDbOptions)}
         values = {name: value for name, value in options.items() if name in fields}
@@ -73,7 +73,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
 
     def tables(self) -> Sequence[TableSpec]:
-        """See `Layout.tables`. The age of the points of a retention class is for the operator to limit."""
+        """See `Layout.tables`. The operator sets the maximum age of each retention class."""
         data, row_keys, strings = self.table_names
         return (
             TableSpec(
@@ -90,7 +90,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     @property
     def uids(self) -> None:
-        """See `Layout.uids`: names stand in the keys."""
+        """See `Layout.uids`: names are in the keys."""
         return None
 
     def refuse(self, series: Series) -> RefusedError | None:
@@ -102,7 +102,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return ()
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        """See `Layout.series_key`; the type stands between the two parts, behind the row time."""
+        """See `Layout.series_key`; between head and tail come row time and type."""
         return keys.series_key(series)
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
@@ -117,10 +117,10 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        return Row(table, key, pieces.cells(packed, self.options.family))
+        return Row(table, key, fragments.cells(packed, self.options.family))
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        """See `Layout.index_entries`; instead of base times, entries as in `index`."""
+        """See `Layout.index_entries`; entries are as in `index`, not base times."""
         return index.entries(batch, self.options.row_spec)
 
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
@@ -129,43 +129,45 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return index.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
 
     def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `Layout.entry_of`; rows without a type, as old KairosDBs wrote them, have no entry."""
+        """See `Layout.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
         return index.entry_of(key)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `Layout.restore`; points of another retention class go into that of this run."""
+        """See `Layout.restore`; points of any retention class go into the one of this run."""
         data, row_keys, strings = self.table_names
         if row.table in (row_keys, strings):
             index.check_row(row, self.options.row_spec, row_keys, strings)
             return Restored(PointBatch.of([], 0), row)
         if row.table != data:
-            raise ValueError(f"table {row.table!r} is none of layout {self.name}")
+            raise ValueError(f"layout {self.name} has no table {row.table!r}")
         series = keys.parse_key(row.key).series
         decoded = self.decode(row, series)
         if decoded.skipped or not row.cells:
-            raise ValueError("a row of points has cells of points only")
+            raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, keys.series_key(series))
         return Restored(points, row._replace(cells=()))
 
-    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
-        return select.select(self.options, self.table_names, wanted, reader)
+        return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: the rows of the types of values stand behind one another for each row time."""
+        """See `Layout.cut_at`: for each row time, the rows of all types stay together."""
         return keys.before_types(key)
 
-    def several_rows(self, wanted: Selection, reader: Reader) -> frozenset[Series]:
-        """See `Layout.several_rows`: those with values of several types."""
-        return select.of_several_types(self.options, self.table_names, wanted, reader)
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """See `Layout.several_rows`: the series with values of several types."""
+        return select.of_several_types(self.options, self.table_names, selection, reader)
 
     def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
         """See `Layout.hours`."""
-        parts = [keys.parse_key(row.key) for row in rows]
-        names = b"".join([cell.qualifier for row in rows for cell in row.cells])
-        offsets = self.options.row_spec.offsets_ms(np.frombuffer(names, ">u4").astype(np.int64))
+        row_keys = [keys.parse_key(row.key) for row in rows]
+        qualifiers = b"".join([cell.qualifier for row in rows for cell in row.cells])
+        offsets = self.options.row_spec.offsets_ms(np.frombuffer(qualifiers, ">u4").astype(np.int64))
         counts = [len(row.cells) for row in rows]
-        return hours_of([one.series.metric for one in parts], [one.row_ms for one in parts], counts, offsets)
+        return hours_of(
+            [key.series.metric for key in row_keys], [key.row_ms for key in row_keys], counts, offsets
+        )
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

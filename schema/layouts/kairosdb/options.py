@@ -16,18 +16,18 @@ from timebeam.schema.points import Int64s
 Ints = TypeVar("Ints", int, Int64s)
 
 FAMILY = "d"
-"""Family of points that are kept for ever."""
+"""Family of points that are kept forever."""
 
 
 class RowSpec(enum.StrEnum):
-    """How a time becomes a row time and a column: nothing in a row tells which one a store has."""
+    """How a time becomes a row time and a column; rows do not tell which row spec a store has."""
 
     LEGACY = "legacy"
-    """Offset in ms, shifted by one bit: stores that had data before KairosDB 1.3.0."""
+    """Offset in ms, shifted by one bit: stores with data from before KairosDB 1.3.0."""
     MILLISECONDS = "milliseconds"
     """Offset in ms: stores created by 1.3.0 or later."""
     SECONDS = "seconds"
-    """Offset in seconds, in rows of half an hour: times read back up to a second early, so read only."""
+    """Offset in seconds, in rows of half an hour: times read back up to a second early, so read-only."""
 
     @property
     def width_ms(self) -> int:
@@ -36,27 +36,27 @@ class RowSpec(enum.StrEnum):
 
     @property
     def unit_ms(self) -> int:
-        """The shortest time between two columns, in ms."""
+        """The unit of a column number, in ms."""
         return 1000 if self is RowSpec.SECONDS else 1
 
     def columns(self, offsets_ms: Ints) -> Ints:
-        """The column numbers (unsigned, 4 bytes) of times that far behind their row time."""
+        """The column numbers (unsigned, 4 bytes) of times at these offsets from the row time."""
         return offsets_ms << 1 if self is RowSpec.LEGACY else offsets_ms // self.unit_ms
 
     def offsets_ms(self, columns: Ints) -> Ints:
-        """How far behind the row time the points of these columns are, in ms."""
+        """The offsets of columns from the row time, in ms."""
         return columns >> 1 if self is RowSpec.LEGACY else columns * self.unit_ms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KairosDbOptions:
-    """Must agree with whoever else writes the tables.
+    """Options, which must agree with all other writers of the tables.
 
     Attributes:
       table_prefix: put before the table names `data_points`, `row_keys` and `string_index`.
       row_spec: see `RowSpec`.
-      retention: the retention classes, in days; each is a family of `data_points`, `d7` for 7 days.
-      retention_class: the class that this run writes, in days; 0 for the family `d`, kept for ever.
+      retention: the retention classes, in days; each is a family of `data_points`, such as `d7`.
+      retention_class: the class that this run writes, in days; 0 for the family `d`, kept forever.
     """
 
     table_prefix: str = ""
@@ -68,8 +68,8 @@ class KairosDbOptions:
         if len(set(self.retention)) != len(self.retention) or any(days < 1 for days in self.retention):
             raise ValueError(f"retention must be different days of at least 1, not {_text(self.retention)}")
         if self.retention_class and self.retention_class not in self.retention:
-            known = _text((0, *self.retention))
-            raise ValueError(f"retention_class must be one of {known}, not {self.retention_class}")
+            classes = _text((0, *self.retention))
+            raise ValueError(f"retention_class must be one of {classes}, not {self.retention_class}")
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ def parse_retention(text: str) -> tuple[int, ...]:
     """The retention classes in a text such as `7,90`; none in an empty one.
 
     Raises:
-      ValueError: a part is no whole number.
+      ValueError: it is not a list of whole numbers.
     """
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ValueError(f"retention must be days with commas between them, as 7,90, not {text!r}")
-    return tuple(int(part) for part in parts)
+    days = [number.strip() for number in text.split(",")] if text.strip() else []
+    if not all(number.isascii() and number.isdigit() for number in days):
+        raise ValueError(f"retention must be days separated by commas, as 7,90, not {text!r}")
+    return tuple(int(number) for number in days)
 
 
 def _text(days: Sequence[int]) -> str:
@@ -115,7 +115,7 @@ OPTIONS = (
     ),
     Option(
         "retention_class",
-        "kairosdb: the class that points are written to, in days; 0: kept for ever",
+        "kairosdb: the class that points are written to, in days; 0: kept forever",
         Kind.WHOLE,
         0,
     ),

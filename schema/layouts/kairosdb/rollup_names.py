@@ -1,7 +1,7 @@
-"""Rollups in KairosDB's layout: metrics of their own, `{metric}.{interval}.{aggregator}`.
+"""Rollups in KairosDB's layout: series of the metric `{metric}.{interval}.{aggregator}`.
 
-The tag `saved_from` names the metric that they were made from, as KairosDB's own roll-up tasks do
-(docs/spec/kairosdb.md §10); unlike those, all tags are kept.
+The tag `saved_from` names the original metric, as in KairosDB's own roll-up tasks
+(docs/spec/kairosdb.md §10). Unlike there, all tags are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class KairosDbRollupNames:
         """See `RollupNames.stored`."""
         tags = dict(series.tags)
         if SAVED_FROM in tags:
-            why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need that key"
+            why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need this tag key"
             raise RefusedError(Reason.SERIES_NOT_STORABLE, why)
         tags[SAVED_FROM] = series.metric
         return Series.of(f"{series.metric}.{interval}.{aggregator}", tags)

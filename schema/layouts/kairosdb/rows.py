@@ -1,4 +1,4 @@
-"""Reading a data row: cells of every retention class into one sequence of points."""
+"""Reads a data row: cells of every retention class into one sequence of points."""
 
 from __future__ import annotations
 
@@ -16,68 +16,68 @@ from timebeam.schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Serie
 _FAMILIES = re.compile(r"d[0-9]*")
 _LAST_MS = (1 << 63) - 1
 
-Found = tuple[Int64s, Bytes, list[bytes], Bools]
-"""Of n cells: bits and kinds as in `PointBatch`, payloads, and bool[n]: which cells hold a value."""
+ReadValues = tuple[Int64s, Bytes, list[bytes], Bools]
+"""n cells: bits int64[n], kinds uint8[n] and payloads as in `PointBatch`, bool[n] cells with a value."""
 
 
 def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
-    """See `Layout.decode`. Families that are no retention class are passed over.
+    """See `Layout.decode`. Families that are no retention class are skipped.
 
-    Types that this layout does not write are read as bytes (`Kind.OPAQUE`); rows without type as KairosDB
-    wrote them before 0.9.4.
+    Types that this layout does not write are read as bytes (`Kind.OPAQUE`), rows without type as KairosDB
+    before 0.9.4 wrote them.
     """
     try:
-        parts = keys.parse_key(row.key)
+        row_key = keys.parse_key(row.key)
     except ValueError as error:
         return Decoded(PointBatch.of([], 0), [str(error)], 0)
-    every = [cell for cell in row.cells if _FAMILIES.fullmatch(cell.family)]
-    cells = [cell for cell in every if len(cell.qualifier) == 4]
+    point_cells = [cell for cell in row.cells if _FAMILIES.fullmatch(cell.family)]
+    cells = [cell for cell in point_cells if len(cell.qualifier) == 4]
     damage = [
-        f"column {cell.qualifier[:16].hex()}: not 4 bytes" for cell in every if len(cell.qualifier) != 4
+        f"column {cell.qualifier[:16].hex()}: not 4 bytes" for cell in point_cells if len(cell.qualifier) != 4
     ]
     columns = np.frombuffer(b"".join([cell.qualifier for cell in cells]), ">u4").astype(np.int64)
     offsets = spec.offsets_ms(columns)
-    untyped = parts.data_type is None
-    foreign = (offsets >= spec.width_ms) | (offsets > _LAST_MS - parts.row_ms)
+    untyped = row_key.data_type is None
+    is_foreign = (offsets >= spec.width_ms) | (offsets > _LAST_MS - row_key.row_ms)
     if spec is RowSpec.LEGACY and not untyped:
-        foreign |= columns & 1 == 1
+        is_foreign |= columns & 1 == 1
     elif spec is not RowSpec.LEGACY and untyped:
-        foreign[:] = True
-    bits, kinds, payloads, good = _read(parts.data_type, cells, columns)
-    damage += _damage(cells, foreign, good, spec)
+        is_foreign[:] = True
+    bits, kinds, payloads, is_good = _read(row_key.data_type, cells, columns)
+    damage += _damage(cells, is_foreign, is_good, spec)
     timestamps = np.fromiter((cell.timestamp_ms for cell in cells), np.int64, len(cells))
-    which = np.flatnonzero(good & ~foreign)
-    which = which[np.lexsort((timestamps[which], offsets[which]))]
-    instants = offsets[which]
-    which = which[np.append(instants[1:] != instants[:-1], True)] if len(which) else which
-    times_ms = parts.row_ms + offsets[which]
+    chosen = np.flatnonzero(is_good & ~is_foreign)
+    chosen = chosen[np.lexsort((timestamps[chosen], offsets[chosen]))]
+    ascending = offsets[chosen]
+    chosen = chosen[np.append(ascending[1:] != ascending[:-1], True)] if len(chosen) else chosen
+    times_ms = row_key.row_ms + offsets[chosen]
     batch = PointBatch(
         (series,),
-        np.zeros(len(which), np.int32),
+        np.zeros(len(chosen), np.int32),
         times_ms,
         times_ms % 1000 != 0,
-        kinds[which],
-        bits[which],
-        timestamps[which],
+        kinds[chosen],
+        bits[chosen],
+        timestamps[chosen],
         None,
         payloads,
     )
-    return Decoded(batch, damage, len(row.cells) - len(every))
+    return Decoded(batch, damage, len(row.cells) - len(point_cells))
 
 
-def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> Found:
-    """The values of the cells of a row of a data type (None: without type)."""
+def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> ReadValues:
+    """The values of a row's cells of a data type; None for a row without type."""
     n = len(cells)
     if data_type == keys.TYPES[Kind.INTEGER]:
-        bits, good = values.read_longs([cell.value for cell in cells])
-        return bits, np.full(n, Kind.INTEGER, np.uint8), [], good
+        bits, is_good = values.read_longs([cell.value for cell in cells])
+        return bits, np.full(n, Kind.INTEGER, np.uint8), [], is_good
     if data_type == keys.TYPES[Kind.FLOAT]:
-        bits, good = values.read_doubles([cell.value for cell in cells])
-        return bits, np.full(n, Kind.FLOAT, np.uint8), [], good
+        bits, is_good = values.read_doubles([cell.value for cell in cells])
+        return bits, np.full(n, Kind.FLOAT, np.uint8), [], is_good
     if data_type == keys.TYPES[Kind.TEXT]:
-        texts = [_text(cell.value) for cell in cells]
-        good = np.fromiter((text is not None for text in texts), np.bool_, n)
-        return np.arange(n), np.full(n, Kind.TEXT, np.uint8), [text or b"" for text in texts], good
+        strings = [_text(cell.value) for cell in cells]
+        is_good = np.fromiter((string is not None for string in strings), np.bool_, n)
+        return np.arange(n), np.full(n, Kind.TEXT, np.uint8), [string or b"" for string in strings], is_good
     if data_type is not None:
         payloads = [cell.value for cell in cells]
         return np.arange(n), np.full(n, Kind.OPAQUE, np.uint8), payloads, np.ones(n, np.bool_)
@@ -85,40 +85,40 @@ def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> Fo
 
 
 def _text(value: bytes) -> bytes | None:
-    """The text of a cell in UTF-8, None if it is none."""
+    """The string of a cell in UTF-8; None if it holds no string."""
     try:
         return values.read_string(value)
     except ValueError:
         return None
 
 
-def _untyped(cells: Sequence[Cell], flagged: Bools) -> Found:
-    """The values of the cells of a row without type: seldom, so one by one."""
+def _untyped(cells: Sequence[Cell], flagged: Bools) -> ReadValues:
+    """The values of the cells of a row without type: rare, so one by one."""
     bits = np.zeros(len(cells), np.int64)
     kinds = np.where(flagged, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
-    good = np.ones(len(cells), np.bool_)
+    is_good = np.ones(len(cells), np.bool_)
     for i, (cell, is_float) in enumerate(zip(cells, flagged.tolist(), strict=True)):
         try:
             number = values.untyped_number(cell.value, flagged=is_float)
         except ValueError:
-            good[i] = False
+            is_good[i] = False
             continue
         if is_float:
             bits.view(np.float64)[i] = number
         else:
             bits[i] = number
-    return bits, kinds, [], good
+    return bits, kinds, [], is_good
 
 
 def _damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpec) -> list[str]:
-    """What of some cells could not be read, in words."""
-    found = []
-    strange = np.flatnonzero(foreign).tolist()
-    if strange:
-        first = cells[strange[0]].qualifier.hex()
-        why = f"column {first} (and {len(strange) - 1} more) is none of row spec {spec.value}"
-        found.append(why + ": is row_spec that of the store?")
+    """What could not be read, in words."""
+    damage = []
+    foreign_cells = np.flatnonzero(foreign).tolist()
+    if foreign_cells:
+        first = cells[foreign_cells[0]].qualifier.hex()
+        message = f"column {first} (and {len(foreign_cells) - 1} more) does not fit row spec {spec.value}"
+        damage.append(message + ": is row_spec that of the store?")
     for i in np.flatnonzero(~good & ~foreign).tolist():
         cell = cells[i]
-        found.append(f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is no value of the row's type")
-    return found
+        damage.append(f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is no value of the row's type")
+    return damage

@@ -1,10 +1,10 @@
-"""Values of cells, many at a time (docs/spec/kairosdb.md §4).
+"""Values of cells, encoded and read many at a time (docs/spec/kairosdb.md §4).
 
 | type | bytes |
 |---|---|
-| kairos_long | zig-zag, then LEB128: 7 bits a byte, the lowest first, bit 7 set in all but the last |
+| kairos_long | zig-zag, then LEB128: 7 bits per byte, lowest first, bit 7 set in all but the last |
 | kairos_double | big-endian double |
-| kairos_string | 2 bytes of length, then Java's modified UTF-8: NUL as c080, above U+FFFF two surrogates |
+| kairos_string | length in 2 bytes, then Java's modified UTF-8: NUL as c080, above U+FFFF two surrogates |
 
 Sources: Util.packLong, LongDataPointFactoryImpl, DoubleDataPointFactoryImpl, StringDataPoint of KairosDB
 1.3.0; java.io.DataOutputStream.writeUTF.
@@ -21,59 +21,59 @@ import numpy.typing as npt
 from timebeam.schema.points import Bools, Int64s
 
 STRING_BYTES = 65_535
-"""The longest text in modified UTF-8."""
+"""The longest string, in bytes of modified UTF-8."""
 
 _LONGEST_LONG = 10
 _SEVEN_BITS = np.uint64(7)
 _LIMITS = np.array([1 << (7 * k) for k in range(1, _LONGEST_LONG)], np.uint64)
-"""A number that is not below the k-th of them takes more than k + 1 bytes."""
+"""A number of at least the k-th limit takes more than k + 1 bytes."""
 _ABOVE_FFFF = re.compile("[\U00010000-\U0010ffff]")
 
 
 def long_bytes(values: Int64s) -> tuple[bytes, Int64s]:
-    """The encoded integers one behind the other, and int64[n], how many bytes each takes."""
+    """(the encoded integers concatenated, int64[n] bytes of each)."""
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.searchsorted(_LIMITS, zigzag, "right") + 1
     starts = np.cumsum(sizes) - sizes
     out = np.empty(int(sizes.sum()), np.uint8)
-    which = np.arange(len(values))
+    pending = np.arange(len(values))
     for k in range(_LONGEST_LONG):
-        which = which[sizes[which] > k]
-        if len(which) == 0:
+        pending = pending[sizes[pending] > k]
+        if len(pending) == 0:
             break
-        more = (sizes[which] > k + 1).astype(np.uint8) << np.uint8(7)
-        out[starts[which] + k] = (zigzag[which] & np.uint64(0x7F)).astype(np.uint8) | more
-        zigzag[which] >>= _SEVEN_BITS
+        continuation = (sizes[pending] > k + 1).astype(np.uint8) << np.uint8(7)
+        out[starts[pending] + k] = (zigzag[pending] & np.uint64(0x7F)).astype(np.uint8) | continuation
+        zigzag[pending] >>= _SEVEN_BITS
     return out.tobytes(), sizes
 
 
 def read_longs(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
-    """(int64[n], bool[n]): the integers, and which of the values hold one and nothing else."""
+    """(integers int64[n], bool[n] whether a value is exactly one integer)."""
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     starts = np.cumsum(sizes) - sizes
     raw = np.frombuffer(b"".join(values) + b"\0", np.uint8)
     zigzag = np.zeros(len(values), np.uint64)
-    good = (sizes > 0) & (sizes <= _LONGEST_LONG)
-    which = np.flatnonzero(good)
+    is_good = (sizes > 0) & (sizes <= _LONGEST_LONG)
+    pending = np.flatnonzero(is_good)
     for k in range(_LONGEST_LONG):
-        which = which[sizes[which] > k]
-        if len(which) == 0:
+        pending = pending[sizes[pending] > k]
+        if len(pending) == 0:
             break
-        byte = raw[starts[which] + k]
-        good[which] &= (byte >= 0x80) == (sizes[which] > k + 1)
-        zigzag[which] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * k)
+        byte = raw[starts[pending] + k]
+        is_good[pending] &= (byte >= 0x80) == (sizes[pending] > k + 1)
+        zigzag[pending] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * k)
     longest = np.flatnonzero(sizes == _LONGEST_LONG)
-    good[longest] &= raw[starts[longest] + _LONGEST_LONG - 1] <= 1  # the 64th bit
-    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), good
+    is_good[longest] &= raw[starts[longest] + _LONGEST_LONG - 1] <= 1  # the 64th bit
+    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), is_good
 
 
 def double_bytes(bits: Int64s) -> bytes:
-    """Doubles, given as their bits, one behind the other; 8 bytes each."""
+    """Doubles from their bits int64[n], concatenated, 8 bytes each."""
     return bits.astype(">i8").tobytes()
 
 
 def read_doubles(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
-    """(int64[n], bool[n]): the bits of the doubles, and which of the values are one."""
+    """(bits of the doubles int64[n], bool[n] whether a value is a double)."""
     good = np.fromiter((len(value) == 8 for value in values), np.bool_, len(values))
     if not good.all():
         values = [value if fits else bytes(8) for value, fits in zip(values, good.tolist(), strict=True)]
@@ -81,32 +81,32 @@ def read_doubles(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
 
 
 def modified_utf8(text: bytes) -> bytes:
-    """Text in Java's modified UTF-8, from UTF-8."""
+    """A string in Java's modified UTF-8, from UTF-8."""
     if text and max(text) >= 0xF0:
         text = _ABOVE_FFFF.sub(_surrogates, text.decode()).encode("utf-8", "surrogatepass")
     return text.replace(b"\0", b"\xc0\x80")
 
 
-def _surrogates(found: re.Match[str]) -> str:
+def _surrogates(match: re.Match[str]) -> str:
     """The two surrogates of a character above U+FFFF."""
-    number = ord(found[0]) - 0x10000
+    number = ord(match[0]) - 0x10000
     return chr(0xD800 + (number >> 10)) + chr(0xDC00 + (number & 0x3FF))
 
 
 def string_bytes(text: bytes) -> bytes:
-    """A text as cell value; of at most `STRING_BYTES` in modified UTF-8."""
+    """A string as cell value, of at most `STRING_BYTES` in modified UTF-8."""
     modified = modified_utf8(text)
     return len(modified).to_bytes(2, "big") + modified
 
 
 def read_string(value: bytes) -> bytes:
-    """The text of a cell value, in UTF-8.
+    """The string of a cell value, in UTF-8.
 
     Raises:
-      ValueError: it is none, or holds half a surrogate pair, which UTF-8 cannot say.
+      ValueError: it is no string, or holds half a surrogate pair, which UTF-8 cannot encode.
     """
     if len(value) < 2 or int.from_bytes(value[:2], "big") != len(value) - 2:
-        raise ValueError(f"a string of {len(value)} bytes whose length says otherwise")
+        raise ValueError(f"a string of {len(value)} bytes whose stored length differs")
     modified = value[2:]
     if not modified or (max(modified) < 0x80 and 0 not in modified):
         return modified
@@ -120,13 +120,13 @@ def read_string(value: bytes) -> bytes:
 
 
 def untyped_number(value: bytes, *, flagged: bool) -> int | float:
-    """The value of a cell of a row without type, as KairosDB wrote before 0.9.4.
+    """The value of a cell in a row without type, written by KairosDB before 0.9.4.
 
     Args:
       flagged: whether the last bit of the column is set.
 
     Raises:
-      ValueError: it is none of those.
+      ValueError: it is no such value.
     """
     if not flagged and len(value) <= 8:  # without its leading zero bytes
         return int.from_bytes(value.rjust(8, b"\0"), "big", signed=True)

@@ -1,11 +1,11 @@
-"""Where annotations stand: rows by TSUID and time, columns 01 (docs/spec/opentsdb.md §4.1).
+"""Cells of annotations: rows by TSUID and time, columns 01 (docs/spec/opentsdb.md §4.1).
 
 meta/Annotation.getRowKey and getQualifier of OpenTSDB 2.4.1.
 
 | | bytes |
 |---|---|
-| row of a series | that of its points: salt, metric, base time, tags |
-| row of global ones | zeros for salt and metric, base time; no tags |
+| row of a series | as for points: salt, metric, base time, tags |
+| row of global annotations | zeros for salt and metric, base time; no tags |
 | qualifier | 01, then 2 bytes of seconds, or 4 of milliseconds, since the base time |
 """
 
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.pieces import FAMILY
 from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
 from timebeam.schema.layouts.reading import ColumnRange, Scan
 from timebeam.schema.layouts.tables import Cell, Row
@@ -25,13 +25,13 @@ from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Reason, RefusedError
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
-"""The columns that annotations are among; points of seconds 16 to 31 are too."""
+"""The columns that can hold annotations; they include the points of seconds 16 to 31."""
 
 _SPAN_MS = keys.SPAN_S * 1000
 
 
 class Place(NamedTuple):
-    """A cell of the data table: two annotations of one series and time have the same."""
+    """A cell of the data table: annotations of one series and time share it."""
 
     key: bytes
     qualifier: bytes
@@ -43,7 +43,7 @@ def is_annotation(qualifier: bytes) -> bool:
 
 
 def qualifier(start: int) -> bytes:
-    """The column of a start, in s or, from 2**32 on, in ms; whole seconds are the same in both."""
+    """The column of a start in s or, from 2**32 on, in ms; a whole second has the same column in both."""
     offset_ms = as_ms(start) % _SPAN_MS
     if offset_ms % 1000:
         return bytes((ANNOTATION,)) + offset_ms.to_bytes(4, "big")
@@ -51,16 +51,16 @@ def qualifier(start: int) -> bytes:
 
 
 def offset_ms(column: bytes) -> int:
-    """Milliseconds since the base time of an annotation's, or a histogram's, column."""
+    """The time in the column of an annotation or histogram, in ms since the base time."""
     offset = int.from_bytes(column[1:], "big")
     return offset * 1000 if len(column) == 3 else offset
 
 
 def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
-    """Where an annotation stands.
+    """The cell of an annotation that begins at `start`, in s or, from 2**32 on, in ms.
 
     Args:
-      tsuid: of its series; empty for a global one.
+      tsuid: of its series; empty for a global annotation.
     """
     base_s = as_ms(start) // _SPAN_MS * keys.SPAN_S
     if tsuid:
@@ -71,7 +71,7 @@ def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
 
 
 def series_key(options: OpenTsdbOptions, tsuid: bytes) -> SeriesKey:
-    """What the row keys of the series with this TSUID are made from."""
+    """The parts of the row keys of the series with this TSUID."""
     metric, tags = tsuid[: options.uid_width_metric], tsuid[options.uid_width_metric :]
     return SeriesKey(keys.salt(options, metric, tags) + metric, tags)
 
@@ -80,7 +80,7 @@ def tsuid_of(options: OpenTsdbOptions, key: bytes) -> bytes:
     """The TSUID of a data row; empty for a row of global annotations.
 
     Raises:
-      ValueError: it is the key of neither.
+      ValueError: it is not the key of such a row.
     """
     if is_global(options, key):
         return b""
@@ -88,12 +88,12 @@ def tsuid_of(options: OpenTsdbOptions, key: bytes) -> bytes:
 
 
 def global_head(options: OpenTsdbOptions) -> bytes:
-    """What the keys of all rows of global annotations begin with."""
+    """The first bytes of the keys of all rows of global annotations."""
     return bytes(options.salt_width + options.uid_width_metric)
 
 
 def is_global(options: OpenTsdbOptions, key: bytes) -> bool:
-    """Whether a row is one of global annotations."""
+    """Whether a row is for global annotations."""
     head = global_head(options)
     return key.startswith(head) and len(key) == len(head) + 4
 
@@ -101,7 +101,7 @@ def is_global(options: OpenTsdbOptions, key: bytes) -> bool:
 def global_scan(options: OpenTsdbOptions, table: str, start_ms: int, end_ms: int) -> Scan:
     """The rows of global annotations that start in the hours from `start_ms` to `end_ms`, both inclusive."""
     first, last = (
-        min(max(0, at), (1 << 32) * 1000 - 1) // _SPAN_MS * keys.SPAN_S for at in (start_ms, end_ms)
+        min(max(0, time_ms), (1 << 32) * 1000 - 1) // _SPAN_MS * keys.SPAN_S for time_ms in (start_ms, end_ms)
     )
     head = global_head(options)
     ends = (head + first.to_bytes(4, "big"), head + last.to_bytes(4, "big") + b"\x00")
@@ -112,7 +112,7 @@ def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
     """The bytes of a TSUID in hex.
 
     Raises:
-      RefusedError: BAD_TAG or BAD_METRIC, no series has it.
+      RefusedError: BAD_TAG or BAD_METRIC; no series has this TSUID.
     """
     try:
         tsuid = bytes.fromhex(text) if text.isalnum() else b""
@@ -122,32 +122,32 @@ def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
     if len(tsuid) <= metric or (len(tsuid) - metric) % pair:
         raise RefusedError(
             Reason.BAD_METRIC,
-            f"no tsuid: {text[:80]!r}: give hex of {metric} bytes of metric and {pair} for each tag",
+            f"no tsuid: {text[:80]!r}: give {metric} bytes of metric and {pair} of each tag, in hex",
         )
     if not any(tsuid[:metric]):
-        raise RefusedError(Reason.BAD_METRIC, f"tsuid {text}: its metric is zero, which no metric's UID is")
-    pairs = [tsuid[at : at + pair] for at in range(metric, len(tsuid), pair)]
+        raise RefusedError(Reason.BAD_METRIC, f"tsuid {text}: zero is not the UID of a metric")
+    pairs = [tsuid[start : start + pair] for start in range(metric, len(tsuid), pair)]
     if pairs != sorted(set(pairs)):
         raise RefusedError(Reason.BAD_TAG, f"tsuid {text}: its tags are not in the order of their UIDs")
     return tsuid
 
 
-class Found(NamedTuple):
-    """A cell that should hold an annotation: the annotation, or what is wrong with it."""
+class AnnotationCell(NamedTuple):
+    """The cell of an annotation, and the annotation or, if it is None, what is wrong with the cell."""
 
     cell: Cell
     note: Annotation | None
     damage: str
 
 
-def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[Found]:
-    """The annotations of a data row, or of a row of global ones; never raises for damaged cells.
+def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationCell]:
+    """The annotations of a data row or a row of global annotations; damaged cells do not raise.
 
-    One that says another time or series than the place where it stands is damaged: a TSD that updates it
-    would write another cell.
+    An annotation whose time or series is not that of its cell is damaged: a TSD that updates it would write
+    another cell.
 
     Raises:
-      ValueError: the key of the row is neither's.
+      ValueError: the key is not that of such a row.
     """
     tsuid = tsuid_of(options, row.key)
     for cell in row.cells:
@@ -156,14 +156,14 @@ def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[Found]:
         try:
             note = parse_stored(cell.value)
         except NotAnAnnotationError as error:
-            yield Found(cell, None, f"annotation {cell.qualifier.hex()}: {error}")
+            yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}")
             continue
         damage = ""
         if note.start_ms >= (1 << 32) * 1000 or place(options, tsuid, note.start) != (
             row.key,
             cell.qualifier,
         ):
-            damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} is of another place"
+            damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
         elif note.tsuid.upper() != tsuid.hex().upper():
             damage = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"
-        yield Found(cell, None if damage else note, damage)
+        yield AnnotationCell(cell, None if damage else note, damage)

@@ -1,4 +1,4 @@
-"""Is what stands in the tables sound: rows that decode, UIDs that map one to one.
+"""Audits the stored tables: rows must decode, and UIDs must map one to one.
 
 Format: docs/spec/opentsdb.md §5.
 """
@@ -21,7 +21,7 @@ _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
 
 
 class UidMaps:
-    """Both directions of the UID table, as they are stored."""
+    """Both directions of the stored UID table."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.uids: dict[tuple[str, bytes], bytes] = {}
@@ -42,27 +42,27 @@ class UidMaps:
                     self.uids[kind, row.key] = cell.value
 
     def findings(self, table: str, options: OpenTsdbOptions) -> Iterator[Finding]:
-        """Everything that keeps the mapping from being a bijection, and how full it is."""
+        """Everything that keeps the mapping from being one to one, and UIDs that run out."""
         for (kind, name), uid in self.uids.items():
             if len(uid) != options.uid_width(kind):
                 yield _damage(table, name, f"{kind}: UID {uid.hex()} is not {options.uid_width(kind)} bytes")
             elif (kind, uid) not in self.names:
                 yield _damage(table, name, f"{kind}: UID {uid.hex()} has no reverse mapping")
             elif self.names[kind, uid] != name:
-                other = self.names[kind, uid].decode("iso-8859-1")
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {other!r}")
+                mapped_name = self.names[kind, uid].decode("iso-8859-1")
+                yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
         for (kind, uid), name in self.names.items():
             if (kind, name) not in self.uids:
                 text = f"{kind}: UID {uid.hex()} of {name.decode('iso-8859-1')!r} lacks its forward mapping"
                 yield Finding(Severity.NOTE, table, uid, text + " (left by an interrupted assignment)")
             elif self.uids[kind, name] != uid:
-                text = f"{kind}: UID {uid.hex()} is an unused second one of {name.decode('iso-8859-1')!r}"
+                text = f"{kind}: UID {uid.hex()} is an unused second UID of {name.decode('iso-8859-1')!r}"
                 yield Finding(Severity.NOTE, table, uid, text + " (left by a lost race)")
         for kind, value in sorted(self.counters.items()):
             yield from self._usage(table, kind, value, options)
 
     def _usage(self, table: str, kind: str, value: bytes, options: OpenTsdbOptions) -> Iterator[Finding]:
-        """How many UIDs of a kind are used."""
+        """A finding if most UIDs of a kind are assigned."""
         if len(value) != 8:
             yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: counter of {len(value)} bytes instead of 8")
             return
@@ -78,58 +78,58 @@ class UidMaps:
 
 def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
     """Rows of the data table that do not decode, or whose UIDs have no names."""
-    histograms = _Histograms()
+    histograms = _HistogramCounts()
     for row, is_sound in _looked_through(rows):
         if is_global(options, row.key):
             yield from _global_findings(row, options)
             continue
         try:
-            parts = parse_key(options, row.key)
+            key_fields = parse_key(options, row.key)
         except ValueError as error:
             yield _damage(row.table, row.key, str(error))
             continue
-        if parts.base_s % 3600:
-            yield _damage(row.table, row.key, f"base time {parts.base_s} is not a whole hour")
-        pairs = [("metrics", parts.metric)]
-        for key, value in parts.tags:
+        if key_fields.base_s % 3600:
+            yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
+        pairs = [("metrics", key_fields.metric)]
+        for key, value in key_fields.tags:
             pairs += (("tagk", key), ("tagv", value))
         for kind, uid in pairs:
             if (kind, uid) not in maps.names:
                 yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
         if is_sound:
             continue
-        for text in read_row(row.cells).damage:
-            yield _damage(row.table, row.key, text)
-        for found in read_annotations(options, row):
-            if found.note is None:
-                yield _damage(row.table, row.key, found.damage)
+        for message in read_row(row.cells).damage:
+            yield _damage(row.table, row.key, message)
+        for annotation in read_annotations(options, row):
+            if annotation.note is None:
+                yield _damage(row.table, row.key, annotation.damage)
         yield from histograms.add(row)
     yield from histograms.findings()
 
 
 def _looked_through(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
-    """Rows, each with whether all that it holds are points of one column, in good order.
+    """(row, whether it holds one sound column of points and nothing else).
 
-    Many rows at once: by itself each takes a fifth of a millisecond.
+    Reads many rows at once; each row alone would take a fifth of a millisecond.
     """
-    for held in _together(rows):
-        left = set(many_rows.read_rows(held).left)
-        for number, row in enumerate(held):
-            yield row, number not in left and len(row.cells[0].qualifier) % 2 == 0
+    for batch in _together(rows):
+        unread = set(many_rows.read_rows(batch).unread)
+        for number, row in enumerate(batch):
+            yield row, number not in unread and len(row.cells[0].qualifier) % 2 == 0
 
 
 def _together(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lists that are worth a look together, and not too large for memory."""
-    held: list[Row] = []
+    """Rows in batches that are worth reading together and fit into memory."""
+    batch: list[Row] = []
     size = 0
     for row in rows:
-        held.append(row)
+        batch.append(row)
         size += len(row.cells) + (len(row.cells[0].value) // 8 if row.cells else 0)
-        if size >= _POINTS_AT_ONCE or len(held) >= _ROWS_AT_ONCE:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if size >= _POINTS_AT_ONCE or len(batch) >= _ROWS_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
@@ -137,17 +137,17 @@ def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
     base_s = int.from_bytes(row.key[-4:], "big")
     if base_s % 3600:
         yield _damage(row.table, row.key, f"base time {base_s} is not a whole hour")
-    for found in read_annotations(options, row):
-        if found.note is None:
-            yield _damage(row.table, row.key, found.damage)
-    others = sum(not is_annotation(cell.qualifier) for cell in row.cells)
-    if others:
-        text = f"{others} columns that are no annotations in a row of global ones"
+    for annotation in read_annotations(options, row):
+        if annotation.note is None:
+            yield _damage(row.table, row.key, annotation.damage)
+    other_columns = sum(not is_annotation(cell.qualifier) for cell in row.cells)
+    if other_columns:
+        text = f"a row of global annotations with {other_columns} columns that are none"
         yield _damage(row.table, row.key, text)
 
 
-class _Histograms:
-    """Counts histograms, which only the codecs of a TSD's configuration can read."""
+class _HistogramCounts:
+    """Counts histograms, since only the codecs of the TSD's configuration can read them."""
 
     def __init__(self) -> None:
         self._ids: collections.Counter[int] = collections.Counter()
@@ -155,7 +155,7 @@ class _Histograms:
         self._first: Row | None = None
 
     def add(self, row: Row) -> Iterator[Finding]:
-        """Counts those of a row; those that cannot be any are damage."""
+        """Counts the histograms of a row; an empty one is damage."""
         values = [cell for cell in row.cells if is_histogram(cell.qualifier)]
         self._rows += bool(values)
         for cell in values:
@@ -163,11 +163,11 @@ class _Histograms:
             if cell.value:
                 self._ids[cell.value[0]] += 1
             else:
-                text = f"histogram {cell.qualifier.hex()}: no id of a codec, for it is empty"
+                text = f"histogram {cell.qualifier.hex()}: empty, so without the id of a codec"
                 yield _damage(row.table, row.key, text)
 
     def findings(self) -> Iterator[Finding]:
-        """One note on all of them."""
+        """One note on all histograms."""
         if self._first is not None:
             ids = ", ".join(f"{count:,} of codec {number}" for number, count in sorted(self._ids.items()))
             text = f"the first of {self._rows:,} rows with histograms: {ids or 'all empty'}"

@@ -1,4 +1,4 @@
-"""Elements: the points of one or more columns as (qualifier, value) numbers, in numpy columns.
+"""Elements: the points of one or more columns as numpy arrays of qualifiers and values.
 
 docs/spec/opentsdb.md §1.5, §1.6, §2.1 and §3; core/Internal, core/CompactionQueue and
 core/AppendDataPoints of OpenTSDB 2.4.1.
@@ -28,12 +28,12 @@ MS_FLAG = 0xF0000000
 FLOAT_FLAG = 0x8
 _LENGTH_MASK = 0x7
 _MASKS = np.array([(1 << (8 * width)) - 1 for width in range(9)], np.uint64)  # by width in bytes
-_OWN_BYTES = np.tri(9, 8, -1, dtype=np.bool_)[:, ::-1]  # by width: which of eight bytes are the value's
+_VALUE_BYTES = np.tri(9, 8, -1, dtype=np.bool_)[:, ::-1]  # by width: which of eight bytes are the value's
 _INTEGER_WIDTHS = (1, 2, 4, 8)
 
 
 class CorruptError(ValueError):
-    """The bytes of a column cannot be what the format says."""
+    """The bytes of a column do not follow the format."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Elements:
     """n elements.
 
     Attributes:
-      codes: uint32[n], the qualifier; one of two bytes is below MS_FLAG.
-      raws: uint64[n], the value's bytes as a big-endian number.
+      codes: uint32[n], the qualifiers; those of two bytes are below MS_FLAG.
+      raws: uint64[n], the bytes of each value as a big-endian number.
     """
 
     codes: Codes
@@ -53,7 +53,7 @@ class Elements:
 
     @property
     def in_ms(self) -> Bools:
-        """bool[n]: which have a qualifier of four bytes."""
+        """bool[n]: whether the qualifier has four bytes."""
         return self.codes >= MS_FLAG
 
     @property
@@ -71,7 +71,7 @@ class Elements:
         return Elements(self.codes[indices], self.raws[indices])
 
     def values(self) -> tuple[Int64s, Bytes, Bools]:
-        """(bits int64[n], kinds uint8[n], good bool[n]); good is False for a length no value has."""
+        """(bits int64[n], kinds uint8[n], good bool[n]); good is False for a length that no value has."""
         widths = self.widths
         is_float = (self.codes & FLOAT_FLAG) != 0
         shift = (64 - 8 * widths).astype(np.int64)
@@ -91,16 +91,17 @@ NONE = Elements(np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 def offsets_ms(codes: Codes) -> Int64s:
     """int64[n]: milliseconds since the base time of the row, of qualifiers."""
-    wide = codes.astype(np.int64)
-    return np.where(codes >= MS_FLAG, (wide & 0x0FFFFFC0) >> 6, (wide >> 4) * 1000)
+    numbers = codes.astype(np.int64)
+    return np.where(codes >= MS_FLAG, (numbers & 0x0FFFFFC0) >> 6, (numbers >> 4) * 1000)
 
 
-def concatenate(parts: Sequence[Elements]) -> Elements:
-    """All elements of the parts, in their order."""
-    if len(parts) == 1:
-        return parts[0]
+def concatenate(arrays: Sequence[Elements]) -> Elements:
+    """All elements, in order."""
+    if len(arrays) == 1:
+        return arrays[0]
     return Elements(
-        np.concatenate([part.codes for part in parts]), np.concatenate([part.raws for part in parts])
+        np.concatenate([elements.codes for elements in arrays]),
+        np.concatenate([elements.raws for elements in arrays]),
     )
 
 
@@ -142,7 +143,7 @@ def float_elements(bits: Int64s, *, exact: bool, short: bool) -> tuple[npt.NDArr
 
 
 def qualifier_bytes(codes: Codes) -> tuple[bytes, Int64s]:
-    """All qualifiers one behind the other, and int64[n + 1] where each starts."""
+    """(all qualifiers concatenated, int64[n + 1] the start of each and the end)."""
     in_ms = codes >= MS_FLAG
     n = len(codes)
     if not in_ms.any():
@@ -157,12 +158,12 @@ def qualifier_bytes(codes: Codes) -> tuple[bytes, Int64s]:
 
 
 def value_bytes(elements: Elements) -> tuple[bytes, Int64s]:
-    """All values one behind the other, and int64[n + 1] where each starts."""
+    """(all values concatenated, int64[n + 1] the start of each and the end)."""
     widths = elements.widths
     starts = _starts(widths)
     if len(widths) and (widths == widths[0]).all():
         return _big_endian(elements)[:, 8 - int(widths[0]) :].tobytes(), starts
-    return _big_endian(elements)[_OWN_BYTES[widths]].tobytes(), starts
+    return _big_endian(elements)[_VALUE_BYTES[widths]].tobytes(), starts
 
 
 def append_bytes(elements: Elements) -> bytes:
@@ -173,15 +174,15 @@ def append_bytes(elements: Elements) -> bytes:
     in_ms = elements.in_ms
     starts = _starts(elements.widths + np.where(in_ms, 4, 2))
     out = np.empty(int(starts[-1]), np.uint8)
-    at = starts[:-1]
-    _scatter(out, at[~in_ms], elements.codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
-    _scatter(out, at[in_ms], elements.codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
-    _scatter_values(out, at + np.where(in_ms, 4, 2), elements)
+    positions = starts[:-1]
+    _scatter(out, positions[~in_ms], elements.codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
+    _scatter(out, positions[in_ms], elements.codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
+    _scatter_values(out, positions + np.where(in_ms, 4, 2), elements)
     return out.tobytes()
 
 
 def split_columns(qualifiers: bytes, values: bytes) -> Elements:
-    """The elements of a plain or compacted column, whose value may end in one byte more.
+    """The elements of a plain or compacted column, whose value may end in one extra byte.
 
     Format: docs/spec/opentsdb.md §2.1.
 
@@ -199,11 +200,10 @@ def split_columns(qualifiers: bytes, values: bytes) -> Elements:
 
 
 def split_qualifiers(qualifiers: bytes) -> Codes:
-    """uint32[n]: qualifiers of two and four bytes, one behind the other, told apart.
+    """uint32[n]: splits concatenated qualifiers of two and four bytes.
 
-    A word of two bytes with its first nibble F starts a qualifier of four unless it is the second
-    half of one. A run of such words starts with a start (what is before it has ended), so that they
-    alternate: every even one of a run is a start.
+    A two-byte word whose first nibble is F starts a four-byte qualifier, unless it is the second half of
+    one. In a run of such words first and second halves alternate, and the run begins with a first half.
 
     Raises:
       CorruptError: odd length, or a last qualifier cut in half.
@@ -237,16 +237,16 @@ def split_append(value: bytes) -> Elements:
     if uniform is not None:
         return uniform
     codes, raws = [], []
-    at, size = 0, len(value)
-    while at < size:
-        wide = 4 if value[at] >= 0xF0 else 2
-        code = int.from_bytes(value[at : at + wide], "big")
-        end = at + wide + (code & _LENGTH_MASK) + 1
+    start, size = 0, len(value)
+    while start < size:
+        width = 4 if value[start] >= 0xF0 else 2
+        code = int.from_bytes(value[start : start + width], "big")
+        end = start + width + (code & _LENGTH_MASK) + 1
         if end > size:
             raise CorruptError(f"Corrupted value: append column of {size} bytes ends inside an element")
         codes.append(code)
-        raws.append(int.from_bytes(value[at + wide : end], "big"))
-        at = end
+        raws.append(int.from_bytes(value[start + width : end], "big"))
+        start = end
     return Elements(np.array(codes, np.uint32), np.array(raws, np.uint64))
 
 
@@ -254,51 +254,56 @@ def _split_uniform(value: bytes) -> Elements | None:
     """The elements of an append column if all have the same form and width, else None."""
     if len(value) < 5:  # too short for an element of milliseconds: not worth telling apart
         return None
-    wide = 4 if value[0] >= 0xF0 else 2
-    width = (value[wide - 1] & _LENGTH_MASK) + 1
-    if len(value) % (wide + width):
+    qualifier_width = 4 if value[0] >= 0xF0 else 2
+    value_width = (value[qualifier_width - 1] & _LENGTH_MASK) + 1
+    if len(value) % (qualifier_width + value_width):
         return None
-    table = np.frombuffer(value, np.uint8).reshape(-1, wide + width)
-    same = (table[:, wide - 1] & _LENGTH_MASK) == width - 1
-    if not (same & ((table[:, 0] >= 0xF0) == (wide == 4))).all():
+    table = np.frombuffer(value, np.uint8).reshape(-1, qualifier_width + value_width)
+    same = (table[:, qualifier_width - 1] & _LENGTH_MASK) == value_width - 1
+    if not (same & ((table[:, 0] >= 0xF0) == (qualifier_width == 4))).all():
         return None
-    codes = np.ascontiguousarray(table[:, :wide]).view(f">u{wide}").reshape(-1).astype(np.uint32)
+    codes = (
+        np.ascontiguousarray(table[:, :qualifier_width])
+        .view(f">u{qualifier_width}")
+        .reshape(-1)
+        .astype(np.uint32)
+    )
     raws = np.zeros((len(table), 8), np.uint8)
-    raws[:, 8 - width :] = table[:, wide:]
+    raws[:, 8 - value_width :] = table[:, qualifier_width:]
     return Elements(codes, raws.view(">u8").reshape(-1).astype(np.uint64))
 
 
 def _starts(widths: Int64s) -> Int64s:
-    """int64[n + 1]: where things of these widths start, one behind the other, and their end."""
+    """int64[n + 1]: the starts of consecutive items of these widths, and their end."""
     starts = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=starts[1:])
     return starts
 
 
-def _scatter(out: Bytes, at: Int64s, rows: Bytes) -> None:
-    """Writes rows of equal width to the positions `at`."""
+def _scatter(out: Bytes, positions: Int64s, rows: Bytes) -> None:
+    """Writes `rows` uint8[n, width] into `out` at the positions int64[n]."""
     width = rows.shape[1]
-    if len(at):
-        every = np.ndarray((len(out) - width + 1,), f"V{width}", out.data, 0, (1,))
-        every[at] = np.ascontiguousarray(rows).view(f"V{width}").reshape(-1)
+    if len(positions):
+        windows = np.ndarray((len(out) - width + 1,), f"V{width}", out.data, 0, (1,))
+        windows[positions] = np.ascontiguousarray(rows).view(f"V{width}").reshape(-1)
 
 
-def _scatter_values(out: Bytes, at: Int64s, elements: Elements) -> None:
-    """Writes each value on its own width to the positions `at`."""
+def _scatter_values(out: Bytes, positions: Int64s, elements: Elements) -> None:
+    """Writes each value in its own width into `out` at the positions int64[n]."""
     widths = elements.widths
     big_endian = _big_endian(elements)
     for width in np.flatnonzero(np.bincount(widths, minlength=9)).tolist():
         which = np.flatnonzero(widths == width)
-        _scatter(out, at[which], big_endian[which, 8 - width :])
+        _scatter(out, positions[which], big_endian[which, 8 - width :])
 
 
 def _big_endian(elements: Elements) -> Bytes:
-    """uint8[n, 8]: the values on eight bytes each, the value's own bytes last."""
+    """uint8[n, 8]: each value on eight bytes, right-aligned."""
     return elements.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
 def gather_values(values: bytes, ends: Int64s, widths: Int64s) -> Raws:
-    """uint64[n]: the numbers whose bytes end before `ends`."""
-    room = bytes(8) + values
-    every = np.ndarray((len(room) - 7,), ">u8", room, 0, (1,))
-    return every[ends].astype(np.uint64) & _MASKS[widths]
+    """uint64[n]: the numbers of these widths whose bytes end before `ends`; both int64[n]."""
+    padded = bytes(8) + values
+    windows = np.ndarray((len(padded) - 7,), ">u8", padded, 0, (1,))
+    return windows[ends].astype(np.uint64) & _MASKS[widths]

@@ -1,4 +1,4 @@
-"""A batch of points into the pieces of the rows that it touches: the hot path, in numpy."""
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.fragments import packed_rows
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
 from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.pieces import packed_rows
-from timebeam.schema.layouts.writing import Encoded, Piece, SeriesKey
+from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 _SPAN_MS = SPAN_S * 1000
@@ -22,12 +22,12 @@ _LAST_MS = (1 << 32) * 1000 - 1
 def encode(
     batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, options: OpenTsdbOptions
 ) -> Encoded:
-    """The pieces of a batch.
+    """The fragments of a batch.
 
     Args:
-      keys: the key of each of the batch's series; None where none of its points is in the batch.
+      keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.
-      options: how decimals are stored, and what the timestamps of cells are.
+      options: tell how decimals are stored and what cell timestamps are.
     """
     batch, rejected = _storable(batch)
     if len(batch) == 0:
@@ -35,11 +35,11 @@ def encode(
     hours = batch.times_ms // _SPAN_MS
     offsets = batch.times_ms - hours * _SPAN_MS
     elements = _elements(batch, offsets, options.decimals)
-    places, bits = offsets, _OFFSET_BITS
-    if options.is_event_time:  # of one instant all values whose columns differ: reading chooses
+    slots, bits = offsets, _OFFSET_BITS
+    if options.is_event_time:  # keep all values of an instant whose columns differ: reading chooses
         flags = (elements.codes & 0xF).astype(np.int64)
-        places, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
-    order, rows = _sorted_rows(_row_numbers(batch, hours), places, bits)
+        slots, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
+    order, rows = _sorted_rows(_row_numbers(batch, hours), slots, bits)
     elements = elements.take(order)
     change = np.flatnonzero(rows[1:] != rows[:-1]) + 1
     bounds = np.concatenate([[0], change, [len(rows)]])
@@ -50,16 +50,16 @@ def encode(
         elements, bounds, batch.arrivals_ms[first], checksum, max(0, origins.offset) if origins else 0
     )
     base_s = (hours[first] * SPAN_S).tolist()
-    pieces = []
-    for series, base, piece in zip(batch.index[first].tolist(), base_s, packed, strict=True):
+    row_fragments = []
+    for series, base, packed_row in zip(batch.index[first].tolist(), base_s, packed, strict=True):
         key = keys[series]
         assert key is not None
-        pieces.append(Piece(table, row_key(key, base), piece))
-    return Encoded(pieces, rejected, len(batch) - len(order))
+        row_fragments.append(RowFragment(table, row_key(key, base), packed_row))
+    return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """The points whose time and value the layout can hold, and the refusal of the others."""
+    """(the points that the layout can hold, the refusals of the others)."""
     bad_time = (batch.times_ms < 0) | (batch.times_ms > _LAST_MS)
     bad_value = (batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64))
     no_number = batch.kinds > Kind.FLOAT
@@ -88,28 +88,28 @@ def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:
     return rows
 
 
-def _sorted_rows(rows: Int64s, places: Int64s, bits: int) -> tuple[Int64s, Int64s]:
-    """(order, rows): the points by row and place in it, the last one of each place only.
+def _sorted_rows(rows: Int64s, slots: Int64s, bits: int) -> tuple[Int64s, Int64s]:
+    """(order, rows), int64 each: the points sorted by row and slot, only the last one of each slot.
 
-    Row, place (of so many bits) and position are packed into one integer, since sorting integers is
-    several times faster than sorting by keys.
+    Row, slot (of `bits` bits) and position are packed into one integer, since sorting integers is several
+    times faster than sorting by keys.
     """
     n = len(rows)
     position_bits = max(1, (n - 1).bit_length())
     if int(rows.max()).bit_length() + bits + position_bits > 63:
         distinct, rows = np.unique(rows, return_inverse=True)
         assert len(distinct).bit_length() + bits + position_bits <= 63
-    key = (((rows << bits) | places) << position_bits) | np.arange(n)
+    key = (((rows << bits) | slots) << position_bits) | np.arange(n)
     key.sort()
-    found = key >> position_bits
-    last = np.append(found[1:] != found[:-1], True)
+    row_slots = key >> position_bits
+    last = np.append(row_slots[1:] != row_slots[:-1], True)
     if not last.all():
-        key, found = key[last], found[last]
-    return key & ((1 << position_bits) - 1), found >> bits
+        key, row_slots = key[last], row_slots[last]
+    return key & ((1 << position_bits) - 1), row_slots >> bits
 
 
 def _elements(batch: PointBatch, offsets: Int64s, decimals: Decimals) -> el.Elements:
-    """Qualifiers and values of all points, in the order of the batch."""
+    """The elements of all points, in the order of the batch."""
     is_float = batch.kinds == Kind.FLOAT
     exact, short = decimals is Decimals.EXACT, decimals is Decimals.FLOAT
     if is_float.all():

@@ -18,11 +18,11 @@ SPAN_S = 3600
 """Seconds in one row."""
 
 BASE_BYTES = 4
-"""Of the base time in a row key."""
+"""Bytes of the base time in a row key."""
 
 
-class KeyParts(NamedTuple):
-    """A row key taken apart; base time in seconds."""
+class OpenTsdbRowKey(NamedTuple):
+    """The fields of a row key; the base time in seconds."""
 
     salt: bytes
     metric: bytes
@@ -64,14 +64,17 @@ def row_key(series: SeriesKey, base_s: int) -> bytes:
 
 
 def row_keys(series: Sequence[SeriesKey], bases_s: Int64s) -> list[bytes]:
-    """As `row_key`, of many series, each with a base time in seconds."""
+    """Like `row_key` for many series; `bases_s` int64[n], in seconds."""
     bases = bases_s.astype(">u4").tobytes()
     starts = range(0, len(bases), BASE_BYTES)
-    return [one.head + bases[at : at + BASE_BYTES] + one.tail for one, at in zip(series, starts, strict=True)]
+    return [
+        key.head + bases[start : start + BASE_BYTES] + key.tail
+        for key, start in zip(series, starts, strict=True)
+    ]
 
 
-def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
-    """A row key of the data table taken apart.
+def parse_key(options: OpenTsdbOptions, key: bytes) -> OpenTsdbRowKey:
+    """Splits a row key of the data table into its fields.
 
     Raises:
       ValueError: its length cannot be that of a data row.
@@ -85,23 +88,23 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> KeyParts:
             f"row key {key.hex()} of {len(key)} bytes is not salt, metric, base time and tag pairs"
         )
     tags = tuple(
-        (key[at : at + options.uid_width_tagk], key[at + options.uid_width_tagk : at + pair])
-        for at in range(tags_at, len(key), pair)
+        (key[start : start + options.uid_width_tagk], key[start + options.uid_width_tagk : start + pair])
+        for start in range(tags_at, len(key), pair)
     )
     base_s = int.from_bytes(key[base_at:tags_at], "big")
-    return KeyParts(key[:metric_at], key[metric_at:base_at], base_s, tags)
+    return OpenTsdbRowKey(key[:metric_at], key[metric_at:base_at], base_s, tags)
 
 
 def base_s_of(options: OpenTsdbOptions, key: bytes) -> int:
     """The base time, in seconds, in a row key that `parse_key` takes."""
-    at = options.salt_width + options.uid_width_metric
-    return int.from_bytes(key[at : at + BASE_BYTES], "big")
+    start = options.salt_width + options.uid_width_metric
+    return int.from_bytes(key[start : start + BASE_BYTES], "big")
 
 
 def ranges(
     options: OpenTsdbOptions, metric: bytes, start_ms: int, end_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The key ranges [start, end) of a metric's rows that hold times from start_ms to end_ms, both in.
+    """The key ranges [start, end) of a metric's rows with times from start_ms to end_ms, both inclusive.
 
     One range for each salt bucket, ascending; none if there are no such times.
     """
@@ -112,13 +115,13 @@ def ranges(
     buckets = range(options.salt_buckets) if options.salt_width else range(1)
     for bucket in buckets:
         head = bucket.to_bytes(options.salt_width, "big") + metric
-        behind = (last + 1).to_bytes(5, "big")  # one byte more where it is beyond the last base time
-        end = behind[1:] if not behind[0] else b"\xff" * 4096
+        end_base = (last + 1).to_bytes(5, "big")  # the fifth byte is set beyond the last base time
+        end = end_base[1:] if not end_base[0] else b"\xff" * 4096
         yield head + first.to_bytes(4, "big"), head + end
 
 
 def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) -> bytes | None:
-    """RE2 for the keys of rows that have all of these tags, with these values or (None) any.
+    """RE2 for the keys of rows with all of these tags; a value of None matches any value.
 
     `\\C` is one byte of any value; tags stand in the order of their UIDs.
     """
@@ -128,8 +131,8 @@ def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) ->
     any_pairs = b"(?:\\C{%d})*" % pair
     pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES) + any_pairs
     for key, value in sorted(tags.items()):
-        wanted = b"\\C{%d}" % options.uid_width_tagv if value is None else _escape(value)
-        pattern += _escape(key) + wanted + any_pairs
+        value_pattern = b"\\C{%d}" % options.uid_width_tagv if value is None else _escape(value)
+        pattern += _escape(key) + value_pattern + any_pairs
     return pattern + b"$"
 
 

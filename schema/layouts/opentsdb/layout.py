@@ -22,7 +22,16 @@ from timebeam.schema.layouts.capabilities import (
     SeriesMeta,
     Trees,
 )
-from timebeam.schema.layouts.opentsdb import audit, many_rows, names, pieces, restore, rows, select, uid_table
+from timebeam.schema.layouts.opentsdb import (
+    audit,
+    fragments,
+    many_rows,
+    names,
+    restore,
+    rows,
+    select,
+    uid_table,
+)
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.encode import encode
 from timebeam.schema.layouts.opentsdb.merge import winner_of
@@ -41,13 +50,13 @@ from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Series, join
 
 _CELL_TIME = (
-    f"{ARRIVAL}, or the clock of the TSD that wrote it; of a compacted row the newest of these; not the time "
+    f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "
     "of the points"
 )
 
 _HOUR_MS = row_keys.SPAN_S * 1000
 
-_EVENT_TIME = "the time of the points; of a row that a TSD has compacted that of its newest point"
+_EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the time of its newest point"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +80,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         """See `Layout.packing_limit`."""
         if not self.options.is_event_time:
             return ""
-        return "with cell_time event a cell has the time of its point, and so holds one"
+        return "with cell_time event a cell has the time of its point, so it holds one point"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
@@ -99,7 +108,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         return (
             TableSpec(
                 self.data_table,
-                {pieces.FAMILY: 1},
+                {fragments.FAMILY: 1},
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
@@ -117,10 +126,10 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
 
     def names(self, series: Series) -> Sequence[Name]:
         """See `Layout.names`."""
-        found = [Name("metrics", series.metric)]
+        stored_names = [Name("metrics", series.metric)]
         for key, value in series.tags:
-            found += (Name("tagk", key), Name("tagv", value))
-        return found
+            stored_names += (Name("tagk", key), Name("tagv", value))
+        return stored_names
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         """See `Layout.series_key`."""
@@ -134,26 +143,28 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
         if self.options.is_event_time:
-            return Row(table, key, pieces.event_cells(packed, row_keys.parse_key(self.options, key).base_s))
-        return Row(table, key, pieces.cells(packed, packing))
+            return Row(
+                table, key, fragments.event_cells(packed, row_keys.parse_key(self.options, key).base_s)
+            )
+        return Row(table, key, fragments.cells(packed, packing))
 
-    def select(self, wanted: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
-        return select.select(self.options, self.data_table, self.uid_table, wanted, reader)
+        return select.select(self.options, self.data_table, self.uid_table, selection, reader)
 
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
-        """As `select`, of one or more metrics by their UIDs; first and last time in ms, both inclusive."""
+        """See `UidTables.select_metrics`."""
         tables = self.data_table, self.uid_table
         return select.select_metrics(self.options, *tables, metrics, start_ms, end_ms, reader)
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """The UID of every metric that has one, by name, sorted."""
+        """See `UidTables.metric_uids`."""
         return select.metric_uids(self.uid_table, reader)
 
     def stored_floats(self, floats: Floats) -> Floats:
-        """See `Layout.stored_floats`: with `decimals` float they are rounded to 4 bytes."""
+        """See `Layout.stored_floats`: with decimals `float` they are rounded to 4 bytes."""
         if self.options.decimals is not Decimals.FLOAT:
             return floats
         with np.errstate(over="ignore"):
@@ -161,22 +172,22 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
 
     def key_error(self, key: bytes) -> str:
-        """See `Layout.key_error`: its length, the hour that it begins at, and its salt."""
+        """See `Layout.key_error`: checks length, base time and salt."""
         try:
-            parts = row_keys.parse_key(self.options, key)
+            key_fields = row_keys.parse_key(self.options, key)
         except ValueError as error:
             return str(error)
-        if parts.base_s % row_keys.SPAN_S:
-            return f"row key {key.hex()} has the base time {parts.base_s}, which is no whole hour"
-        pairs = b"".join(tag_key + value for tag_key, value in parts.tags)
-        if parts.salt != row_keys.salt(self.options, parts.metric, pairs):
-            return f"row key {key.hex()} has another salt than its series"
+        if key_fields.base_s % row_keys.SPAN_S:
+            return f"row key {key.hex()} has the base time {key_fields.base_s}, which is no whole hour"
+        pairs = b"".join(tag_key + value for tag_key, value in key_fields.tags)
+        if key_fields.salt != row_keys.salt(self.options, key_fields.metric, pairs):
+            return f"row key {key.hex()} does not have the salt of its series"
         return ""
 
     def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
         """See `Layout.hours`."""
-        found = (row_keys.parse_key(self.options, row.key) for row in rows)
-        return {(parts.metric, parts.base_s) for parts in found}
+        parsed_keys = (row_keys.parse_key(self.options, row.key) for row in rows)
+        return {(key_fields.metric, key_fields.base_s) for key_fields in parsed_keys}
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; annotations and histograms stay cells."""
@@ -188,41 +199,41 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
 
-    def decode_rows(self, found: Sequence[Selected]) -> DecodedRows:
+    def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
-        many = many_rows.read_rows([one.row for one in found])
-        left = [found[number] for number in many.left]
-        one_by_one = [self.decode(*one) for one in left]
-        others = join_decoded(left, one_by_one)
-        bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in found]
+        together = many_rows.read_rows([selected.row for selected in selected_rows])
+        unread = [selected_rows[number] for number in together.unread]
+        decoded_singly = [self.decode(*selected) for selected in unread]
+        singles = join_decoded(unread, decoded_singly)
+        bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in selected_rows]
         outside = [
             number
-            for number, decoded in zip(many.left, one_by_one, strict=True)
+            for number, decoded in zip(together.unread, decoded_singly, strict=True)
             if len(decoded.batch) and decoded.batch.times_ms[-1] - bases[number] >= _HOUR_MS
         ]
         outside += [number for number, base_ms in enumerate(bases) if base_ms % _HOUR_MS]
-        if len(many.numbers):  # the last point of a row is its latest
-            last = many.offsets_ms[np.cumsum(many.counts) - 1]
-            outside += many.numbers[last >= _HOUR_MS].tolist()
+        if len(together.numbers):  # the last point of a row is its latest
+            last = together.offsets_ms[np.cumsum(together.counts) - 1]
+            outside += together.numbers[last >= _HOUR_MS].tolist()
         outside = sorted(set(outside))
-        if not len(many.numbers):
-            return dataclasses.replace(others, outside=outside)
+        if not len(together.numbers):
+            return dataclasses.replace(singles, outside=outside)
         numbers: dict[Series, int] = {}
-        index = [numbers.setdefault(series, len(numbers)) for _, series in found]
-        times_ms = np.repeat(np.array(bases, np.int64)[many.numbers], many.counts)
-        times_ms += many.offsets_ms
+        index = [numbers.setdefault(series, len(numbers)) for _, series in selected_rows]
+        times_ms = np.repeat(np.array(bases, np.int64)[together.numbers], together.counts)
+        times_ms += together.offsets_ms
         batch = PointBatch(
             tuple(numbers),
-            np.repeat(np.array(index, np.int32)[many.numbers], many.counts),
+            np.repeat(np.array(index, np.int32)[together.numbers], together.counts),
             times_ms,
-            many.in_ms,
-            many.kinds,
-            many.bits,
-            many.arrivals_ms,
+            together.in_ms,
+            together.kinds,
+            together.bits,
+            together.arrivals_ms,
         )
-        if len(others.batch):
-            batch = join([batch, others.batch])
-        return DecodedRows(batch, others.damage, others.skipped, outside)
+        if len(singles.batch):
+            batch = join([batch, singles.batch])
+        return DecodedRows(batch, singles.damage, singles.skipped, outside)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""

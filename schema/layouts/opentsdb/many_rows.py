@@ -1,12 +1,12 @@
-"""Many data rows read at once, without a call of numpy for each row, which costs a fifth of a millisecond.
+"""Reads many data rows at once; numpy calls for each single row would cost a fifth of a millisecond.
 
 | rows | are read |
 |---|---|
-| whose points have one form and one length, as decimals do; or of one such append column | as a table |
-| other rows of plain and compacted columns, as those of integers are | by where each value ends |
-| with instants out of order or twice, damage, other columns | by `timebeam.schema.layouts.opentsdb.rows` |
+| all points have one form and one length (decimals); one append column of such points | as a table |
+| other plain and compacted columns (integers) | by where each value ends |
+| instants out of order or repeated, damage, other columns | by `timebeam.schema.layouts.opentsdb.rows` |
 
-That module is the reference of what a row holds.
+That module is the reference for the content of a row.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 _FLOAT32 = el.FLOAT_FLAG | 3
 _FLOAT64 = el.FLOAT_FLAG | 7
 _NUMBERS = {0: ">i1", 1: ">i2", 3: ">i4", 7: ">i8", _FLOAT32: ">f4", _FLOAT64: ">i8"}
-"""By flags how values lie there; of 8 bytes the bits are wanted, also of floats."""
+"""The numpy type of a value by its flags; 8-byte floats are read as their bits."""
 _GOOD = np.uint16(sum(1 << flags for flags in _NUMBERS))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ManyRows:
-    """n points of m rows, row after row, ascending within each; rows of integers before those of floats.
+    """n points of m rows, row by row, ascending within a row; rows of integers come before rows of floats.
 
     Attributes:
-      numbers: int64[m], the numbers of the rows as they were given, in any order.
+      numbers: int64[m], the position of each row in the input, in any order.
       counts: int64[m], how many points each has.
-      offsets_ms: int64[n], since the base time of its row.
+      offsets_ms: int64[n], since the base time of the row.
       in_ms, kinds, bits, arrivals_ms: as in `PointBatch`.
-      left: numbers of the rows that are not among them.
+      unread: positions of the rows that were not read here.
     """
 
     numbers: Int64s
@@ -49,15 +49,15 @@ class ManyRows:
     kinds: Bytes
     bits: Int64s
     arrivals_ms: Int64s
-    left: Sequence[int] = ()
+    unread: Sequence[int] = ()
 
 
 _POINTS = ("numbers", "counts", "offsets_ms", "in_ms", "kinds", "bits", "arrivals_ms")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Columns:
-    """c columns of m rows, in the order of the rows and of their qualifiers.
+class _ManyColumns:
+    """c columns of m rows, ordered by row and qualifier.
 
     Attributes:
       spans: int64[m], how many columns each row has.
@@ -68,7 +68,7 @@ class _Columns:
     spans: Int64s
 
     @classmethod
-    def of(cls, rows: Sequence[Row], numbers: list[int]) -> _Columns:
+    def of(cls, rows: Sequence[Row], numbers: list[int]) -> _ManyColumns:
         """The columns of some rows."""
         spans = np.fromiter((len(rows[number].cells) for number in numbers), np.int64, len(numbers))
         return cls(numbers, [cell for number in numbers for cell in rows[number].cells], spans)
@@ -79,23 +79,23 @@ class _Columns:
         return np.cumsum(self.spans) - self.spans
 
     def values(self, surplus: Int64s) -> bytes:
-        """All values without what is surplus at the end of each."""
+        """All values joined, without the surplus bytes at the end of each."""
         values = [cell.value for cell in self.cells]
         if surplus.any():
             values = [
-                value[: len(value) - more] for value, more in zip(values, surplus.tolist(), strict=True)
+                value[: len(value) - extra] for value, extra in zip(values, surplus.tolist(), strict=True)
             ]
         return b"".join(values)
 
     def arrivals_ms(self, counts: Int64s) -> Int64s:
-        """int64[n]: the timestamp of the column of each point, of columns with so many points."""
+        """int64[n]: the timestamp of each point's column; `counts` int64[c] points a column."""
         timestamps = np.fromiter((cell.timestamp_ms for cell in self.cells), np.int64, len(self.cells))
         return np.repeat(timestamps, counts)
 
 
 def read_rows(rows: Sequence[Row]) -> ManyRows:
     """The points of the rows that can be read together."""
-    alike: dict[tuple[bool, bool, int], list[int]] = {}
+    uniform: dict[tuple[bool, bool, int], list[int]] = {}
     mixed: tuple[list[int], list[int]] = ([], [])  # by whether their last points are floats
     for number, row in enumerate(rows):
         forms = {_form(cell) for cell in row.cells}
@@ -105,40 +105,40 @@ def read_rows(rows: Sequence[Row]) -> ManyRows:
             continue
         form = forms.pop() if forms else None
         if form is not None and (not form[0] or len(row.cells) == 1):
-            alike.setdefault(form, []).append(number)
-    parts: list[ManyRows] = []
+            uniform.setdefault(form, []).append(number)
+    groups: list[ManyRows] = []
     for is_float in (False, True):
-        for form, numbers in alike.items():
+        for form, numbers in uniform.items():
             if (form[2] & el.FLOAT_FLAG != 0) == is_float:
-                read = _read_append if form[0] else _read_alike
-                part, others = read(rows, numbers, *form[1:])
-                parts.append(part)
+                read = _read_append if form[0] else _read_uniform
+                group, other_numbers = read(rows, numbers, *form[1:])
+                groups.append(group)
                 if not form[0]:
-                    mixed[is_float].extend(others)
-        parts.append(_read_mixed(rows, sorted(mixed[is_float])))
-    parts = [part for part in parts if len(part.numbers)] or parts[:1]
-    found = parts[0] if len(parts) == 1 else _joined(parts)
+                    mixed[is_float].extend(other_numbers)
+        groups.append(_read_mixed(rows, sorted(mixed[is_float])))
+    groups = [group for group in groups if len(group.numbers)] or groups[:1]
+    joined = groups[0] if len(groups) == 1 else _joined(groups)
     is_read = np.zeros(len(rows), np.bool_)
-    is_read[found.numbers] = True
-    return dataclasses.replace(found, left=np.flatnonzero(~is_read).tolist())
+    is_read[joined.numbers] = True
+    return dataclasses.replace(joined, unread=np.flatnonzero(~is_read).tolist())
 
 
 def _form(cell: Cell) -> tuple[bool, bool, int] | None:
-    """(is it an append column, is its first point in ms, flags of all if they are alike); or None."""
-    name, value = cell.qualifier, cell.value
-    if not name:
+    """(is an append column, first point is in ms, flags of the point that tells); None for other columns."""
+    qualifier, value = cell.qualifier, cell.value
+    if not qualifier:
         return None
-    if len(name) % 2 == 0:
-        return False, name[0] >= 0xF0, name[-1] & 0xF
-    if len(name) == 3 and name[0] == APPEND and len(value) >= 5:
+    if len(qualifier) % 2 == 0:
+        return False, qualifier[0] >= 0xF0, qualifier[-1] & 0xF
+    if len(qualifier) == 3 and qualifier[0] == APPEND and len(value) >= 5:
         is_ms = value[0] >= 0xF0
         return True, is_ms, value[3 if is_ms else 1] & 0xF
     return None
 
 
-def _joined(parts: Sequence[ManyRows]) -> ManyRows:
+def _joined(groups: Sequence[ManyRows]) -> ManyRows:
     columns: list[npt.NDArray[Any]] = [
-        np.concatenate([getattr(part, name) for part in parts]) for name in _POINTS
+        np.concatenate([getattr(group, name) for group in groups]) for name in _POINTS
     ]
     numbers, counts, offsets_ms, in_ms, kinds, bits, arrivals_ms = columns
     return ManyRows(numbers, counts, offsets_ms, in_ms, kinds, bits, arrivals_ms)
@@ -149,81 +149,83 @@ def _nothing() -> ManyRows:
     return ManyRows(none, none, none, none.astype(np.bool_), none.astype(np.uint8), none, none)
 
 
-def _read_alike(
+def _read_uniform(
     rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int
 ) -> tuple[ManyRows, list[int]]:
-    """(the points of those rows all of whose qualifiers have this form and these flags, the other rows).
+    """(points of the rows whose qualifiers all have this form and these flags, numbers of the other rows).
 
     Args:
-      numbers: of rows with columns whose first qualifier has this form, and whose last one has these flags.
+      numbers: rows with columns whose first qualifier has this form and whose last one has these flags.
     """
     if flags not in _NUMBERS:
         return _nothing(), numbers
-    wide, length = (4 if is_ms else 2), (flags & 0x7) + 1
-    columns = _Columns.of(rows, numbers)
+    width, length = (4 if is_ms else 2), (flags & 0x7) + 1
+    columns = _ManyColumns.of(rows, numbers)
     sizes = np.fromiter((len(cell.qualifier) for cell in columns.cells), np.int64, len(columns.cells))
-    counts = sizes // wide
+    counts = sizes // width
     surplus = _lengths(columns) - counts * length
-    good = (sizes % wide == 0) & _is_surplus(surplus, counts)
-    of_rows = np.add.reduceat(counts, columns.firsts)
+    good = (sizes % width == 0) & _is_surplus(surplus, counts)
+    row_counts = np.add.reduceat(counts, columns.firsts)
     good_rows = np.logical_and.reduceat(good, columns.firsts)
     if good_rows.all():
-        names = np.frombuffer(b"".join([cell.qualifier for cell in columns.cells]), f">u{wide}")
-        offsets, good = _alike_offsets(names, of_rows, is_ms, flags)
-        good_rows = np.logical_and.reduceat(good, np.cumsum(of_rows) - of_rows)
+        qualifiers = np.frombuffer(b"".join([cell.qualifier for cell in columns.cells]), f">u{width}")
+        offsets, good = _uniform_offsets(qualifiers, row_counts, is_ms, flags)
+        good_rows = np.logical_and.reduceat(good, np.cumsum(row_counts) - row_counts)
     if not good_rows.all():
-        kept, others = _parted(numbers, good_rows)
-        part, more = _read_alike(rows, kept, is_ms, flags) if kept else (_nothing(), [])
-        return part, others + more
+        good_numbers, other_numbers = _partition(numbers, good_rows)
+        content, more_numbers = (
+            _read_uniform(rows, good_numbers, is_ms, flags) if good_numbers else (_nothing(), [])
+        )
+        return content, other_numbers + more_numbers
     raw = np.frombuffer(columns.values(surplus), _NUMBERS[flags])
-    return _alike(columns, of_rows, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
+    return _uniform_rows(columns, row_counts, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
 
 
 def _read_append(
     rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int
 ) -> tuple[ManyRows, list[int]]:
-    """As `_read_alike`, of rows with one append column each."""
+    """Like `_read_uniform`, for rows with one append column each."""
     if flags not in _NUMBERS:
         return _nothing(), numbers
-    wide, length = (4 if is_ms else 2), (flags & 0x7) + 1
-    columns = _Columns.of(rows, numbers)
+    width, length = (4 if is_ms else 2), (flags & 0x7) + 1
+    columns = _ManyColumns.of(rows, numbers)
     sizes = _lengths(columns)
-    counts = sizes // (wide + length)
-    good_rows = sizes % (wide + length) == 0
+    counts = sizes // (width + length)
+    good_rows = sizes % (width + length) == 0
     if good_rows.all():
         table = np.frombuffer(b"".join([cell.value for cell in columns.cells]), np.uint8)
-        table = table.reshape(-1, wide + length)
-        names = np.ascontiguousarray(table[:, :wide]).view(f">u{wide}").reshape(-1)
-        offsets, good = _alike_offsets(names, counts, is_ms, flags)
+        table = table.reshape(-1, width + length)
+        qualifiers = np.ascontiguousarray(table[:, :width]).view(f">u{width}").reshape(-1)
+        offsets, good = _uniform_offsets(qualifiers, counts, is_ms, flags)
         good_rows = np.logical_and.reduceat(good, np.cumsum(counts) - counts)
     if not good_rows.all():
-        kept, others = _parted(numbers, good_rows)
-        part, more = _read_append(rows, kept, is_ms, flags) if kept else (_nothing(), [])
-        return part, others + more
-    raw = np.ascontiguousarray(table[:, wide:]).view(_NUMBERS[flags]).reshape(-1)
-    return _alike(columns, counts, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
+        good_numbers, other_numbers = _partition(numbers, good_rows)
+        content, more_numbers = (
+            _read_append(rows, good_numbers, is_ms, flags) if good_numbers else (_nothing(), [])
+        )
+        return content, other_numbers + more_numbers
+    raw = np.ascontiguousarray(table[:, width:]).view(_NUMBERS[flags]).reshape(-1)
+    return _uniform_rows(columns, counts, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
 
 
-def _lengths(columns: _Columns) -> Int64s:
+def _lengths(columns: _ManyColumns) -> Int64s:
     """int64[c]: bytes of each value."""
     return np.fromiter((len(cell.value) for cell in columns.cells), np.int64, len(columns.cells))
 
 
 def _is_surplus(surplus: Int64s, counts: Int64s) -> Bools:
-    """bool[c]: whether so many bytes may stand behind the values: of compacted columns one does."""
+    """bool[c]: whether a column may have these surplus bytes: compacted columns end in one."""
     return (surplus == 0) | ((surplus == 1) & (counts != 1))
 
 
-def _parted(numbers: list[int], good: Bools) -> tuple[list[int], list[int]]:
+def _partition(numbers: list[int], good: Bools) -> tuple[list[int], list[int]]:
     """(the numbers that are good, the others)."""
-    found: tuple[list[int], list[int]] = ([], [])
-    for number, is_good in zip(numbers, good.tolist(), strict=True):
-        found[not is_good].append(number)
-    return found
+    numbers_of = np.array(numbers)
+    return numbers_of[good].tolist(), numbers_of[~good].tolist()
 
 
-def _alike(
-    columns: _Columns,
+def _uniform_rows(
+    columns: _ManyColumns,
     counts: Int64s,
     offsets: Int64s,
     is_ms: bool,
@@ -231,7 +233,7 @@ def _alike(
     raw: npt.NDArray[Any],
     arrivals_ms: Int64s,
 ) -> ManyRows:
-    """Points whose values lie as `_NUMBERS` says."""
+    """Points from `raw`, their values in the type that `_NUMBERS` gives."""
     n = len(offsets)
     if flags == _FLOAT32:
         with np.errstate(invalid="ignore"):  # a stored signalling NaN
@@ -243,26 +245,28 @@ def _alike(
     return ManyRows(numbers, counts, offsets, np.full(n, is_ms), kinds, bits, arrivals_ms)
 
 
-def _alike_offsets(names: npt.NDArray[Any], counts: Int64s, is_ms: bool, flags: int) -> tuple[Int64s, Bools]:
-    """(offsets in ms int64[n], bool[n]: which qualifiers have the form, the flags, and a later time).
+def _uniform_offsets(
+    qualifiers: npt.NDArray[Any], counts: Int64s, is_ms: bool, flags: int
+) -> tuple[Int64s, Bools]:
+    """(offsets in ms int64[n], bool[n] qualifiers with this form, these flags and an ascending time).
 
     Args:
-      names: big-endian numbers of four bytes, or of two.
-      counts: int64[m], how many each row has; the first of each row may have any time.
+      qualifiers: big-endian numbers, of four bytes if `is_ms`, else of two.
+      counts: int64[m], points of each row; the first point of a row may have any time.
     """
     if is_ms:
-        codes = names.astype(np.uint32)
+        codes = qualifiers.astype(np.uint32)
         good = (codes >= el.MS_FLAG) & ((codes & 0xF) == flags)
         offsets = ((codes & 0x0FFFFFC0) >> 6).astype(np.int64)
     else:
-        halves = names.astype(np.uint16)
+        halves = qualifiers.astype(np.uint16)
         good = (halves < 0xF000) & ((halves & 0xF) == flags)
         offsets = np.multiply(halves >> 4, 1000, dtype=np.int64)
     return offsets, good & _is_later(offsets, counts)
 
 
 def _is_later(offsets: Int64s, counts: Int64s) -> Bools:
-    """bool[n]: which times are later than the one before them in their row."""
+    """bool[n]: whether each time is later than the one before it in its row."""
     later = np.ones(len(offsets), np.bool_)
     np.greater(offsets[1:], offsets[:-1], out=later[1:])
     later[np.cumsum(counts) - counts] = True
@@ -270,27 +274,27 @@ def _is_later(offsets: Int64s, counts: Int64s) -> Bools:
 
 
 def _read_mixed(rows: Sequence[Row], numbers: list[int]) -> ManyRows:
-    """The points of those rows that are in good order, whatever forms and lengths they mix."""
+    """The points of the rows that are sound, whatever forms and lengths they mix."""
     while numbers:
-        found, good_rows = _read(rows, numbers)
+        content, good_rows = _read(rows, numbers)
         if good_rows.all():
-            return found
-        numbers, _ = _parted(numbers, good_rows)
+            return content
+        numbers, _ = _partition(numbers, good_rows)
     return _nothing()
 
 
 def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
-    """(the points of rows of plain and compacted columns, bool[m]: which rows can be read so)."""
-    columns = _Columns.of(rows, numbers)
+    """(points of rows of plain and compacted columns, bool[m] rows that can be read this way)."""
+    columns = _ManyColumns.of(rows, numbers)
     sizes = np.fromiter((len(cell.qualifier) for cell in columns.cells), np.int64, len(columns.cells))
     codes, counts, halved = _codes(b"".join([cell.qualifier for cell in columns.cells]), sizes // 2)
     if halved.any():
         return _nothing(), ~np.logical_or.reduceat(halved, columns.firsts)
-    of_rows = np.add.reduceat(counts, columns.firsts)
+    row_counts = np.add.reduceat(counts, columns.firsts)
     flags = (codes & 0xF).astype(np.uint16)
     in_ms, offsets = _offsets(codes)
-    good = (_GOOD >> flags & 1).astype(np.bool_) & _is_later(offsets, of_rows)
-    good_rows = np.logical_and.reduceat(good, np.cumsum(of_rows) - of_rows)
+    good = (_GOOD >> flags & 1).astype(np.bool_) & _is_later(offsets, row_counts)
+    good_rows = np.logical_and.reduceat(good, np.cumsum(row_counts) - row_counts)
     ends = np.cumsum((flags & 0x7) + 1, dtype=np.int64)
     surplus = _lengths(columns) - np.diff(ends[np.cumsum(counts) - 1], prepend=0)
     good_rows &= np.logical_and.reduceat(_is_surplus(surplus, counts), columns.firsts)
@@ -298,12 +302,14 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
         return _nothing(), good_rows
     bits = _numbers(columns.values(surplus), ends, flags)
     kinds = (flags >> 3).astype(np.uint8)  # the flag of floats is Kind.FLOAT, no flag Kind.INTEGER
-    given = np.array(numbers, np.int64)
-    return ManyRows(given, of_rows, offsets, in_ms, kinds, bits, columns.arrivals_ms(counts)), good_rows
+    row_numbers = np.array(numbers, np.int64)
+    return ManyRows(
+        row_numbers, row_counts, offsets, in_ms, kinds, bits, columns.arrivals_ms(counts)
+    ), good_rows
 
 
 def _offsets(codes: el.Codes) -> tuple[Bools, Int64s]:
-    """(bool[n]: which qualifiers are in ms, int64[n]: their times in ms since the base time)."""
+    """(bool[n] whether a qualifier is in ms, int64[n] its time in ms since the base time)."""
     in_ms = codes >= el.MS_FLAG
     if in_ms.any():
         return in_ms, el.offsets_ms(codes)
@@ -311,10 +317,10 @@ def _offsets(codes: el.Codes) -> tuple[Bools, Int64s]:
 
 
 def _numbers(values: bytes, ends: Int64s, flags: npt.NDArray[np.uint16]) -> Int64s:
-    """int64[n]: the numbers whose bytes end before `ends`, floats as the bits of float64."""
-    room = bytes(8) + values
-    every = np.ndarray((len(room) - 7,), ">i8", room, 0, (1,))
-    bits = every.take(ends).astype(np.int64)
+    """int64[n]: the numbers whose bytes end before `ends` int64[n]; floats as the bits of float64."""
+    padded = bytes(8) + values
+    windows = np.ndarray((len(padded) - 7,), ">i8", padded, 0, (1,))
+    bits = windows.take(ends).astype(np.int64)
     shifts = np.subtract(56, (flags & 0x7) << 3, dtype=np.int64)
     bits <<= shifts
     bits >>= shifts
@@ -327,12 +333,12 @@ def _numbers(values: bytes, ends: Int64s, flags: npt.NDArray[np.uint16]) -> Int6
 
 
 def _codes(qualifiers: bytes, words: Int64s) -> tuple[el.Codes, Int64s, Bools]:
-    """(uint32[n] qualifiers, int64[c] how many each column has, bool[c] columns that end in half of one).
+    """(qualifiers uint32[n], their count in each column int64[c], columns that end inside one bool[c]).
 
-    As `elements.split_qualifiers`, but each column begins anew.
+    Like `elements.split_qualifiers`, for each column separately.
 
     Args:
-      words: int64[c], how many words of two bytes each column has.
+      words: int64[c], two-byte words of each column.
     """
     halves: el.Codes = np.frombuffer(qualifiers, ">u2").astype(np.uint32)
     halved = np.zeros(len(words), np.bool_)

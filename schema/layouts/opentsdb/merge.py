@@ -1,11 +1,12 @@
-"""One row's columns merged into one sequence of points: docs/spec/opentsdb.md §2.2.
+"""Merges the columns of a row into one sequence of points: docs/spec/opentsdb.md §2.2.
 
-With cells that have the time of their points (tsd.storage.use_otsdb_timestamp, `dtcsMergeDataPoints`) the
-greatest or smallest value of an instant wins; values are compared as doubles.
+The newest cell wins an instant. If cell timestamps are the times of points
+(tsd.storage.use_otsdb_timestamp, `dtcsMergeDataPoints`), the greatest or smallest value wins instead;
+values are compared as doubles.
 
-core/CompactionQueue.Compaction and core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1, but a
-conflict never fails a query (as with tsd.storage.fix_duplicates=true). Seconds and milliseconds of
-the same instant are the same point.
+Source: core/CompactionQueue.Compaction and core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1.
+Unlike there, a conflict never fails a query (as with tsd.storage.fix_duplicates=true). A time in seconds
+and the same time in milliseconds are one instant.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def one_per_instant(elements: Elements, *, last: bool) -> Elements:
     """One element per instant, ascending.
 
     Args:
-      last: of several the last one is kept, as inside an append column; else the first one, as
-        inside a compacted column.
+      last: keep the last element of an instant, as in an append column; else the first one, as in a
+        compacted column.
     """
     offsets = elements.offsets_ms
     if len(offsets) < 2 or (offsets[1:] > offsets[:-1]).all():
@@ -55,11 +56,11 @@ def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
     """All columns of a row as one, ascending, one element per instant.
 
     Args:
-      columns: each with one element per instant, ascending; the column that wins comes last, so
-        they stand in the order of their cell timestamps.
+      columns: each with one element per instant, ascending; in the order of their cell timestamps,
+        since the last one wins.
 
     Returns:
-      The elements, and int64[n], the column each of them is from.
+      The elements, and int64[n], the column of each of them.
     """
     columns_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
     return merge_elements(concatenate(columns) if columns else NONE, columns_of)
@@ -68,7 +69,7 @@ def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
 def merge_elements(
     everything: Elements, columns_of: Int64s, winner: Winner = Winner.NEWEST
 ) -> tuple[Elements, Int64s]:
-    """The same of columns that stand one behind the other, in the order of their cell timestamps.
+    """Like `merge`, for concatenated columns in the order of their cell timestamps.
 
     Args:
       columns_of: int64[n], the column of each element.
@@ -82,7 +83,7 @@ def merge_elements(
 
 
 def _order(everything: Elements, offsets: Int64s, winner: Winner) -> Int64s:
-    """int64[n]: the elements by instant, of one instant the winner last."""
+    """int64[n]: the order by instant; within an instant the winner comes last."""
     if winner is Winner.NEWEST:
         return np.argsort(offsets, kind="stable")
     bits, kinds, good = everything.values()

@@ -1,4 +1,4 @@
-"""Which names OpenTSDB takes: core/Tags.validateString and checkMetricAndTags.
+"""The names that OpenTSDB accepts: core/Tags.validateString and checkMetricAndTags.
 
 Format: docs/spec/opentsdb.md §1.3.
 """
@@ -35,20 +35,23 @@ def refuse_series(series: Series, max_tags: int) -> RefusedError | None:
     return None
 
 
-def _check(name: str, what: str, reason: Reason) -> None:
-    """Raises RefusedError unless a name is legal and ISO-8859-1 can hold it.
+def _check(name: str, role: str, reason: Reason) -> None:
+    """Checks that a name is legal and fits ISO-8859-1.
 
-    A TSD stores letters beyond U+00FF as `?`, so that different names become one: refused here.
+    A TSD stores characters above U+00FF as `?`, which makes different names equal: refused here.
+
+    Raises:
+      RefusedError: `reason`, or NAME_NOT_STORABLE.
     """
     if _PLAIN.fullmatch(name):
         return
     if not name:
-        raise RefusedError(reason, f"Invalid {what}: empty string")
+        raise RefusedError(reason, f"Invalid {role}: empty string")
     for character in name:
         if not (_PLAIN.fullmatch(character) or (character.isalpha() and ord(character) <= 0xFFFF)):
-            raise RefusedError(reason, f'Invalid {what} ("{name[:80]}"): illegal character: {character}')
+            raise RefusedError(reason, f'Invalid {role} ("{name[:80]}"): illegal character: {character}')
         if ord(character) > 0xFF:
             raise RefusedError(
                 Reason.NAME_NOT_STORABLE,
-                f'Invalid {what} ("{name[:80]}"): names are stored as ISO-8859-1, which has no {character}',
+                f'Invalid {role} ("{name[:80]}"): names are stored as ISO-8859-1, which has no {character}',
             )

@@ -12,10 +12,10 @@ from timebeam.schema.common.option import Kind, Option, values_of
 
 
 class Decimals(enum.StrEnum):
-    """On how many bytes decimal values are stored (docs/spec/opentsdb.md §1.6).
+    """How many bytes a decimal value takes (docs/spec/opentsdb.md §1.6).
 
-    A table that a TSD also writes over HTTP wants DOUBLE: else one point becomes two cells, since
-    the width stands in the qualifier.
+    Use DOUBLE for a table that a TSD also writes over HTTP: the qualifier holds the width, so with another
+    one the same point becomes two cells.
     """
 
     EXACT = "exact"
@@ -30,14 +30,14 @@ class CellTime(enum.StrEnum):
     """What the timestamps of cells are."""
 
     ARRIVAL = "arrival"
-    """When the point arrived: the newest cell wins an instant."""
+    """The arrival of the point: the newest cell wins an instant."""
     EVENT = "event"
     """The time of the point (tsd.storage.use_otsdb_timestamp): the greatest or smallest value wins."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenTsdbOptions:
-    """Must agree with the TSDs that share the tables.
+    """Options, which must agree with the TSDs that share the tables.
 
     Attributes:
       table_prefix: put before the table names `tsdb` and `tsdb-uid`.
@@ -76,7 +76,7 @@ class OpenTsdbOptions:
                 raise ValueError(f"{name} must be from {low} to {high}, not {value}")
         if self.salt_width and self.salt_buckets > 1 << (8 * self.salt_width):
             raise ValueError(
-                f"salt_buckets {self.salt_buckets} do not fit salt_width {self.salt_width}: "
+                f"{self.salt_buckets} salt_buckets do not fit a salt_width of {self.salt_width}: "
                 "different buckets would share a salt"
             )
 

@@ -1,4 +1,4 @@
-"""Reading a data row: every kind of column, in any mixture, into one sequence of points.
+"""Reads a data row: every kind of column, in any mixture, into one sequence of points.
 
 The order of the tests is that of core/CompactionQueue.buildHeapProcessAnnotations
 (docs/spec/opentsdb.md §1.7): odd lengths first, since 0500 to 05FF is also a plain qualifier.
@@ -22,12 +22,12 @@ ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowContent:
-    """What the cells of a row hold.
+    """The content of a row.
 
     Attributes:
       elements: one per instant, ascending.
-      timestamps_ms: int list, the cell timestamp of each element's column, by `column`.
-      column: int64[n], which of the columns each element is from.
+      timestamps_ms: the cell timestamp of each column, in ms.
+      column: int64[n], the column that each element is from.
       damage: in words, what could not be read.
       skipped: cells that hold no points: annotations and histograms.
     """
@@ -44,9 +44,9 @@ class RowColumns:
     """The columns of a row that hold points, and their elements.
 
     Attributes:
-      cells: in the order of their age; of one instant the last one wins.
-      elements: n elements, column after column; those of a column one per instant, ascending.
-      column: int64[n], which of the cells each element is from.
+      cells: oldest first; the last one wins an instant.
+      elements: n elements, column by column; within a column one per instant, ascending.
+      column: int64[n], the cell that each element is from.
       damage: in words, which cells could not be read.
       skipped: cells that hold no points: annotations and histograms.
     """
@@ -59,9 +59,9 @@ class RowColumns:
 
 
 def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowContent:
-    """Merges the cells of one row; the column with the newest cell timestamp wins an instant, or its value.
+    """Merges the cells of one row; `winner` tells which value of an instant wins.
 
-    At equal timestamps, where a TSD has no rule, the greater qualifier wins.
+    Of equal cell timestamps, for which a TSD has no rule, the greater qualifier wins.
     """
     columns = read_columns(cells)
     timestamps_ms = [cell.timestamp_ms for cell in columns.cells]
@@ -77,37 +77,37 @@ def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowConten
 
 def read_columns(cells: Sequence[Cell]) -> RowColumns:
     """The columns of one row before they are merged; never raises for damaged cells."""
-    found_in: list[Cell] = []
+    point_cells: list[Cell] = []
     columns_of: list[Int64s] = []
-    parts: list[el.Elements] = []
+    elements: list[el.Elements] = []
     damage: list[str] = []
     skipped = 0
-    for is_plain, together in itertools.groupby(sorted(cells, key=_by_age), key=_is_plain_point):
-        if is_plain:  # a cell for each point: all of them at once
-            points = list(together)
-            columns_of.append(np.arange(len(points)) + len(found_in))
-            parts.append(
+    for is_plain, group in itertools.groupby(sorted(cells, key=_by_age), key=_is_plain_point):
+        if is_plain:  # one cell for each point: read together
+            points = list(group)
+            columns_of.append(np.arange(len(points)) + len(point_cells))
+            elements.append(
                 el.split_columns(
                     b"".join([cell.qualifier for cell in points]), b"".join([cell.value for cell in points])
                 )
             )
-            found_in += points
+            point_cells += points
             continue
-        for cell in together:
+        for cell in group:
             try:
-                found = read_column(cell.qualifier, cell.value)
+                column_elements = read_column(cell.qualifier, cell.value)
             except el.CorruptError as error:
                 damage.append(f"column {cell.qualifier[:16].hex()}: {error}")
                 continue
-            if found is None:
+            if column_elements is None:
                 skipped += 1
                 continue
-            columns_of.append(np.full(len(found), len(found_in)))
-            parts.append(found)
-            found_in.append(cell)
-    if not parts:
+            columns_of.append(np.full(len(column_elements), len(point_cells)))
+            elements.append(column_elements)
+            point_cells.append(cell)
+    if not elements:
         return RowColumns((), el.NONE, np.zeros(0, np.int64), damage, skipped)
-    return RowColumns(found_in, el.concatenate(parts), np.concatenate(columns_of), damage, skipped)
+    return RowColumns(point_cells, el.concatenate(elements), np.concatenate(columns_of), damage, skipped)
 
 
 def _by_age(cell: Cell) -> tuple[int, bytes]:
@@ -115,7 +115,7 @@ def _by_age(cell: Cell) -> tuple[int, bytes]:
 
 
 def _is_plain_point(cell: Cell) -> bool:
-    """Whether a cell is one point, as it should be."""
+    """Whether a cell is one sound point."""
     qualifier = cell.qualifier
     if not qualifier or len(qualifier) != (4 if qualifier[0] >= 0xF0 else 2):
         return False
@@ -131,14 +131,14 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
     """The elements of one column, one per instant, ascending; None if it holds no points.
 
     Raises:
-      CorruptError: the column is none of those that OpenTSDB writes, or its lengths do not agree.
+      CorruptError: OpenTSDB writes no such column, or its lengths do not agree.
     """
     if len(qualifier) % 2:
         if qualifier[0] == APPEND and len(qualifier) == 3:
             return one_per_instant(el.split_append(value), last=True)
         if qualifier[0] in (ANNOTATION, HISTOGRAM) and len(qualifier) in (3, 5):
             return None
-        raise el.CorruptError(f"no kind of column has a qualifier of {len(qualifier)} bytes that starts so")
+        raise el.CorruptError(f"no column has {len(qualifier)} bytes of qualifier that start so")
     if not qualifier:
         raise el.CorruptError("empty qualifier")
     if len(qualifier) == 2:
@@ -149,15 +149,13 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
 
 
 def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A plain point of seconds as it was meant: the mistakes of old TSDs put right.
+    """A plain point in seconds with the errors of old TSDs corrected (docs/spec/opentsdb.md §1.6).
 
-    Format: docs/spec/opentsdb.md §1.6.
-
-    They wrote float32 on eight bytes with flags of four, and wrong lengths in flags
+    They wrote float32 on eight bytes with the flags of four, and wrong lengths in flags
     (core/Internal.fixFloatingPointValue and fixQualifierFlags).
 
     Raises:
-      CorruptError: eight bytes that are no such float, or a length that no value has.
+      CorruptError: the value is not such a float, or has a length that no value has.
     """
     flags = qualifier[1] & 0xF
     if flags & 0x8 and flags & 0x7 == 3 and len(value) == 8:

@@ -1,4 +1,4 @@
-"""The rows that a query wants: names to UIDs, key ranges, and UIDs back to names."""
+"""Selects the rows of a query: names to UIDs, key ranges, and UIDs back to names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pair = tuple[str, bytes]
 
 _ROWS_AT_ONCE = 2000
 _BYTES_AT_ONCE = 2 << 20
-"""Rows whose names are looked up together: as many, or as large, roughly."""
+"""Rows whose names are looked up together: their number, or their bytes, roughly."""
 
 
 def scan(
@@ -40,21 +40,23 @@ def scan(
     """The rows of some metrics in a time range.
 
     Args:
-      metrics: their UIDs; none for every metric, which reads the whole table.
-      tags: UIDs of tag keys that a series must have, with the UID of the value or None for any.
+      metrics: their UIDs; empty for every metric, which reads the whole table.
+      tags: for the UID of each tag key that a series must have, the UID of its value, or None for any.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
     if not metrics:
-        # Behind the row of global annotations, whose metric is zero.
+        # After the rows of global annotations, whose metric is zero.
         first = (1).to_bytes(options.salt_width + options.uid_width_metric, "big")
         ranges: Sequence[tuple[bytes, bytes]] = ((first, b""),)
     else:
-        ranges = sorted(one for metric in metrics for one in keys.ranges(options, metric, start_ms, end_ms))
+        ranges = sorted(
+            key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
+        )
     return Scan(table, ranges, keys.key_pattern(options, tags))
 
 
 def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
-    """The (kind, UID) pairs that a data row's key holds: the metric, then tag keys and values.
+    """The (kind, UID) pairs in the key of a data row: the metric, then tag keys and values.
 
     Raises:
       ValueError: the key is not one of a data row.
@@ -72,42 +74,42 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
       ValueError: the key is not one of a data row, or a UID has no name.
     """
     tsuid = keys.parse_key(options, row.key).tsuid
-    names = _Names(uids, reader, refuse_lost=True)
+    names = _SeriesResolver(uids, reader, refuse_lost=True)
     (selected,) = names.selected([(row, tsuid)], {tsuid: row_names(options, row.key)})
     if isinstance(selected, Finding):
         raise ValueError(selected.text)
     return selected.series
 
 
-def _pairs(parts: keys.KeyParts) -> list[Pair]:
-    found = [("metrics", parts.metric)]
-    for tag_key, value in parts.tags:
-        found += (("tagk", tag_key), ("tagv", value))
-    return found
+def _pairs(key_fields: keys.OpenTsdbRowKey) -> list[Pair]:
+    pairs = [("metrics", key_fields.metric)]
+    for tag_key, value in key_fields.tags:
+        pairs += (("tagk", tag_key), ("tagv", value))
+    return pairs
 
 
 def select(
     options: OpenTsdbOptions,
     data: str,
     uids: str,
-    wanted: Selection,
+    selection: Selection,
     reader: Reader,
     columns: ColumnRange | None = None,
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`. A name that is lost is shown in hex; if every metric is wanted, it is a finding.
+    """See `Layout.select`. A UID without a name is shown in hex; for all metrics, it is a finding.
 
     Args:
       data, uids: names of the data table and of the UID table.
-      columns: what is wanted of each row; None for everything.
+      columns: the columns to read; None for all.
 
     Raises:
       UnknownNameError: a name has no UID.
     """
-    metrics, allowed = _resolve(uids, wanted, reader)
+    metrics, allowed = _resolve(uids, selection, reader)
     one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
-    rows = scan(options, data, metrics, one_value, wanted.start_ms, wanted.end_ms)
-    names = _Names(uids, reader, refuse_lost=wanted.metric is None)
-    span = wanted.start_ms, wanted.end_ms
+    rows = scan(options, data, metrics, one_value, selection.start_ms, selection.end_ms)
+    names = _SeriesResolver(uids, reader, refuse_lost=selection.metric is None)
+    span = selection.start_ms, selection.end_ms
     yield from _selected(options, dataclasses.replace(rows, columns=columns), span, allowed, names, reader)
 
 
@@ -120,14 +122,14 @@ def select_metrics(
     end_ms: int,
     reader: Reader,
 ) -> Iterator[Selected | Finding]:
-    """As `select`, of metrics by their UIDs, in the order of the rows' keys.
+    """Like `select`, for metrics by their UIDs, in the order of row keys.
 
     Args:
       metrics: at least one.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
     rows = scan(options, data, metrics, {}, start_ms, end_ms)
-    names = _Names(uids, reader, refuse_lost=False)
+    names = _SeriesResolver(uids, reader, refuse_lost=False)
     yield from _selected(options, rows, (start_ms, end_ms), {}, names, reader)
 
 
@@ -136,16 +138,16 @@ def _selected(
     rows: Scan,
     span: tuple[int, int],
     allowed: Mapping[bytes, set[bytes]],
-    names: _Names,
+    names: _SeriesResolver,
     reader: Reader,
 ) -> Iterator[Selected | Finding]:
-    """The rows of a scan that are wanted, with their series.
+    """The selected rows of a scan, with their series.
 
     Args:
       span: first and last time wanted, in ms, both inclusive.
-      allowed: by UID of a tag key the UIDs of values that a series may have; empty for any.
+      allowed: for the UID of a tag key, the UIDs of values that a series may have; empty for any.
     """
-    held: list[tuple[Row, bytes]] = []
+    batch: list[tuple[Row, bytes]] = []
     size = 0
     pairs_of: dict[bytes, list[Pair]] = {}
     first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
@@ -154,68 +156,70 @@ def _selected(
     for row in reader.scan(rows):
         key = row.key
         tsuid = key[salt_end:base_at] + key[tags_at:]
-        if tsuid not in pairs_of:  # keys are taken apart once for each series
+        if tsuid not in pairs_of:  # keys are parsed once for each series
             try:
-                parts = keys.parse_key(options, key)
+                key_fields = keys.parse_key(options, key)
             except ValueError as error:
                 yield Finding(Severity.DAMAGE, rows.table, key, str(error))
                 continue
-            of_key = dict(parts.tags)
-            is_wanted = all(not values or of_key[one] in values for one, values in allowed.items())
-            pairs_of[tsuid] = _pairs(parts) if is_wanted else []
+            value_of = dict(key_fields.tags)
+            is_wanted = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
+            pairs_of[tsuid] = _pairs(key_fields) if is_wanted else []
         if pairs_of[tsuid] and first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
-            held.append((row, tsuid))
+            batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
-        if len(held) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield from names.selected(held, pairs_of)
-            held, size = [], 0
-    yield from names.selected(held, pairs_of)
+        if len(batch) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield from names.selected(batch, pairs_of)
+            batch, size = [], 0
+    yield from names.selected(batch, pairs_of)
 
 
-def _resolve(uids: str, wanted: Selection, reader: Reader) -> tuple[Sequence[bytes], dict[bytes, set[bytes]]]:
-    """(UID of the metric, none for all; UIDs of the allowed values by UID of the tag key)."""
-    asked = [] if wanted.metric is None else [Name("metrics", wanted.metric)]
-    asked += [Name("tagk", key) for key in wanted.tags]
-    asked += [Name("tagv", value) for values in wanted.tags.values() for value in values]
-    found = look_up(uids, asked, reader)
-    for name in asked:
-        if name not in found:
+def _resolve(
+    uids: str, selection: Selection, reader: Reader
+) -> tuple[Sequence[bytes], dict[bytes, set[bytes]]]:
+    """([UID of the metric], or [] for all metrics; UIDs of allowed values by UID of the tag key)."""
+    names = [] if selection.metric is None else [Name("metrics", selection.metric)]
+    names += [Name("tagk", key) for key in selection.tags]
+    names += [Name("tagv", value) for values in selection.tags.values() for value in values]
+    uid_of = look_up(uids, names, reader)
+    for name in names:
+        if name not in uid_of:
             raise _unknown(uids, name, reader)
     allowed = {
-        found[Name("tagk", key)]: {found[Name("tagv", value)] for value in values}
-        for key, values in wanted.tags.items()
+        uid_of[Name("tagk", key)]: {uid_of[Name("tagv", value)] for value in values}
+        for key, values in selection.tags.items()
     }
-    return ([] if wanted.metric is None else [found[Name("metrics", wanted.metric)]]), allowed
+    return ([] if selection.metric is None else [uid_of[Name("metrics", selection.metric)]]), allowed
 
 
 def _unknown(uids: str, name: Name, reader: Reader) -> UnknownNameError:
     return UnknownNameError(
         f"No such name for '{name.kind}': '{name.text}'",
         name.text,
-        lambda start: (known for known, _ in names_from(uids, name.kind, start, reader)),
+        lambda start: (stored_name for stored_name, _ in names_from(uids, name.kind, start, reader)),
     )
 
 
 def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
-    """The UIDs of those names that have one."""
+    """The UIDs of the names that have one."""
     stored = {name: key for name in names if (key := uid_table.row_key(name.text)) is not None}
     rows = reader.rows(table, sorted(set(stored.values())))
-    found = {}
+    uid_of = {}
     for name, key in stored.items():
         row = rows.get(key)
         for cell in row.cells if row else ():
             if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
-                found[name] = cell.value
-    return found
+                uid_of[name] = cell.value
+    return uid_of
 
 
 def named_uids(table: str, pairs: Iterable[Pair], reader: Reader) -> set[Pair]:
-    """Those of some UIDs that have a name."""
-    wanted = set(pairs)
-    rows = reader.rows(table, sorted({uid for _, uid in wanted}))
+    """The UIDs, of those given, that have a name."""
+    distinct = set(pairs)
+    rows = reader.rows(table, sorted({uid for _, uid in distinct}))
     return {
         (kind, uid)
-        for kind, uid in wanted
+        for kind, uid in distinct
         for cell in (rows[uid].cells if uid in rows else ())
         if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode())
     }
@@ -227,13 +231,12 @@ def metric_uids(table: str, reader: Reader) -> dict[str, bytes]:
 
 
 def names_from(table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """(name, UID) of the names of a kind that begin with a text, ascending by their bytes.
+    """(name, UID) of the names of a kind that begin with `start`, ascending by their bytes.
 
-    Unlike a TSD, which asks for `!` to `~` if the text is empty, it also gives names that begin with letters
-    beyond ASCII.
+    For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
 
     Raises:
-      UnicodeEncodeError: no name can begin so, since names are stored as ISO-8859-1.
+      UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
     """
     first = uid_table.name_bytes(start)
     column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
@@ -243,13 +246,13 @@ def names_from(table: str, kind: str, start: str, reader: Reader) -> Iterator[tu
 
 
 def _behind(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a prefix; empty if there is none."""
+    """The first key after all keys with this prefix; empty if there is none."""
     bare = prefix.rstrip(b"\xff")
     return bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
 
 
-class _Names:
-    """Names of UIDs, each read once.
+class _SeriesResolver:
+    """Finds the series of rows; the name of each UID is read once.
 
     Args:
       refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
@@ -257,31 +260,31 @@ class _Names:
 
     def __init__(self, table: str, reader: Reader, *, refuse_lost: bool) -> None:
         self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
-        self._known: dict[Pair, str] = {}
+        self._name_of: dict[Pair, str] = {}
         self._lost: set[Pair] = set()
         self._series: dict[bytes, Series] = {}
 
     def selected(
-        self, held: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[Pair]]
+        self, batch: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[Pair]]
     ) -> Iterator[Selected | Finding]:
         """Rows with their series.
 
         Args:
-          held: rows, each with its TSUID.
-          pairs_of: by TSUID what it names.
+          batch: rows, each with its TSUID.
+          pairs_of: the (kind, UID) pairs of each TSUID.
         """
-        new = {tsuid for _, tsuid in held if tsuid not in self._series}
-        missing = {pair for tsuid in new for pair in pairs_of[tsuid] if pair not in self._known}
+        new = {tsuid for _, tsuid in batch if tsuid not in self._series}
+        missing = {pair for tsuid in new for pair in pairs_of[tsuid] if pair not in self._name_of}
         rows = self._reader.rows(self._table, sorted({uid for _, uid in missing}))
         for kind, uid in missing:
             row = rows.get(uid)
-            self._known[kind, uid] = f"unknown-uid-{uid.hex()}"
+            self._name_of[kind, uid] = f"unknown-uid-{uid.hex()}"
             self._lost.add((kind, uid))
             for cell in row.cells if row else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    self._known[kind, uid] = uid_table.name_text(cell.value)
+                    self._name_of[kind, uid] = uid_table.name_text(cell.value)
                     self._lost.discard((kind, uid))
-        for row, tsuid in held:
+        for row, tsuid in batch:
             series = self._series.get(tsuid)
             if series is None:
                 pairs = pairs_of[tsuid]
@@ -291,7 +294,7 @@ class _Names:
                         Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name"
                     )
                     continue
-                texts = [self._known[pair] for pair in pairs]
-                series = Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
+                names = [self._name_of[pair] for pair in pairs]
+                series = Series.of(names[0], dict(zip(names[1::2], names[2::2], strict=True)))
                 self._series[tsuid] = series
             yield Selected(row, series)

@@ -27,7 +27,7 @@ def name_bytes(name: str) -> bytes:
 
 
 def row_key(name: str) -> bytes | None:
-    """The row of a name; None for one that no table can hold: a query may ask for anything."""
+    """The row of a name; None for a name that cannot be stored, which a query may still ask for."""
     try:
         key = name_bytes(name)
     except UnicodeEncodeError:
@@ -41,7 +41,7 @@ def name_text(raw: bytes) -> str:
 
 
 def last_id(width: int) -> int:
-    """The highest id that fits UIDs of `width` bytes; at 8 bytes ids are signed."""
+    """The highest id that fits a UID of `width` bytes; ids of 8 bytes are signed."""
     return (1 << (8 * width)) - 1 if width < 8 else (1 << 63) - 1
 
 

@@ -8,7 +8,7 @@ locals {
   # Of the retention classes of kairosdb, as of all families: only the newest version of a cell counts.
   newest = 1
 
-  # Retention classes: a family each, beside that of points kept for ever.
+  # Retention classes: a family each, beside that of points kept forever.
   layout_tables = {
     for name, table in local.layout : name => {
       ages    = table.ages

@@ -92,7 +92,7 @@ def test_empty_tables(bigtable: tuple[str, str], prefix: str) -> None:
         (b"\x05\x00\x00", b"\x00\x03\1\2", "append column of 4 bytes ends inside an element"),
         (b"\x00\x00\x00\x12", b"\1\2\3\4\0", "values with flags 2"),
         (b"\x00\x0b", b"\1\2\3\4\5\6\7\x08", "Corrupted floating point value"),
-        (b"\x09\x00\x00", b"\1", "no kind of column has a qualifier of 3 bytes that starts so"),
+        (b"\x09\x00\x00", b"\1", "no column has 3 bytes of qualifier that start so"),
         (b"\x00\x10\xf0\x00", b"\1\2\0", "cut in half"),
         (b"", b"\1", "empty qualifier"),
     ],

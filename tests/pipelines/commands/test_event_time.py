@@ -71,7 +71,7 @@ def test_annotations_have_the_time_of_their_start(store: Store, tmp_path: Path) 
 def test_other_packings_are_refused(store: Store, tmp_path: Path, packing: str) -> None:
     ran = timebeam("ingest", *flags(store, f"--packing={packing}", "--format=opentsdb-text", "--input=x"))
     assert ran.code == 2
-    assert "has the time of its point, and so holds one): choose points" in ran.err
+    assert "has the time of its point, so it holds one point): choose points" in ran.err
 
 
 def test_compact_refuses(store: Store) -> None:

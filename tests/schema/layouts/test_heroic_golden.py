@@ -36,8 +36,8 @@ def row_of(series: Series, time_ms: int, value: float) -> Row:
     batch = PointBatch.of([(series, time_ms, True, value)], 7)
     encoded = LAYOUT.encode(batch, [LAYOUT.series_key(series, {})])
     assert (encoded.rejected, encoded.duplicates) == ([], 0)
-    (piece,) = encoded.pieces
-    return LAYOUT.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = encoded.fragments
+    return LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
 
 
 def test_every_record_is_met() -> None:
@@ -116,8 +116,8 @@ def test_values(vector: dict[str, Any]) -> None:
 def test_every_nan_becomes_the_canonical_one() -> None:
     batch = PointBatch.of([(SERIES, 1, True, 0.0)], 7)
     batch.bits[:] = np.array([0xFFF0DEADBEEF0001], np.uint64).view(np.int64)
-    (piece,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).pieces
-    (cell,) = LAYOUT.pack(piece.table, piece.key, [piece.packed], Packing.POINTS).cells
+    (fragment,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).fragments
+    (cell,) = LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS).cells
     assert cell.value.hex() == "7ff8000000000000"
 
 

@@ -14,7 +14,7 @@ from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.points import Reason, Series
 
-WIRE, READABLE, NAMED = WireKeys(), ReadableKeys(), ReadableKeys(names=True)
+WIRE, READABLE, NAMED = WireKeys(), ReadableKeys(), ReadableKeys(with_names=True)
 FORMS = [pytest.param(form, id=name) for name, form in (("wire", WIRE), ("text", READABLE), ("names", NAMED))]
 ODD = ",=\\x1f0129\x00\x01\n\x7f\x85\xa0%\uff5e\U0001f600é"
 TEXT = st.text(st.sampled_from(ODD) | st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -102,12 +102,12 @@ def test_a_damaged_key_is_refused_or_that_of_another_series(
     ("key", "why"),
     [
         ("", "ends inside a length"),
-        ("0161", "ends inside a text"),  # claims more bytes than there are
+        ("0161", "ends inside a string"),  # claims more bytes than there are
         ("0101ff000000000000000000", "not UTF-8"),
         ("01026100" + "00" * 8, "with other bytes"),  # a has one UTF-16 unit
         ("01016100" + "00" * 7, "ends inside the base"),
         ("01016100" + "0000000100000001", "not a 64-bit multiple"),
-        ("01016100" + "00" * 8 + "00", "are no resources"),
+        ("01016100" + "00" * 8 + "00", "after the base are no resources"),
         ("01016100" + "00" * 8 + "01000100", "with other bytes"),  # no resources, yet a suffix
         ("01016100" + "00" * 8 + "010005010161", "where their length says 5"),
         ("01016102" + "010162010163" + "010161010163" + "00" * 8, "with other bytes"),  # wrong order
@@ -132,9 +132,9 @@ def test_keys_that_heroic_does_not_write(key: str, why: str) -> None:
         (b"m,18446744073709551616", "64-bit multiple"),
         (b"m,b=1,a=1,0", "with other bytes"),
         (b"m,a=1,a=2,0", "with other bytes"),
-        (b"m,a=b=c,0", "too many"),
+        (b"m,a=b=c,0", "surplus = or backslash"),
         (b"m\\,0", "not metric, tags and base"),
-        (b"m\\", "too many"),
+        (b"m\\", "surplus = or backslash"),
         (b"m\\x41,0", "with other bytes"),
         (b"m\n,0", "with other bytes"),
         (b"m,0,host=a,b", "with other bytes"),

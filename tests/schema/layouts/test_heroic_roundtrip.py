@@ -1,4 +1,4 @@
-"""Points to pieces to cells and back, against a dictionary: the newest arrival of each instant wins."""
+"""Points to fragments to cells and back, against a dictionary: the newest arrival of each instant wins."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def batch_of(sent: Sent) -> PointBatch:
 
 
 def pieces_of(layout: Heroic, batches: Sequence[Sent]) -> tuple[dict[bytes, list[bytes]], int]:
-    """The pieces by row, and the duplicates."""
+    """The fragments by row, and the duplicates."""
     rows, duplicates = defaultdict(list), 0
     for sent in batches:
         batch = batch_of(sent)
         encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
         assert encoded.rejected == []
         duplicates += encoded.duplicates
-        keys = [piece.key for piece in encoded.pieces]
+        keys = [fragment.key for fragment in encoded.fragments]
         assert len(keys) == len(set(keys))
-        for piece in encoded.pieces:
-            assert piece.table == "metrics"
-            rows[piece.key].append(piece.packed)
+        for fragment in encoded.fragments:
+            assert fragment.table == "metrics"
+            rows[fragment.key].append(fragment.packed)
     return rows, duplicates
 
 
@@ -175,10 +175,10 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
     encoded = layout.encode(
         PointBatch.of(points, 1), [layout.series_key(one, {}) for one in dict.fromkeys(p[0] for p in points)]
     )
-    assert (len(encoded.pieces), encoded.duplicates) == (3_000, 6_000)
+    assert (len(encoded.fragments), encoded.duplicates) == (3_000, 6_000)
     found = {}
-    for piece in encoded.pieces:
-        row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    for fragment in encoded.fragments:
+        row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
         for one, time, value in layout.decode(row, layout.entry_of(row.key)[0]).batch.points():
             found[one, time] = value
     assert found == {(one, time): value for one, time, _, value in points}
@@ -187,7 +187,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
 def test_pieces_are_small() -> None:
     points = [(series, time, 1.5) for series in (0, 2) for time in range(100)]
     rows, _ = pieces_of(Heroic(), [Sent(points, [1] * 100 + [2] * 100, 0)])
-    assert {len(piece) for pieces in rows.values() for piece in pieces} == {24 + 8 + 12 * 100}
+    assert {len(fragment) for fragments in rows.values() for fragment in fragments} == {24 + 8 + 12 * 100}
 
 
 def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None:
@@ -225,8 +225,8 @@ def test_points_that_cannot_be_stored_are_refused(
     (refused,) = encoded.rejected
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
-    (piece,) = encoded.pieces
-    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = encoded.fragments
+    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1.0, b"3"]
     assert layout.index_entries(batch) == [(0, 0)]
     only = PointBatch.of(points[1:2], 1)
@@ -237,15 +237,15 @@ def test_points_that_cannot_be_stored_are_refused(
 
 def test_an_empty_batch_has_no_pieces() -> None:
     encoded = Heroic().encode(PointBatch.of([], 1), [])
-    assert (encoded.pieces, encoded.rejected, encoded.duplicates) == ([], [], 0)
+    assert (encoded.fragments, encoded.rejected, encoded.duplicates) == ([], [], 0)
     assert Heroic().index_entries(PointBatch.of([], 1)) == []
 
 
 def test_a_series_without_points_needs_no_key() -> None:
     layout = Heroic()
     batch = PointBatch.of([(SERIES[0], 1, True, 1), (SERIES[2], 1, True, 2)], 1).take(np.array([1]))
-    (piece,) = layout.encode(batch, [None, layout.series_key(SERIES[2], {})]).pieces
-    assert piece.key == row_key("heroic", SERIES[2], 0)
+    (fragment,) = layout.encode(batch, [None, layout.series_key(SERIES[2], {})]).fragments
+    assert fragment.key == row_key("heroic", SERIES[2], 0)
     assert layout.index_entries(batch) == [(1, 0)]
 
 
@@ -270,8 +270,8 @@ def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
     assert content.skipped == 1
     assert [text.split(":")[1][:20] for text in content.damage] == [
         " a double of 3 bytes",
-        " no offset from the ",
-        " no offset from the ",
+        " not an offset from ",
+        " not an offset from ",
     ]
 
 

@@ -42,8 +42,8 @@ def written(layout: Heroic, points: Sequence[tuple[Series, int]]) -> Tables:
     tables = Tables()
     batch = PointBatch.of([(series, time, True, float(time)) for series, time in points], 1)
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
-    for piece in encoded.pieces:
-        tables.write([layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)])
+    for fragment in encoded.fragments:
+        tables.write([layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)])
     entries = list(layout.index_entries(batch)) * 2
     assert len(set(entries)) == len({(series, time - time % PERIOD) for series, time in points})
     random.Random(len(points)).shuffle(entries)
@@ -287,7 +287,7 @@ def changed(row: Row, qualifier: bytes, value: bytes) -> Row:
         (
             b"series",
             b'{"key":"cpu","tags":{"host":"b"},"resource":{}}',
-            "the row of another series: it holds cpu{host=b}",
+            "this row belongs to another series than the stored cpu{host=b}",
         ),
         (b"first", b"x", "damaged series row"),
         (b"first", b"8589934592", "bases from 8589934592 to 4294967296 ms"),
@@ -323,7 +323,7 @@ def test_rows_that_are_missing_or_too_many() -> None:
     tag = next(row.key for row in tables.read("series") if row.key.startswith(b"t\0"))
     tables.remove("series", tag)
     tables.remove("series", b"m\0cpu")
-    text = "missing: queries for cpu{host=a} may not find it"
+    text = "missing: queries may not find cpu{host=a}"
     assert findings(layout, tables) == [
         (Severity.DAMAGE, "series", b"m\0cpu", text),
         (Severity.DAMAGE, "series", tag, text),
@@ -335,7 +335,7 @@ def test_rows_that_are_missing_or_too_many() -> None:
     tables.write([Row("series", b"m\0gone", [Cell("series", b"metric", 1, b"")])])
     tables.write([Row("series", b"other", [Cell("series", b"x", 1, b"")])])
     assert findings(layout, tables) == [
-        (Severity.DAMAGE, "series", b"other", "no kind of row of the series table has this key"),
+        (Severity.DAMAGE, "series", b"other", "no row of the series table has such a key"),
         (Severity.NOTE, "series", b"m\0gone", "no series row belongs to it (left by an interrupted write)"),
         (
             Severity.NOTE,
@@ -357,8 +357,8 @@ def test_data_rows_that_are_not_as_they_should_be() -> None:
     found = findings(layout, tables)
     assert all((severity, table) == (Severity.DAMAGE, "metrics") for severity, table, _, _ in found)
     texts = [(key, text) for _, _, key, text in found]
-    assert texts[0] == (early, "base 0 is not among those of the series table, 4294967296 to 4294967296")
+    assert texts[0] == (early, "base 0 is not within the bases of the series table, 4294967296 to 4294967296")
     assert [key for key, _ in texts[1:]] == [negative, negative, negative, b"\xff"]
     assert "before 1970" in texts[1][1]
-    assert "no offset from the base" in texts[3][1]
-    assert "none of Heroic's" in texts[4][1]
+    assert "not an offset from the base" in texts[3][1]
+    assert "is not Heroic's" in texts[4][1]

@@ -31,10 +31,10 @@ def test_hours_are_those_of_the_points(name, points):
     for series in batch.series:
         names: list[Name] = list(layout.names(series))
         keys.append(layout.series_key(series, {one: uids[one] for one in names}))
-    pieces = collections.defaultdict(list)
-    for piece in layout.encode(batch, keys).pieces:
-        pieces[piece.table, piece.key].append(piece.packed)
-    rows = [layout.pack(*row, packed, layout.packings[0]) for row, packed in pieces.items()]
+    fragments = collections.defaultdict(list)
+    for fragment in layout.encode(batch, keys).fragments:
+        fragments[fragment.table, fragment.key].append(fragment.packed)
+    rows = [layout.pack(*row, packed, layout.packings[0]) for row, packed in fragments.items()]
     expected = set()
     for series, time_ms in points:
         metric = uids[Name("metrics", series.metric)] if layout.uids else series.metric.encode()

@@ -36,8 +36,8 @@ def stored(layout: KairosDb, series: Series, time_ms: int, value: float | str) -
     batch = PointBatch.of([(series, time_ms, True, value)], 7)
     encoded = layout.encode(batch, [layout.series_key(series, {})])
     assert not encoded.rejected
-    (piece,) = encoded.pieces
-    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = encoded.fragments
+    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     (cell,) = row.cells
     assert (row.table, cell.family, cell.timestamp_ms) == ("data_points", "d", 7)
     return row.key, cell

@@ -1,4 +1,4 @@
-"""Points to pieces to cells and back, against a dictionary: the newest arrival of each instant wins."""
+"""Points to fragments to cells and back, against a dictionary: the newest arrival of each instant wins."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def batch_of(sent: Sent) -> PointBatch:
 
 
 def pieces_of(layout: KairosDb, batches: Sequence[Sent]) -> dict[bytes, list[bytes]]:
-    """The pieces of all batches by row."""
+    """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
         batch = batch_of(sent)
@@ -89,10 +89,10 @@ def pieces_of(layout: KairosDb, batches: Sequence[Sent]) -> dict[bytes, list[byt
         assert not encoded.rejected
         instants = {(put.series, put.time_ms, exact(put.value)[0]) for put in sent.puts}
         assert encoded.duplicates == len(sent.puts) - len(instants)
-        assert len({piece.key for piece in encoded.pieces}) == len(encoded.pieces)
-        for piece in encoded.pieces:
-            assert piece.table == "data_points"
-            rows[piece.key].append(piece.packed)
+        assert len({fragment.key for fragment in encoded.fragments}) == len(encoded.fragments)
+        for fragment in encoded.fragments:
+            assert fragment.table == "data_points"
+            rows[fragment.key].append(fragment.packed)
     return rows
 
 
@@ -218,8 +218,8 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float | b
     (refused,) = encoded.rejected
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
-    (piece,) = encoded.pieces
-    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = encoded.fragments
+    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1, 3]
     assert layout.index_entries(batch) == [(0, 0)]
 
@@ -230,15 +230,15 @@ def test_the_longest_strings_are_stored() -> None:
         encoded = layout.encode(
             PointBatch.of([(SERIES[0], 1, True, text)], 1), [layout.series_key(SERIES[0], {})]
         )
-        (piece,) = encoded.pieces
-        row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+        (fragment,) = encoded.fragments
+        row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
         assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [text]
 
 
 def test_an_empty_batch_has_no_pieces_and_no_entries() -> None:
     empty = PointBatch.of([], 1)
     encoded = KairosDb().encode(empty, [])
-    assert (encoded.pieces, encoded.rejected, encoded.duplicates) == ([], [], 0)
+    assert (encoded.fragments, encoded.rejected, encoded.duplicates) == ([], [], 0)
     assert KairosDb().index_entries(empty) == []
 
 
@@ -358,7 +358,7 @@ def test_columns_of_another_row_spec_are_told() -> None:
         )
         assert len(decoded.batch) == 0
         (text,) = decoded.damage
-        assert text.endswith(f"is none of row spec {spec.value}: is row_spec that of the store?")
+        assert text.endswith(f"does not fit row spec {spec.value}: is row_spec that of the store?")
 
 
 def test_a_row_whose_key_cannot_be_read_has_no_points() -> None:
@@ -387,8 +387,8 @@ def test_options() -> None:
     ]
     assert (layout.uids, layout.names(SERIES[0]), layout.packings) == (None, (), (Packing.POINTS,))
     batch = PointBatch.of([(SERIES[0], 5, True, 1)], 1)
-    (piece,) = layout.encode(batch, [layout.series_key(SERIES[0], {})]).pieces
-    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = layout.encode(batch, [layout.series_key(SERIES[0], {})]).fragments
+    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert (row.table, row.cells[0].family) == ("x-data_points", "d90")
 
 

@@ -38,7 +38,7 @@ def rows_of(layout: KairosDb, points: Points) -> list[Row]:
     """All rows that an ingest of some points writes."""
     batch = PointBatch.of([(series, time, True, value) for series, time, value in points], 1)
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
-    rows = [layout.pack(*piece[:2], [piece.packed], Packing.POINTS) for piece in encoded.pieces]
+    rows = [layout.pack(*fragment[:2], [fragment.packed], Packing.POINTS) for fragment in encoded.fragments]
     merged: dict[tuple[str, bytes], dict[tuple[str, bytes], Cell]] = {}
     for number, entry in layout.index_entries(batch):
         for row in layout.index(batch.series[number], entry):
@@ -221,7 +221,7 @@ def test_the_audit_tells_what_is_missing() -> None:
             "note",
             "row_keys",
             second,
-            "the data row is not there (its points have expired, or an ingest was interrupted)",
+            "no data row has this key (its points have expired, or an ingest was interrupted)",
         )
     ]
     assert findings(without(rows, "string_index")) == [
@@ -247,6 +247,6 @@ def test_the_audit_tells_what_is_damaged() -> None:
         (b"bad", f"row key {b'bad'.hex()} is not metric, 00, row time, type and tags"),
         (b"worse", f"row key {b'worse'.hex()} is not metric, 00, row time, type and tags"),
         (good, "column 00000000:  is no value of the row's type"),
-        (odd, "row time 5 is none of row spec legacy"),
+        (odd, "row time 5 does not fit row spec legacy"),
         (early, "times before 1970: queries do not find them"),
     }

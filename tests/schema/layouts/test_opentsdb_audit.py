@@ -70,7 +70,7 @@ def test_sound_tables_have_no_findings() -> None:
         (
             Row("tsdb-uid", b"\0\0\2", [Cell("name", b"tagk", 1, b"host")]),
             Severity.NOTE,
-            "tagk: UID 000002 is an unused second one of 'host' (left by a lost race)",
+            "tagk: UID 000002 is an unused second UID of 'host' (left by a lost race)",
         ),
         (
             Row("tsdb-uid", b"\0", [Cell("id", b"tagv", 1, b"\0\1")]),
@@ -101,7 +101,7 @@ def test_uids_run_out(last: int, severity: Severity, text: str) -> None:
         (data_row(bytes.fromhex("00000150e22701000001000001")), "base time 1356998401 is not a whole hour"),
         (data_row(bytes.fromhex("00000250e22700000001000001")), "UID 000002 of kind metrics has no name"),
         (data_row(bytes.fromhex("00000150e22700000001000002")), "UID 000002 of kind tagv has no name"),
-        (data_row(qualifier=b"\7"), "column 07: no kind of column"),
+        (data_row(qualifier=b"\7"), "column 07: no column has 1 bytes"),
         (data_row(value=b"\1\2\3"), "values with flags 2"),
     ],
 )

@@ -36,7 +36,7 @@ sent = st.tuples(
 
 def cells_of(layout: OpenTsdb, arrivals: list[list[Sent]]) -> list[Cell]:
     """The cells of points of one row; each list is a batch of its own arrival, all packed together."""
-    pieces = []
+    fragments = []
     for arrival_ms, points in enumerate(arrivals):
         batch = PointBatch.of(
             [(SERIES, BASE_MS + offset, in_ms, value) for offset, in_ms, value in points], arrival_ms
@@ -44,11 +44,15 @@ def cells_of(layout: OpenTsdb, arrivals: list[list[Sent]]) -> list[Cell]:
         encoded = layout.encode(batch, [KEY] if points else [])
         assert not encoded.rejected
         assert len(points) == encoded.duplicates + len(plain_columns([points]))
-        pieces += list(encoded.pieces)
-    if not pieces:
+        fragments += list(encoded.fragments)
+    if not fragments:
         return []
-    assert len({piece.key for piece in pieces}) == 1
-    return list(layout.pack("tsdb", pieces[0].key, [piece.packed for piece in pieces], Packing.POINTS).cells)
+    assert len({fragment.key for fragment in fragments}) == 1
+    return list(
+        layout.pack(
+            "tsdb", fragments[0].key, [fragment.packed for fragment in fragments], Packing.POINTS
+        ).cells
+    )
 
 
 def plain_columns(arrivals: list[list[Sent]]) -> dict[bytes, tuple[int, bytes]]:
@@ -74,8 +78,8 @@ def test_points_become_the_cells_of_a_tsd() -> None:
     (case,) = GOLDEN["cases"]
     body = json.dumps(case["steps"][0]["http"][2]).encode()
     batch = message_format("opentsdb-json").parse(Message(body, 5)).batch
-    (piece,) = MAX.encode(batch, [KEY]).pieces
-    row = MAX.pack("tsdb", piece.key, [piece.packed], Packing.POINTS)
+    (fragment,) = MAX.encode(batch, [KEY]).fragments
+    row = MAX.pack("tsdb", fragment.key, [fragment.packed], Packing.POINTS)
     found = [
         ["tsdb", row.key.hex(), cell.family, cell.qualifier.hex(), cell.value.hex(), cell.timestamp_ms * 1000]
         for cell in row.cells

@@ -11,7 +11,7 @@ import pytest
 
 from tests.golden.cases import Case, cases
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append
-from timebeam.schema.layouts import Cell, Packing, Piece, Row, SeriesKey
+from timebeam.schema.layouts import Cell, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import Reason, Series
@@ -63,8 +63,8 @@ def all_of(*groups: str) -> list[Any]:
     return [pytest.param(case, id=title(case)) for group in groups for case in cases(group)]
 
 
-def encoded(case: Case, *, together: bool = False) -> tuple[list[list[Piece]], list[Reason]]:
-    """The pieces of each step of a case that puts points, and why points were refused.
+def encoded(case: Case, *, together: bool = False) -> tuple[list[list[RowFragment]], list[Reason]]:
+    """The fragments of each step of a case that puts points, and why points were refused.
 
     Args:
       together: the steps arrive at the same time, as a TSD's compaction takes them; else in turn.
@@ -83,15 +83,15 @@ def encoded(case: Case, *, together: bool = False) -> tuple[list[list[Piece]], l
         kept = [i for i, series in enumerate(parsed.batch.index.tolist()) if keys[series]]
         result = layout.encode(parsed.batch.take(np.array(kept, np.int64)), keys)
         refused += [rejected.reason for rejected in result.rejected]
-        steps.append(list(result.pieces))
+        steps.append(list(result.fragments))
     return steps, refused
 
 
-def packed(case: Case, pieces: list[Piece], packing: Packing) -> Cells:
-    """The cells of some pieces: (row key, qualifier) to value."""
+def packed(case: Case, fragments: list[RowFragment], packing: Packing) -> Cells:
+    """The cells of some fragments: (row key, qualifier) to value."""
     rows = defaultdict(list)
-    for piece in pieces:
-        rows[piece.key].append(piece.packed)
+    for fragment in fragments:
+        rows[fragment.key].append(fragment.packed)
     found = {}
     for key, parts in rows.items():
         for cell in case.layout("opentsdb-text").pack("tsdb", key, parts, packing).cells:
@@ -113,8 +113,8 @@ def data_cells(case: Case) -> Cells:
 def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
     steps, refused = encoded(case)
     stored: Cells = {}
-    for pieces in steps:
-        stored |= packed(case, pieces, Packing.POINTS)
+    for fragments in steps:
+        stored |= packed(case, fragments, Packing.POINTS)
     if title(case) in STRICTER:
         assert (stored, refused) == ({}, [STRICTER[title(case)][0]])
         assert data_cells(case)
@@ -126,9 +126,9 @@ def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
 @pytest.mark.parametrize("case", all_of("compaction"))
 def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
     steps, refused = encoded(case, together=True)
-    pieces = [piece for step in steps for piece in step]
-    assert packed(case, pieces, Packing.COMPACTED) == data_cells(case)
-    assert packed(case, pieces[::-1], Packing.COMPACTED) == data_cells(case)
+    fragments = [fragment for step in steps for fragment in step]
+    assert packed(case, fragments, Packing.COMPACTED) == data_cells(case)
+    assert packed(case, fragments[::-1], Packing.COMPACTED) == data_cells(case)
     assert refused == []
 
 
@@ -136,8 +136,8 @@ def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
 def test_appended_points_become_the_append_column_of_a_tsd(case: Case) -> None:
     steps, refused = encoded(case)
     values: dict[tuple[bytes, bytes], bytes] = defaultdict(bytes)
-    for pieces in steps:
-        for cell, value in packed(case, pieces, Packing.APPEND).items():
+    for fragments in steps:
+        for cell, value in packed(case, fragments, Packing.APPEND).items():
             values[cell] += value
     if case.name == "one_request_many":  # a TSD's appends of one request race: any order
         assert values.keys() == data_cells(case).keys()

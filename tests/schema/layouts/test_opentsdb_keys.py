@@ -250,7 +250,7 @@ def test_options_have_limits(name: str, low: int, high: int) -> None:
 
 def test_salt_buckets_must_fit_the_salt() -> None:
     assert OpenTsdbOptions(salt_width=1, salt_buckets=256).salt_buckets == 256
-    with pytest.raises(ValueError, match="salt_buckets 257 do not fit salt_width 1"):
+    with pytest.raises(ValueError, match="257 salt_buckets do not fit a salt_width of 1"):
         OpenTsdbOptions(salt_width=1, salt_buckets=257)
     with pytest.raises(ValueError, match="salt_buckets must be from 1"):
         OpenTsdbOptions(salt_buckets=0)

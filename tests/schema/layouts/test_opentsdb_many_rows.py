@@ -111,16 +111,16 @@ def test_rows_in_good_order_are_not_left_to_the_slow_way(cells: list[tuple[str, 
     row = row._replace(
         cells=[Cell("t", bytes.fromhex(name), 7, bytes.fromhex(value)) for name, value in cells]
     )
-    assert read_rows([row, row]).left == []
+    assert read_rows([row, row]).unread == []
     assert together(LAYOUT.decode_rows([Selected(row, SERIES[0])])) == one_by_one([Selected(row, SERIES[0])])
 
 
 def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
     good, bad = row_of("00000010", "2a2b00"), row_of("00000010", "2a")
     found = read_rows([good.row, bad.row, good.row])
-    assert (found.numbers.tolist(), found.counts.tolist(), found.left) == ([0, 2], [2, 2], [1])
+    assert (found.numbers.tolist(), found.counts.tolist(), found.unread) == ([0, 2], [2, 2], [1])
     assert found.bits.tolist() == [0x2A, 0x2B, 0x2A, 0x2B]
-    assert read_rows([]).left == []
+    assert read_rows([]).unread == []
 
 
 @given(st.lists(selected(), max_size=8), st.booleans())

@@ -1,4 +1,4 @@
-"""Points to pieces to cells and back, against a dictionary: the newest arrival of each instant wins."""
+"""Points to fragments to cells and back, against a dictionary: the newest arrival of each instant wins."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
 
 
 def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[bytes]]:
-    """The pieces of all batches by row."""
+    """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
         n = len(sent.puts)
@@ -93,9 +93,9 @@ def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[byt
         assert not encoded.rejected
         instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
         assert encoded.duplicates == n - len(instants)
-        for piece in encoded.pieces:
-            assert piece.table == "tsdb"
-            rows[piece.key].append(piece.packed)
+        for fragment in encoded.fragments:
+            assert fragment.table == "tsdb"
+            rows[fragment.key].append(fragment.packed)
     return rows
 
 
@@ -272,8 +272,8 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, re
     (refused,) = encoded.rejected
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
-    (piece,) = encoded.pieces
-    row = layout.pack(piece.table, piece.key, [piece.packed], Packing.COMPACTED)
+    (fragment,) = encoded.fragments
+    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
     assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1, 3]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, keys_of(layout, SERIES[:1])).rejected
@@ -282,7 +282,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, re
 
 def test_an_empty_batch_has_no_pieces() -> None:
     encoded = OpenTsdb().encode(PointBatch.of([], 1), [])
-    assert (encoded.pieces, encoded.rejected, encoded.duplicates) == ([], [], 0)
+    assert (encoded.fragments, encoded.rejected, encoded.duplicates) == ([], [], 0)
 
 
 def test_many_series_and_hours_in_one_batch() -> None:

@@ -11,8 +11,8 @@ from tests.schema.layouts.unit_vectors import unhex, vectors
 from timebeam.schema.layouts import Cell, Packing, SeriesKey
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.fragments import cells, packed_rows
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.pieces import cells, packed_rows
 from timebeam.schema.layouts.opentsdb.rows import read_column, read_row
 from timebeam.schema.points import PointBatch, Series
 
@@ -100,20 +100,20 @@ def test_annotations_are_no_points(given: Facts, expect: Facts) -> None:
             select.row_names(layout.options, unhex(expect["row_key_hex"]))
 
 
-def piece(point: Facts, arrival_ms: int) -> tuple[bytes, bytes]:
-    """Row key and piece of one point of a vector."""
+def fragment(point: Facts, arrival_ms: int) -> tuple[bytes, bytes]:
+    """Row key and fragment of one point of a vector."""
     in_ms = point["timestamp"] >= 1 << 32
     time_ms = point["timestamp"] if in_ms else point["timestamp"] * 1000
     value = point["value"] if point["type"] == "long" else float(point["value"])
     batch = PointBatch.of([(SERIES, time_ms, in_ms, value)], arrival_ms)
-    (found,) = OpenTsdb().encode(batch, [KEY]).pieces
+    (found,) = OpenTsdb().encode(batch, [KEY]).fragments
     return found.key, found.packed
 
 
 @pytest.mark.parametrize(("given", "expect"), vectors("add_point"))
 def test_add_point(given: Facts, expect: Facts) -> None:
     assert (given["metric_uid"], *given["tag_uids"]) == (KEY.head.hex(), KEY.tail.hex())
-    key, packed = piece(given, 1)
+    key, packed = fragment(given, 1)
     assert key == unhex(expect["row_key_hex"])
     for packing in (Packing.POINTS, Packing.COMPACTED):
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
@@ -125,7 +125,7 @@ def test_add_point_sequence(given: Facts, expect: Facts) -> None:
     appends = given.get("enable_appends", False)
     stored: dict[bytes, bytes] = {}
     for arrival_ms, point in enumerate(given["points"]):
-        key, packed = piece(point, arrival_ms)
+        key, packed = fragment(point, arrival_ms)
         packing = Packing.APPEND if appends else Packing.POINTS
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
         stored[cell.qualifier] = (stored.get(cell.qualifier, b"") if appends else b"") + cell.value

@@ -34,7 +34,7 @@ def test_a_crash_after_the_reverse_mapping_leaves_an_orphan(store: Store) -> Non
     check_bijection(store, {Name("tagk", "host"): b"\0\0\x08"})
     (note,) = notes(store)
     assert "000007" in note
-    assert "unused second one" in note
+    assert "unused second UID" in note
 
 
 def test_a_crash_after_the_forward_mapping_loses_nothing(store: Store) -> None:
