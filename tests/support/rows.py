@@ -18,7 +18,7 @@ ROW_KEY = KEY.head + (START_MS // 1000).to_bytes(4, "big") + KEY.tail
 def piece(layout: Layout, times_ms: Sequence[int]) -> bytes:
     """The piece of points at these times, all in the row ROW_KEY; their values are their offsets."""
     points = [(SERIES, time_ms, bool(time_ms % 1000), time_ms - START_MS) for time_ms in times_ms]
-    (found,) = layout.encode(PointBatch.of(points, 1), [KEY]).pieces
+    (found,) = layout.encode(PointBatch.of(points, 1), [KEY]).fragments
     assert found.key == ROW_KEY
     return found.packed
 

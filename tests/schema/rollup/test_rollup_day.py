@@ -82,9 +82,9 @@ def raw_table(points: list[Point]) -> dict[bytes, tuple[Row, Series]]:
     keys = [key_of(series) for series in batch.series]
     by_key = {(key.head, key.tail): series for key, series in zip(keys, batch.series, strict=True)}
     rows = {}
-    for piece in LAYOUT.encode(batch, keys).pieces:
-        row = LAYOUT.pack(piece.table, piece.key, [piece.packed], Packing.COMPACTED)
-        rows[piece.key] = row, by_key[piece.key[:3], piece.key[7:]]
+    for fragment in LAYOUT.encode(batch, keys).fragments:
+        row = LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
+        rows[fragment.key] = row, by_key[fragment.key[:3], fragment.key[7:]]
     return rows
 
 
