@@ -1,0 +1,1 @@
+"""`timebeam serve`: OpenTSDB's read API over HTTP."""

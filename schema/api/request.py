@@ -1,0 +1,64 @@
+"""A request of the API: method, path, parameters and body."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from timebeam.schema.api.errors import ApiError, MissingParameterError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks for.
+
+    Attributes:
+      method: in capital letters.
+      path: decoded, without the query string.
+      parameters: values by name, in their order; a parameter without a value has the empty one.
+      body: as it was sent.
+    """
+
+    method: str
+    path: str
+    parameters: Mapping[str, Sequence[str]]
+    body: bytes = b""
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter is given, whatever its value."""
+        return name in self.parameters
+
+    def parameter(self, name: str) -> str | None:
+        """The last value of a parameter, as a TSD takes it; None if it is missing."""
+        values = self.parameters.get(name)
+        return values[-1] if values else None
+
+    def required(self, name: str) -> str:
+        """The last value of a parameter.
+
+        Raises:
+          MissingParameterError: it is missing or empty.
+        """
+        value = self.parameter(name)
+        if not value:
+            raise MissingParameterError(name)
+        return value
+
+    def json(self) -> Any:
+        """The body, decoded.
+
+        Raises:
+          ApiError: it is empty, or no JSON.
+        """
+        if not self.body:
+            raise ApiError(
+                "Missing message content",
+                details="Supply valid JSON formatted data in the body of your request",
+            )
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError("Unable to parse the given JSON", details=str(error)) from error

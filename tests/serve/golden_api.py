@@ -1,0 +1,120 @@
+"""The requests to a real TSD 2.4.1 and its answers (tests/golden/opentsdb/api.json); what is equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.golden.cases import HERE
+from tests.support.commands import ingest
+from tests.support.points import FIRST_MS
+from tests.support.stored import Store
+from timebeam.pipelines.serve.targets import request_of
+from timebeam.schema.api.request import Request
+
+FILE = json.loads((HERE / "api.json").read_text("utf-8"))
+
+_UNCOUNTED = {"time", "created", "trace", "details"}
+"""Members that differ from run to run, or say of an error what is the server's own."""
+
+_TOLERANCE = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A request, and what a TSD answered."""
+
+    name: str
+    method: str
+    path: str
+    body: Any
+    status: int
+    answer: Any
+
+    def request(self) -> Request:
+        """The request, as it came over the wire."""
+        body = self.body if isinstance(self.body, str) else json.dumps(self.body)
+        return request_of(self.method, self.path, b"" if self.body is None else body.encode())
+
+
+CASES = [
+    Case(case["name"], case["method"], case["path"], case.get("body"), case["status"], case["answer"])
+    for case in FILE["cases"]
+]
+
+
+def load(store: Store, folder: Path) -> None:
+    """Writes the UIDs of the file, then ingests its points and annotations."""
+    for kind, uids in FILE["data"]["uids"].items():
+        for name, uid in uids.items():
+            store.set_uid(kind, "id", name.encode(), bytes.fromhex(uid))
+            store.set_uid(kind, "name", bytes.fromhex(uid), name.encode())
+        store.set_counter(kind, len(uids))
+    points = folder / "points.txt"
+    points.write_text("".join(line + "\n" for line in FILE["data"]["telnet"]))
+    annotations = folder / "annotations.json"
+    of_series = dict(FILE["data"]["series_annotation"])
+    of_series["tsuid"] = _tsuid(of_series.pop("series"))
+    notes = [*FILE["data"]["annotations"], of_series]
+    annotations.write_text("".join(json.dumps(note) + "\n" for note in notes))
+    for path, format_name in ((points, "opentsdb-text"), (annotations, "opentsdb-annotations")):
+        os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
+        ingested = ingest(folder, *store.flags, f"--format={format_name}", "--input", path)
+        assert ingested.letters == []
+
+
+def _tsuid(series: str) -> str:
+    """The TSUID, in hex, of a series written as `metric key=value …`."""
+    metric, *tags = series.split()
+    uids = FILE["data"]["uids"]
+    pairs = sorted(uids["tagk"][key] + uids["tagv"][value] for key, value in (tag.split("=") for tag in tags))
+    return uids["metrics"][metric] + "".join(pairs)
+
+
+def normal(answer: Any) -> Any:
+    """An answer without `_UNCOUNTED` members and without the order of results and of tag keys."""
+    if isinstance(answer, dict):
+        members = {key: normal(value) for key, value in answer.items() if key not in _UNCOUNTED}
+        if isinstance(members.get("aggregateTags"), list):
+            members["aggregateTags"] = sorted(members["aggregateTags"])
+        return members
+    if isinstance(answer, list):
+        members = [normal(member) for member in answer]
+        if all(isinstance(member, dict) for member in members):
+            return sorted(members, key=_identity)
+        return members
+    return answer
+
+
+def _identity(member: dict[str, Any]) -> str:
+    """What tells results apart, whatever their values are."""
+    return json.dumps({key: value for key, value in member.items() if key != "dps"}, sort_keys=True)
+
+
+def differences(answer: Any, expected: Any, where: str = "") -> list[str]:
+    """The places in which two answers differ; numbers are equal within 1e-12 relative."""
+    if isinstance(expected, bool) or isinstance(answer, bool):
+        return [] if answer is expected else [f"{where}: {answer!r}, expected {expected!r}"]
+    if isinstance(expected, (int, float)) and isinstance(answer, (int, float)):
+        equal = math.isclose(answer, expected, rel_tol=_TOLERANCE, abs_tol=0.0)
+        return [] if equal else [f"{where}: {answer!r}, expected {expected!r}"]
+    if isinstance(expected, dict) and isinstance(answer, dict):
+        if answer.keys() != expected.keys():
+            only = sorted(answer.keys() - expected.keys()), sorted(expected.keys() - answer.keys())
+            return [f"{where}: keys {only[0]} too many, {only[1]} missing"]
+        return [
+            text for key in expected for text in differences(answer[key], expected[key], f"{where}.{key}")
+        ]
+    if isinstance(expected, list) and isinstance(answer, list):
+        if len(answer) != len(expected):
+            return [f"{where}: {len(answer)} members, expected {len(expected)}"]
+        return [
+            text
+            for number, pair in enumerate(zip(answer, expected, strict=True))
+            for text in differences(*pair, f"{where}[{number}]")
+        ]
+    return [] if answer == expected else [f"{where}: {answer!r}, expected {expected!r}"]
