@@ -6,6 +6,9 @@ WORKERS ?= 2
 SEEDS ?= 1-200
 READY := $(VENV)/ready
 
+# Where it is set, each of the processes that the tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-streaming test test-long lint types unit lock bench docs clean
 
 demo: $(READY)

@@ -1,6 +1,9 @@
-"""Fixtures for all tests: a Bigtable emulator for those that ask for it, and the Hypothesis profile.
+"""For all tests: a Bigtable emulator for those that ask for it, quick pipelines, markers, Hypothesis' profile.
 
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
+
+A test that uses the fixture `emulator` has the marker of that name. Tests marked `long` run only if `-m`
+names the marker: `make test-long` does.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
+from tests.support.quick_graphs import quick_graphs
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -22,6 +26,18 @@ _TESTS = itertools.count(1)
 # The same examples on every run and machine, so that a failure is a failure for everybody.
 hypothesis.settings.register_profile("timebeam", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.load_profile("timebeam")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the tests that use an emulator, and deselects the long ones unless `-m` names them."""
+    for item in items:
+        if "emulator" in getattr(item, "fixturenames", ()):
+            item.add_marker("emulator")
+    if "long" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 class Bigtable(NamedTuple):
@@ -36,6 +52,13 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a stream notes for the time after its death stays out of the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_graphs() -> Iterator[None]:
+    """Hundreds of tests run pipelines of a few elements each."""
+    with quick_graphs():
         yield
 
 

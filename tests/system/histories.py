@@ -47,7 +47,7 @@ class Failure(NamedTuple):
 def run(history: History, emulator: str, place: tuple[str, str]) -> Failure | None:
     """Runs one history in tables of its own; why it failed, if it did."""
     prefix = f"h{next(_NUMBERS)}_{secrets.token_hex(3)}_"
-    with tempfile.TemporaryDirectory(prefix="history-") as folder, quick_graphs():
+    with tempfile.TemporaryDirectory(prefix="history-") as folder:
         try:
             World(history, emulator, place, prefix, Path(folder)).run()
         except DisagreementError as error:
@@ -75,6 +75,7 @@ def _start_worker() -> None:
     logging.disable(logging.WARNING)
     resources = contextlib.ExitStack()
     resources.enter_context(resources.enter_context(Emulator()).environment())
+    resources.enter_context(quick_graphs())
     _start_worker.resources = resources  # type: ignore[attr-defined]
 
 

@@ -84,6 +84,7 @@ def test_serves_the_admin_and_the_data_api(bigtable, prefix):
     ]
 
 
+@pytest.mark.emulator
 def test_stop_leaves_no_process():
     emulator = Emulator()
     with emulator:
@@ -96,6 +97,7 @@ def test_stop_leaves_no_process():
     emulator.stop()
 
 
+@pytest.mark.emulator
 def test_environment_is_set_within_its_block_only(monkeypatch):
     monkeypatch.setenv(HOST_VARIABLE, "elsewhere:1")
     with Emulator() as emulator:
@@ -109,11 +111,13 @@ def test_environment_is_set_within_its_block_only(monkeypatch):
         assert HOST_VARIABLE not in os.environ
 
 
+@pytest.mark.emulator
 def test_a_port_in_use_is_an_error_with_the_emulators_words():
     with Emulator() as first, pytest.raises(EmulatorError, match="address already in use"):
         Emulator(int(first.host.partition(":")[2])).start()
 
 
+@pytest.mark.emulator
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_child_ends_with_a_parent_that_is_killed(number):
@@ -132,6 +136,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(number):
         assert gone(host)
 
 
+@pytest.mark.emulator
 def test_the_command_runs_until_it_is_interrupted():
     parent, host = start_parent(
         "import sys; from timebeam.pipelines.local.emulator import main; sys.exit(main(['--port', '0']))"
