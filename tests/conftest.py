@@ -1,4 +1,4 @@
-"""For all tests: a Bigtable emulator for those that ask for it, quick pipelines, markers, Hypothesis' profile.
+"""What all tests share: a Bigtable emulator, quick pipelines, markers, a Hypothesis profile.
 
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
 
