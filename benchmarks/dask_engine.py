@@ -82,7 +82,11 @@ class _Visitor(PipelineVisitor):
         self.bags: dict[tuple[AppliedPTransform, str | None], Any] = {}
 
     def visit_transform(self, node: AppliedPTransform) -> None:
-        inputs = [self._of(one) for one in node.inputs if not isinstance(one, beam.pvalue.PBegin)]
+        inputs = [
+            self._future_of(collection)
+            for collection in node.inputs
+            if not isinstance(collection, beam.pvalue.PBegin)
+        ]
         transform = node.transform
         if isinstance(transform, _Create):
             self._add(node, None, Create(node, {"partition_size": 1}).apply(None))
@@ -97,11 +101,11 @@ class _Visitor(PipelineVisitor):
         else:
             self.bags[node, None] = inputs[0]
 
-    def _of(self, collection: Any) -> Any:
+    def _future_of(self, collection: Any) -> Any:
         return self.bags[collection.producer, collection.tag]
 
-    def _add(self, node: AppliedPTransform, tag: str | None, one: Any) -> None:
-        self.bags[node, tag] = self._client.persist(one)
+    def _add(self, node: AppliedPTransform, tag: str | None, collection: Any) -> None:
+        self.bags[node, tag] = self._client.persist(collection)
 
     def _add_outputs(self, node: AppliedPTransform, source: Any) -> None:
         """The outputs of a ParDo."""
@@ -109,8 +113,13 @@ class _Visitor(PipelineVisitor):
         main_input: Any = next(iter(node.main_inputs.values()))
         args, kwargs = transform.raw_side_inputs
         sides = [
-            _Side(type(one), one._view_options(), self._of(one.pvalue).compute(), one._window_mapping_fn)
-            for one in node.side_inputs
+            _Side(
+                type(side_input),
+                side_input._view_options(),
+                self._future_of(side_input.pvalue).compute(),
+                side_input._window_mapping_fn,
+            )
+            for side_input in node.side_inputs
         ]
         step = _Step(transform.fn, node.full_label, main_input.windowing.windowfn, sides, list(args), kwargs)
         everything = self._client.persist(source.map_partitions(step))
@@ -130,29 +139,29 @@ class _Side:
 
     def map(self, window_fn: WindowFn) -> SideInputMap:
         """As a DoFn wants it."""
-        windowed = [get_windowed_value(one, window_fn) for one in self.elements]
+        windowed = [get_windowed_value(element, window_fn) for element in self.elements]
         return SideInputMap(self.view, self.options, windowed)
 
 
 class _Receiver(Receiver):
     """Takes what a DoFn gives to one output."""
 
-    def __init__(self, given: list[tuple[str | None, Any]], tag: str | None) -> None:
-        self._given, self._tag = given, tag
+    def __init__(self, tagged_elements: list[tuple[str | None, Any]], tag: str | None) -> None:
+        self._tagged_elements, self._tag = tagged_elements, tag
 
     def receive(self, windowed_value: Any) -> None:
-        self._given.append((self._tag, windowed_value.value))
+        self._tagged_elements.append((self._tag, windowed_value.value))
 
 
 class _Receivers(dict[str | None, _Receiver]):
     """One for each output, by its tag."""
 
-    def __init__(self, given: list[tuple[str | None, Any]]) -> None:
+    def __init__(self, tagged_elements: list[tuple[str | None, Any]]) -> None:
         super().__init__()
-        self._given = given
+        self._tagged_elements = tagged_elements
 
     def __missing__(self, tag: str | None) -> _Receiver:
-        self[tag] = _Receiver(self._given, tag)
+        self[tag] = _Receiver(self._tagged_elements, tag)
         return self[tag]
 
 
@@ -169,8 +178,8 @@ class _Step:
 
     def __call__(self, elements: Iterable[Any]) -> list[tuple[str | None, Any]]:
         """(tag, value) of everything that comes out."""
-        given: list[tuple[str | None, Any]] = []
-        outputs = _Receivers(given)
+        tagged_elements: list[tuple[str | None, Any]] = []
+        outputs = _Receivers(tagged_elements)
         invoker = DoFnInvoker.create_invoker(
             DoFnSignature(self.fn),
             _OutputHandler(self.window_fn, outputs[None], outputs, None, None, False, False),
@@ -189,7 +198,7 @@ class _Step:
             invoker.invoke_finish_bundle()
         finally:
             invoker.invoke_teardown()
-        return given
+        return tagged_elements
 
 
 def _key(pair: tuple[Any, Any]) -> Any:
@@ -201,8 +210,8 @@ def _values(group: tuple[Any, list[tuple[Any, Any]]]) -> tuple[Any, list[Any]]:
     return key, [value for _, value in pairs]
 
 
-def _tagged(given: Iterable[tuple[str | None, Any]], tag: str | None) -> list[Any]:
-    return [value for its, value in given if its == tag]
+def _tagged(tagged_elements: Iterable[tuple[str | None, Any]], tag: str | None) -> list[Any]:
+    return [value for its, value in tagged_elements if its == tag]
 
 
 def _nothing(elements: Iterable[Any]) -> list[Any]:

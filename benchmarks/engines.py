@@ -69,13 +69,13 @@ class Turn(NamedTuple):
 
     Attributes:
       seconds: what the command times itself, without imports.
-      whole: from the start of its process to its exit.
+      process_seconds: from the start of its process to its exit.
       worker_cpu: processor time of each worker process, the busiest first.
       points: those that its summary counts as stored, or read by a rollup; None if the engine has no metrics.
     """
 
     seconds: float
-    whole: float
+    process_seconds: float
     worker_cpu: tuple[float, ...]
     points: int | None
 
@@ -120,13 +120,13 @@ def started(engine: str, workers: int) -> Iterator[tuple[list[str], dict[str, An
 
 def _of_ours(counts: Mapping[str, int]) -> dict[str, int]:
     """Bundles by step, of the steps that do the work."""
-    wanted = ("Parse", "AssignUids", "Encode", "Pack", "Accumulate", "Write")
-    found: dict[str, int] = {}
+    prefixes = ("Parse", "AssignUids", "Encode", "Pack", "Accumulate", "Write")
+    processes: dict[str, int] = {}
     for name, count in counts.items():
         step = name.split("/")[0]
-        if step in wanted:
-            found[step] = max(found.get(step, 0), count)
-    return found
+        if step in prefixes:
+            processes[step] = max(processes.get(step, 0), count)
+    return processes
 
 
 class CpuClock:
@@ -149,7 +149,7 @@ class CpuClock:
     def read(self) -> tuple[float, ...]:
         """Seconds of each, the largest first; those that did nothing are left out."""
         used = [now - self._before.get(pid, 0.0) for pid, now in self._seconds.items()]
-        return tuple(round(one, 1) for one in sorted(used, reverse=True) if one >= 0.1)
+        return tuple(round(cores, 1) for cores in sorted(used, reverse=True) if cores >= 0.1)
 
     def _watch(self) -> None:
         while not self._done.wait(_SAMPLE_SECONDS):
@@ -220,31 +220,31 @@ class Bench:
             for name, options in commands.items():
                 more = ["--summary=json", f"--dead_letters={self._folder / 'dead'}"]
                 with CpuClock() as clock:
-                    output, whole, _ = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
+                    output, seconds, _ = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
                 summary = json.loads(output.splitlines()[-1])
                 points = None if engine in _WITHOUT_METRICS else summary["points_read"]
-                turns[name] = Turn(round(summary["seconds"], 2), round(whole, 2), clock.read(), points)
+                turns[name] = Turn(round(summary["seconds"], 2), round(seconds, 2), clock.read(), points)
         self._check(layout, turns, f"{engine}, {workers} workers")
         return turns, noted
 
-    def _check(self, layout: OpenTsdb, turns: Mapping[str, Turn], what: str) -> None:
+    def _check(self, layout: OpenTsdb, turns: Mapping[str, Turn], case: str) -> None:
         """Compares the tables with those of the first run, and drops them."""
         rollups = [spec.name for spec in rollup_tables(read_config(str(self._config)), layout)]
         tables = [layout.data_table, *(name for name in rollups if "rollup-" in name or "preagg" in name)]
-        found = named_cells(TARGET, layout, tables)
-        self._expected = self._expected or found
-        if found != self._expected:
-            missing_cells, more = self._expected - found, found - self._expected
-            for label, cells in (("missing", missing_cells), ("not expected", more)):
-                for cell in sorted(cells)[:3]:
+        cells = named_cells(TARGET, layout, tables)
+        self._expected = self._expected or cells
+        if cells != self._expected:
+            missing_cells, more = self._expected - cells, cells - self._expected
+            for label, differing in (("missing", missing_cells), ("not expected", more)):
+                for cell in sorted(differing)[:3]:
                     log(f"{label}: {cell}")
-            raise BenchmarkError(f"{what}: {len(missing_cells)} cells are missing, {len(more)} not expected")
+            raise BenchmarkError(f"{case}: {len(missing_cells)} cells are missing, {len(more)} not expected")
         for name, turn in turns.items():
             if turn.points not in (None, self.points):
-                raise BenchmarkError(f"{what}, {name}: {turn.points} points read of {self.points}")
+                raise BenchmarkError(f"{case}, {name}: {turn.points} points read of {self.points}")
         drop(TARGET, dict.fromkeys([*(spec.name for spec in layout.tables()), *rollups]))
         log(
-            f"{what}: {len(found):,} cells, equal; "
+            f"{case}: {len(cells):,} cells, equal; "
             + ", ".join(f"{k} {v.seconds} s" for k, v in turns.items())
         )
 
@@ -259,16 +259,19 @@ def figures(turns: Sequence[Turn], points: int) -> dict[str, Any]:
     seconds = [turn.seconds for turn in turns]
     return {
         "seconds": seconds,
-        "whole_seconds": [turn.whole for turn in turns],
+        "whole_seconds": [turn.process_seconds for turn in turns],
         "points_per_second": round(points / best_and_median(seconds)["best"]),
         "worker_cpu_seconds": [turn.worker_cpu for turn in turns],
         "metrics": turns[0].points is not None,
     }
 
 
-def ratios(one: Sequence[Turn], two: Sequence[Turn]) -> list[float]:
+def ratios(by_one: Sequence[Turn], by_two: Sequence[Turn]) -> list[float]:
     """How many times faster two workers were than one, turn by turn."""
-    return [round(first.seconds / second.seconds, 2) for first, second in zip(one, two, strict=True)]
+    return [
+        round(one_worker.seconds / two_workers.seconds, 2)
+        for one_worker, two_workers in zip(by_one, by_two, strict=True)
+    ]
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -286,19 +289,20 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     notes: dict[tuple[str, int], dict[str, Any]] = {}
     for _ in range(options.repeats):
         for case in cases:
-            found, notes[case] = bench.run(*case)
-            turns[case].append(found)
+            command_turn, notes[case] = bench.run(*case)
+            turns[case].append(command_turn)
     report: dict[str, Any] = {}
-    for case, found_turns in turns.items():
+    for case, case_turns in turns.items():
         engine, workers = case
-        commands = {name: [one[name] for one in found_turns] for name in found_turns[0]}
+        commands = {name: [turn[name] for turn in case_turns] for name in case_turns[0]}
         report.setdefault(engine, {})[str(workers)] = {
-            **{name: figures(some, options.points) for name, some in commands.items()},
+            **{name: figures(command_turns, options.points) for name, command_turns in commands.items()},
             **notes[case],
         }
         if workers == 2 and (engine, 1) in turns:
             report[engine]["times_as_fast_with_2"] = {
-                name: ratios([one[name] for one in turns[engine, 1]], some) for name, some in commands.items()
+                name: ratios([turn[name] for turn in turns[engine, 1]], command_turns)
+                for name, command_turns in commands.items()
             }
     return {
         "machine": machine(),
@@ -333,7 +337,11 @@ def main() -> int:
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
     os.environ.setdefault("PYTHONWARNINGS", "ignore:Connecting to Bigtable emulator:RuntimeWarning")
     try:
-        with tempfile.TemporaryDirectory(prefix="timebeam-") as folder, Emulator() as own, own.environment():
+        with (
+            tempfile.TemporaryDirectory(prefix="timebeam-") as folder,
+            Emulator() as emulator,
+            emulator.environment(),
+        ):
             print(json.dumps(measure(options, Path(folder)), indent=2))
     except (BenchmarkError, EmulatorError) as error:
         log(str(error))

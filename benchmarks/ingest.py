@@ -62,14 +62,14 @@ class Turn:
     """One run, in seconds.
 
     Attributes:
-      whole: `timebeam ingest` from the start of its process to its exit; naive.py without what our
+      process_seconds: `timebeam ingest` from the start of its process to its exit; naive.py without what our
         figures leave out too (creating the table, counting its cells): its imports and its pipeline.
       run: the part that the program times itself, without imports.
       first_row: from the start of the process until the table had a row; None if that was not seen.
       peak_mib: memory of its largest process; see `run_child`.
     """
 
-    whole: float
+    process_seconds: float
     run: float
     first_row: float | None = None
     peak_mib: float | None = None
@@ -186,7 +186,7 @@ def naive(form: str, points: int, folder: Path) -> Turn:
     printed = json.loads(run_child(command)[0])
     drop(NAIVE_TARGET, [table])
     turn = Turn(printed["seconds_with_imports"], printed["seconds"])
-    log(f"naive {form}: {turn.whole:.1f} s, {points / turn.whole:,.0f} points/s")
+    log(f"naive {form}: {turn.process_seconds:.1f} s, {points / turn.process_seconds:,.0f} points/s")
     return turn
 
 
@@ -194,7 +194,7 @@ def speeds(turns: Sequence[Turn], points: int) -> dict[str, object]:
     """Whole and run of some turns."""
     return {
         "points": points,
-        "whole": speed([turn.whole for turn in turns], points),
+        "whole": speed([turn.process_seconds for turn in turns], points),
         "run": speed([turn.run for turn in turns], points),
     }
 
@@ -211,14 +211,14 @@ def figures(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], points:
     The baseline is put to the points of the case: its imports once, its pipeline in proportion.
     """
     runs = [turn.run * case.points / points for turn in baseline]
-    wholes = [turn.whole - turn.run + run for turn, run in zip(baseline, runs, strict=True)]
+    wholes = [turn.process_seconds - turn.run + run for turn, run in zip(baseline, runs, strict=True)]
     first = [turn.first_row for turn in turns if turn.first_row is not None]
     peaks = [turn.peak_mib for turn in turns if turn.peak_mib is not None]
     return {
         "flags": " ".join(case.flags),
         **speeds(turns, case.points),
         "ratio_to_naive": {
-            "whole": ratio(wholes, [turn.whole for turn in turns]),
+            "whole": ratio(wholes, [turn.process_seconds for turn in turns]),
             "run": ratio(runs, [turn.run for turn in turns]),
         },
         "first_row_seconds": best_and_median(first) if first else None,
@@ -283,7 +283,11 @@ def main() -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
     try:
-        with tempfile.TemporaryDirectory(prefix="timebeam-") as folder, Emulator() as own, own.environment():
+        with (
+            tempfile.TemporaryDirectory(prefix="timebeam-") as folder,
+            Emulator() as emulator,
+            emulator.environment(),
+        ):
             print(json.dumps(measure(options, Path(folder)), indent=2))
     except (BenchmarkError, EmulatorError) as error:
         log(str(error))

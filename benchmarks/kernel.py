@@ -66,17 +66,17 @@ class Keys:
     def __init__(self, layout: OpenTsdb) -> None:
         self._layout = layout
         self._uids: dict[Name, bytes] = {}
-        self._known: dict[Series, SeriesKey] = {}
+        self._keys: dict[Series, SeriesKey] = {}
 
-    def of(self, batch: PointBatch) -> list[SeriesKey]:
+    def keys_of(self, batch: PointBatch) -> list[SeriesKey]:
         """The key of each series of a batch."""
-        return [self._known.get(series) or self._add(series) for series in batch.series]
+        return [self._keys.get(series) or self._add(series) for series in batch.series]
 
     def _add(self, series: Series) -> SeriesKey:
         for name in self._layout.names(series):
             if name not in self._uids:
                 self._uids[name] = (len(self._uids) + 1).to_bytes(3, "big")
-        key = self._known[series] = self._layout.series_key(series, self._uids)
+        key = self._keys[series] = self._layout.series_key(series, self._uids)
         return key
 
 
@@ -84,8 +84,8 @@ def read_blocks(load: Load) -> list[Message]:
     """The load as the blocks that the pipelines would read out of a file of it."""
     with tempfile.TemporaryDirectory(prefix="timebeam-kernel-") as folder:
         path = write(load, Path(folder) / "points")[0]
-        found = [block for part in parts(match([str(path)])[0]) for block in blocks(part)]
-    return [block for block in found if isinstance(block, Message)]
+        messages = [block for file_part in parts(match([str(path)])[0]) for block in blocks(file_part)]
+    return [block for block in messages if isinstance(block, Message)]
 
 
 def parse(messages: Sequence[Message], form: str) -> list[PointBatch]:
@@ -96,7 +96,7 @@ def parse(messages: Sequence[Message], form: str) -> list[PointBatch]:
 
 def encode(batches: Sequence[PointBatch], layout: OpenTsdb, keys: Keys) -> list[RowFragment]:
     """The fragments of the rows that the batches touch."""
-    return [fragment for batch in batches for fragment in layout.encode(batch, keys.of(batch)).fragments]
+    return [fragment for batch in batches for fragment in layout.encode(batch, keys.keys_of(batch)).fragments]
 
 
 def pack(fragments: Sequence[RowFragment], layout: OpenTsdb) -> list[Row]:

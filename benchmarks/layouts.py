@@ -58,8 +58,8 @@ class Case:
     @property
     def name(self) -> str:
         """Names its tables too."""
-        own = [f"{name}-{value}" for name, value in self.options.items()]
-        return "-".join([self.layout, *own, self.packing.value])
+        options = [f"{name}-{value}" for name, value in self.options.items()]
+        return "-".join([self.layout, *options, self.packing.value])
 
     def make(self) -> Layout:
         """The layout, with tables of this case's own."""
@@ -70,8 +70,8 @@ class Case:
     def flags(self) -> list[str]:
         """The options of every command."""
         place = ["--project", TARGET.project, "--instance", TARGET.instance]
-        own = [f"--{name}={value}" for name, value in self.options.items()]
-        return ["--layout", self.layout, f"--table_prefix={self.name}-", *place, *own]
+        flags = [f"--{name}={value}" for name, value in self.options.items()]
+        return ["--layout", self.layout, f"--table_prefix={self.name}-", *place, *flags]
 
 
 CASES = (
@@ -108,8 +108,8 @@ def ingest(case: Case, path: Path, folder: Path, points: int) -> tuple[float, li
     command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
     command += ["--packing", case.packing.value, "--bigtable_writer", "direct"]
     summary = json.loads(run_child(command)[0])
-    found = read_points(layout, TableReader(TARGET), 0, _EVER_MS)
-    stored = sum(len(batch) for batch in found if isinstance(batch, PointBatch))
+    batches = read_points(layout, TableReader(TARGET), 0, _EVER_MS)
+    stored = sum(len(batch) for batch in batches if isinstance(batch, PointBatch))
     if not stored == summary["points_stored"] == points:
         raise BenchmarkError(f"{case.name}: {points} points given, {stored} stored; {summary}")
     rows = [row for spec in layout.tables() for row in scan_table(TARGET, spec.name)]
@@ -125,8 +125,8 @@ def write_alone(case: Case, rows: Sequence[Row]) -> float:
     append = case.packing is Packing.APPEND
     data = {spec.name for spec in layout.tables() if spec.holds_points}
     started = time.perf_counter()
-    for some in _requests(row for row in rows if not append or row.table not in data):
-        if write_batch(TARGET, some[0].table, some):
+    for request in _requests(row for row in rows if not append or row.table not in data):
+        if write_batch(TARGET, request[0].table, request):
             raise BenchmarkError(f"{case.name}: a row was refused")
     for row in rows if append else ():
         if row.table in data:
@@ -141,17 +141,19 @@ def write_alone(case: Case, rows: Sequence[Row]) -> float:
 
 def _requests(rows: Iterator[Row]) -> Iterator[list[Row]]:
     """Rows of one table by request, of the sizes that the direct writer sends."""
-    some: list[Row] = []
+    request: list[Row] = []
     cells = size = 0
     for row in rows:
-        if some and (row.table != some[0].table or cells + len(row.cells) > MUTATIONS or size > BUFFER_BYTES):
-            yield some
-            some, cells, size = [], 0, 0
-        some.append(row)
+        if request and (
+            row.table != request[0].table or cells + len(row.cells) > MUTATIONS or size > BUFFER_BYTES
+        ):
+            yield request
+            request, cells, size = [], 0, 0
+        request.append(row)
         cells += len(row.cells)
         size += sum(len(cell.qualifier) + len(cell.value) + 64 for cell in row.cells)
-    if some:
-        yield some
+    if request:
+        yield request
 
 
 def stored_bytes(rows: Sequence[Row]) -> int:
@@ -166,23 +168,26 @@ def stored_bytes(rows: Sequence[Row]) -> int:
 def turn(case: Case, path: Path, folder: Path, points: int) -> Turn:
     """One turn of one case."""
     seconds, rows = ingest(case, path, folder, points)
-    found = Turn(seconds, write_alone(case, rows), sum(len(row.cells) for row in rows), stored_bytes(rows))
-    log(f"{case.name}: {seconds:.1f} s, {points / seconds:,.0f} points/s; writer alone {found.writer:.1f} s")
-    return found
+    figures = Turn(seconds, write_alone(case, rows), sum(len(row.cells) for row in rows), stored_bytes(rows))
+    log(
+        f"{case.name}: {seconds:.1f} s, {points / seconds:,.0f} points/s; writer alone {figures.writer:.1f} s"
+    )
+    return figures
 
 
 def table(turns: Mapping[str, Sequence[Turn]], points: int) -> str:
     """The figures, of the best turn of each case."""
-    first = min(one.ingest for one in turns[CASES[0].name])
+    first = min(turn.ingest for turn in turns[CASES[0].name])
     lines = [
         "| layout and packing | ingest, points/s | writer, points/s | share | to opentsdb | cells | bytes |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, found in turns.items():
-        ingest_s, writer_s = min(one.ingest for one in found), min(one.writer for one in found)
+    for name, case_turns in turns.items():
+        ingest_s, writer_s = min(turn.ingest for turn in case_turns), min(turn.writer for turn in case_turns)
+        stored = case_turns[0]
         lines.append(
             f"| `{name}` | {points / ingest_s:,.0f} | {points / writer_s:,.0f} | {writer_s / ingest_s:.0%} "
-            f"| {ingest_s / first:.1f} | {found[0].cells / points:.3f} | {found[0].size / points:.1f} |"
+            f"| {ingest_s / first:.1f} | {stored.cells / points:.3f} | {stored.size / points:.1f} |"
         )
     return "\n".join(lines)
 
@@ -199,7 +204,11 @@ def main() -> int:
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
     turns: dict[str, list[Turn]] = {case.name: [] for case in CASES}
     try:
-        with tempfile.TemporaryDirectory(prefix="timebeam-") as text, Emulator() as own, own.environment():
+        with (
+            tempfile.TemporaryDirectory(prefix="timebeam-") as text,
+            Emulator() as emulator,
+            emulator.environment(),
+        ):
             folder = Path(text)
             path = input_file(folder, _FORM, options.points)
             for _ in range(options.repeats):

@@ -87,13 +87,15 @@ def table(turns: Mapping[str, Sequence[Turn]], load: Load) -> str:
         f"{'case':6}" + "".join(f"{name:>16}" for name in names),
     ]
     medians = {
-        case: [statistics.median(column) for column in zip(*of, strict=True)] for case, of in turns.items()
+        case: [statistics.median(column) for column in zip(*case_turns, strict=True)]
+        for case, case_turns in turns.items()
     }
     wall, cpu = medians["off"]
-    for case, of in turns.items():
-        best, (seconds, own) = [min(column) for column in zip(*of, strict=True)], medians[case]
-        more = 1000 * (own - cpu) / load.series
-        figures = (best[0], seconds, seconds / wall, best[1], own, own / cpu, more)
+    for case, case_turns in turns.items():
+        best = [min(column) for column in zip(*case_turns, strict=True)]
+        seconds, program_seconds = medians[case]
+        more = 1000 * (program_seconds - cpu) / load.series
+        figures = (best[0], seconds, seconds / wall, best[1], program_seconds, program_seconds / cpu, more)
         lines.append(f"{case:6}" + "".join(f"{figure:16.3f}" for figure in figures))
     return "\n".join(lines)
 
@@ -112,12 +114,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     load = Load(options.points, series=options.series, format=_FORM)
     turns: dict[str, list[Turn]] = {case: [] for case in CASES}
     try:
-        with tempfile.TemporaryDirectory(prefix="timebeam-") as name, Emulator() as own, own.environment():
+        with (
+            tempfile.TemporaryDirectory(prefix="timebeam-") as name,
+            Emulator() as emulator,
+            emulator.environment(),
+        ):
             folder = Path(name)
             (path,) = write(load, folder / "points.json")
             for _ in range(options.repeats):
-                for case, of in turns.items():
-                    of.append(ingest(case, path, folder, load))
+                for case, case_turns in turns.items():
+                    case_turns.append(ingest(case, path, folder, load))
     except (BenchmarkError, EmulatorError) as error:
         log(str(error))
         return 1

@@ -41,14 +41,14 @@ from timebeam.transforms.readers.table_reader import TableReader
 def query(prefix: str, seconds: int) -> int:
     """How many points `timebeam query` finds in all."""
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
-    found = 0
+    points = 0
     for metric in layout.metric_uids(TableReader(TARGET)):
         series, damage = find_series(
             TARGET, layout, Selection(metric, {}, START * 1000, (START + seconds) * 1000)
         )
         assert not damage
-        found += sum(len(one.times_ms) for one in series)
-    return found
+        points += sum(len(found_series.times_ms) for found_series in series)
+    return points
 
 
 def check_tables(prefix: str) -> None:
@@ -88,14 +88,14 @@ def main() -> int:
                 "query": functools.partial(query, prefix, seconds),
                 "check": functools.partial(check_tables, prefix),
             }
-            taken = [{what: timed(run) for what, run in runs.items()} for _ in range(options.turns)]
-            found: dict[str, float] = {"points": options.points, "series": series, "rows": rows}
-            for what in runs:
-                found[what] = round(min(one[what][0] for one in taken), 2)
-            for what in ("scan", "client_scan"):
-                found[f"{what}_cpu"] = round(min(one[what][1] for one in taken), 2)
-            report.append(found)
-            print(json.dumps(found), file=sys.stderr, flush=True)
+            turns = [{path: timed(run) for path, run in runs.items()} for _ in range(options.turns)]
+            result: dict[str, float] = {"points": options.points, "series": series, "rows": rows}
+            for path in runs:
+                result[path] = round(min(turn[path][0] for turn in turns), 2)
+            for path in ("scan", "client_scan"):
+                result[f"{path}_cpu"] = round(min(turn[path][1] for turn in turns), 2)
+            report.append(result)
+            print(json.dumps(result), file=sys.stderr, flush=True)
     print(json.dumps(report, indent=2))
     return 0
 

@@ -103,8 +103,8 @@ def run(*command: str) -> None:
 def configure(folder: Path, row_span: str) -> None:
     """Writes the configurations, with so much in a row of 1m."""
     for name, groups in _GROUPS.items():
-        found = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
-        text = json.dumps(found).replace('"1m", "rowSpan": "1d"', f'"1m", "rowSpan": "{row_span}"')
+        config = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
+        text = json.dumps(config).replace('"1m", "rowSpan": "1d"', f'"1m", "rowSpan": "{row_span}"')
         (folder / f"{name}.json").write_text(text)
 
 
@@ -127,8 +127,8 @@ def load_metrics(metrics: int, prefix: str, folder: Path) -> None:
     path = folder / f"{prefix}.txt"
     with path.open("w") as stream:
         for metric, host in itertools.product(range(metrics), "ab"):
-            for at in range(START, START + 86_400, 300):
-                stream.write(f"put app.m{metric:06} {at} {at % 977} cpu=0 dc=x host={host}\n")
+            for time_s in range(START, START + 86_400, 300):
+                stream.write(f"put app.m{metric:06} {time_s} {time_s % 977} cpu=0 dc=x host={host}\n")
     ingest(path, "opentsdb-text", prefix)
 
 
@@ -157,11 +157,11 @@ def client_scan(prefix: str) -> float:
 
 
 def rolled_up(
-    seconds: int, prefix: str, config: Path, *flags: str, what: str = "measured"
+    seconds: int, prefix: str, config: Path, *flags: str, label: str = "measured"
 ) -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
     end = START + seconds + 86_400
-    command = [sys.executable, "-m", "benchmarks.rollup", what, *flags, "--layout=opentsdb"]
+    command = [sys.executable, "-m", "benchmarks.rollup", label, *flags, "--layout=opentsdb"]
     command += [f"--table_prefix={prefix}", f"--rollup_config={config}", "--summary=json"]
     command += [
         f"--start={START}",
@@ -187,17 +187,17 @@ def stored(arguments: list[str]) -> None:
         if isinstance(chunk, Chunk):
             rows += [row for row in reads.process(chunk) if isinstance(row, EncodedRow)]
     rows.sort(key=lambda row: row.table)
-    for table, some in itertools.groupby(rows, key=lambda row: row.table):
+    for table, table_rows in itertools.groupby(rows, key=lambda row: row.table):
         name = TARGET.table_name(prefix + table.removeprefix(options.table_prefix))
-        held, size = list[EncodedRow](), 0
-        for row in some:
-            held.append(row)
+        batch, size = list[EncodedRow](), 0
+        for row in table_rows:
+            batch.append(row)
             size += len(row.mutations)
             cells += row.mutation_count
             if size >= BUFFER_BYTES:
-                requests.append(request_bytes(name, "", held))
-                held, size = [], 0
-        requests.append(request_bytes(name, "", held))
+                requests.append(request_bytes(name, "", batch))
+                batch, size = [], 0
+        requests.append(request_bytes(name, "", batch))
     channel = grpc.insecure_channel(
         os.environ[EMULATOR_VARIABLE], options=[("grpc.max_send_message_length", -1)]
     )
@@ -222,9 +222,14 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     coders.register()
     write_dead_letters(add_rollup(pipeline, job, write=write_cells), options.dead_letters, 0)
     result = run_with_progress(pipeline)
-    found = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
+    summary = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    figures = {"seconds": found.seconds, "points": found.points_read, "cells": found.cells, "peak_mib": peak}
+    figures = {
+        "seconds": summary.seconds,
+        "points": summary.points_read,
+        "cells": summary.cells,
+        "peak_mib": peak,
+    }
     print(json.dumps(figures))
 
 
@@ -233,18 +238,18 @@ def naive(points: int, prefix: str) -> float:
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
     rows: list[Row] = []
     series = []
-    held = 0
-    wanted = Selection(None, {}, START * 1000, (START + 3600) * 1000 - 1)
-    for found in layout.select(wanted, TableReader(TARGET)):
-        if isinstance(found, Selected) and held < points:
-            rows.append(found.row)
-            series.append(found.series)
-            held += len(layout.decode(*found).batch)
+    count = 0
+    selection = Selection(None, {}, START * 1000, (START + 3600) * 1000 - 1)
+    for selected in layout.select(selection, TableReader(TARGET)):
+        if isinstance(selected, Selected) and count < points:
+            rows.append(selected.row)
+            series.append(selected.series)
+            count += len(layout.decode(*selected).batch)
 
-    def points_of(at: int) -> Iterator[tuple[tuple[str, int], float]]:
-        for one, time_ms, value in layout.decode(rows[at], series[at]).batch.points():
+    def points_of(number: int) -> Iterator[tuple[tuple[str, int], float]]:
+        for point_series, time_ms, value in layout.decode(rows[number], series[number]).batch.points():
             assert not isinstance(value, (str, bytes))
-            yield (str(one), time_ms // 3_600_000), float(value)
+            yield (str(point_series), time_ms // 3_600_000), float(value)
 
     started = time.perf_counter()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
@@ -255,7 +260,7 @@ def naive(points: int, prefix: str) -> float:
             | beam.CombinePerKey(_Aggregates())
             | beam.Map(lambda _: None)
         )
-    return held / (time.perf_counter() - started)
+    return count / (time.perf_counter() - started)
 
 
 def figures(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, float]]:
@@ -277,8 +282,8 @@ def figures(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, flo
 def peaks(seconds: int, prefix: str, folder: Path) -> dict[str, float]:
     """The memory of a rollup of points of so many seconds, without the write and with it."""
     bare = rolled_up(seconds, prefix, folder / "two.json", "--no_write")
-    found = rolled_up(seconds, prefix, folder / "two.json")
-    return {"peak_mib": round(found["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
+    result = rolled_up(seconds, prefix, folder / "two.json")
+    return {"peak_mib": round(result["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
 
 
 def of_series(points: int, long: int, prefix: str, folder: Path, naive_points: int) -> dict[str, float]:
@@ -286,32 +291,34 @@ def of_series(points: int, long: int, prefix: str, folder: Path, naive_points: i
     seconds, rows = min(scan(prefix) for _ in range(3))
     by_client = min(client_scan(prefix) for _ in range(2))
     two = folder / "two.json"
-    bare, none, one = (rolled_up(long, prefix, folder / f"{name}.json", "--no_write") for name in _GROUPS)
-    found, again = rolled_up(long, prefix, two), rolled_up(long, prefix, two)
+    bare, none, one_group = (
+        rolled_up(long, prefix, folder / f"{name}.json", "--no_write") for name in _GROUPS
+    )
+    first, second = rolled_up(long, prefix, two), rolled_up(long, prefix, two)
     create(f"stored-{prefix}", folder)
-    store = rolled_up(long, prefix, two, what="stored")
+    store = rolled_up(long, prefix, two, label="stored")
     simple = naive(naive_points, prefix)
     return {
         "rows": rows,
         "scan_seconds": round(seconds, 2),
         "client_scan_seconds": round(by_client, 2),
-        "rollup_seconds": round(found["seconds"], 2),
-        "again_seconds": round(again["seconds"], 2),
+        "rollup_seconds": round(first["seconds"], 2),
+        "again_seconds": round(second["seconds"], 2),
         "no_write_seconds": round(bare["seconds"], 2),
         "store_seconds": round(store["seconds"], 2),
         "store_cells": store["cells"],
         "no_groups_seconds": round(none["seconds"], 2),
-        "one_group_seconds": round(one["seconds"], 2),
-        "points_per_second": round(points / found["seconds"]),
-        "cells": found["cells"],
-        "peak_mib": round(found["peak_mib"]),
+        "one_group_seconds": round(one_group["seconds"], 2),
+        "points_per_second": round(points / first["seconds"]),
+        "cells": first["cells"],
+        "peak_mib": round(first["peak_mib"]),
         "no_write_peak_mib": round(bare["peak_mib"]),
-        "times_scan": round(found["seconds"] / seconds, 2),
+        "times_scan": round(first["seconds"] / seconds, 2),
         "times_scan_no_write": round(bare["seconds"] / seconds, 2),
-        "times_client_scan": round(found["seconds"] / by_client, 2),
+        "times_client_scan": round(first["seconds"] / by_client, 2),
         "times_client_scan_no_write": round(bare["seconds"] / by_client, 2),
         "naive_points_per_second": round(simple),
-        "ratio_to_naive": round(points / found["seconds"] / simple, 1),
+        "ratio_to_naive": round(points / first["seconds"] / simple, 1),
         "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),
     }
 
@@ -323,16 +330,16 @@ def of_metrics(metrics: int, folder: Path) -> dict[str, float]:
     seconds, rows = min(scan(prefix) for _ in range(3))
     by_client = client_scan(prefix)
     bare = rolled_up(86_000, prefix, folder / "two.json", "--no_write")
-    found = rolled_up(86_000, prefix, folder / "two.json")
+    result = rolled_up(86_000, prefix, folder / "two.json")
     return {
         "metrics": metrics,
-        "points": found["points"],
+        "points": result["points"],
         "rows": rows,
         "scan_seconds": round(seconds, 2),
         "client_scan_seconds": round(by_client, 2),
-        "rollup_seconds": round(found["seconds"], 2),
+        "rollup_seconds": round(result["seconds"], 2),
         "no_write_seconds": round(bare["seconds"], 2),
-        "cells": found["cells"],
+        "cells": result["cells"],
     }
 
 
@@ -343,18 +350,23 @@ class _Aggregates(beam.CombineFn):
         return 0.0, 0, float("inf"), float("-inf")
 
     def add_input(
-        self, held: tuple[float, int, float, float], value: float
+        self, accumulator: tuple[float, int, float, float], value: float
     ) -> tuple[float, int, float, float]:
-        return held[0] + value, held[1] + 1, min(held[2], value), max(held[3], value)
+        return (
+            accumulator[0] + value,
+            accumulator[1] + 1,
+            min(accumulator[2], value),
+            max(accumulator[3], value),
+        )
 
     def merge_accumulators(
-        self, parts: Iterable[tuple[float, int, float, float]]
+        self, accumulators: Iterable[tuple[float, int, float, float]]
     ) -> tuple[float, int, float, float]:
-        sums, counts, mins, maxs = zip(*parts, strict=True)
+        sums, counts, mins, maxs = zip(*accumulators, strict=True)
         return sum(sums), sum(counts), min(mins), max(maxs)
 
-    def extract_output(self, held: tuple[float, int, float, float]) -> tuple[float, int, float, float]:
-        return held
+    def extract_output(self, accumulator: tuple[float, int, float, float]) -> tuple[float, int, float, float]:
+        return accumulator
 
 
 def main() -> int:
@@ -372,15 +384,15 @@ def main() -> int:
         stored(sys.argv[2:])
         return 0
     if sys.argv[1:2] == ["measured"]:  # one rollup, in a process of its own
-        arguments = [one for one in sys.argv[2:] if one != "--no_write"]
+        arguments = [argument for argument in sys.argv[2:] if argument != "--no_write"]
         measured(arguments, "--no_write" not in sys.argv)
         return 0
     options = parser.parse_args()
     report = []
     with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        for found in figures(options, Path(name)):
-            report.append(found)
-            print(json.dumps(found), file=sys.stderr, flush=True)
+        for figure in figures(options, Path(name)):
+            report.append(figure)
+            print(json.dumps(figure), file=sys.stderr, flush=True)
     print(json.dumps(report, indent=2))
     return 0
 

@@ -54,8 +54,8 @@ def sample(pid: int) -> Sample:
 def stored_points() -> int:
     """How many points the tables hold."""
     layout = LAYOUTS["opentsdb"].from_options({})
-    found = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(Target("local", "local")))
-    return sum(len(layout.decode(*one).batch) for one in found if isinstance(one, Selected))
+    selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(Target("local", "local")))
+    return sum(len(layout.decode(*pair).batch) for pair in selected if isinstance(pair, Selected))
 
 
 def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
@@ -88,9 +88,9 @@ def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
         for minute in range(1, minutes + 1):
             time.sleep(60)
             samples.append(sample(ingest.pid))
-            told = re.findall(r"([\d,]+) messages/s.*p50 ([\d,]+) ms p99 ([\d,]+) ms", log.read_text())
-            latest = [[int(text.replace(",", "")) for text in one] for one in told[-12:]]
-            speed, p50, p99 = (sum(one[i] for one in latest) / max(1, len(latest)) for i in range(3))
+            reports = re.findall(r"([\d,]+) messages/s.*p50 ([\d,]+) ms p99 ([\d,]+) ms", log.read_text())
+            latest = [[int(text.replace(",", "")) for text in report] for report in reports[-12:]]
+            speed, p50, p99 = (sum(report[i] for report in latest) / max(1, len(latest)) for i in range(3))
             rss, threads, files = samples[-1]
             figures = f"{rss:8.0f} {threads:8} {files:6} {speed:11,.0f} {p50:13,.0f} {p99:7,.0f}"
             print(f"{minute:6} {figures}", flush=True)
@@ -102,10 +102,10 @@ def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
         ingest.wait(120)
     warm = samples[min(_WARM_MINUTES, len(samples)) - 1]
     last = samples[-1]
-    found = stored_points()
-    print(f"points sent {points:,}, stored {found:,}; RSS {warm.rss_mb:.0f} -> {last.rss_mb:.0f} MB")
+    stored = stored_points()
+    print(f"points sent {points:,}, stored {stored:,}; RSS {warm.rss_mb:.0f} -> {last.rss_mb:.0f} MB")
     leaks = last.rss_mb > warm.rss_mb * _GROWTH or last.threads > warm.threads or last.files > warm.files
-    return 1 if leaks or found != points else 0
+    return 1 if leaks or stored != points else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -69,7 +69,7 @@ def lines_of(points: int) -> list[str]:
 
 def messages_of(lines: Sequence[str], each: int) -> list[Message]:
     """Messages of so many lines, ten of them published in each ms."""
-    payloads = ["\n".join(lines[at : at + each]).encode() for at in range(0, len(lines), each)]
+    payloads = ["\n".join(lines[first : first + each]).encode() for first in range(0, len(lines), each)]
     now_ms = int(time.time() * 1000)
     return [
         pubsub_message(payload, str(n), now_ms + n // 10, {}, "memory") for n, payload in enumerate(payloads)
@@ -86,8 +86,8 @@ def layout_of(name: str) -> OpenTsdb:
 
 def check(name: str, layout: OpenTsdb, points: int) -> None:
     """Ends the program unless so many points are stored."""
-    found = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(TARGET))
-    count = sum(len(layout.decode(*one).batch) for one in found if isinstance(one, Selected))
+    selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(TARGET))
+    count = sum(len(layout.decode(*pair).batch) for pair in selected if isinstance(pair, Selected))
     if count != points:
         sys.exit(f"{name}: {points} points were sent, and {count} are stored")
 
@@ -99,7 +99,7 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
     with tempfile.TemporaryDirectory() as folder:
         points = PointsGraph("opentsdb-json", {}, layout, packing, TARGET, "direct", uids)
         steps = Steps(points)
-        held = steps.hold()
+        memory = steps.hold()
         coders.register()
 
         def build(root: beam.Pipeline, read: TakeBatch) -> None:
@@ -108,10 +108,10 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
         graph = Repeated(build)
         messages = messages_of(lines, each)
         started = time.perf_counter()
-        for at in range(0, len(messages), _RUN_MESSAGES):
-            graph.run(messages[at : at + _RUN_MESSAGES])
+        for first in range(0, len(messages), _RUN_MESSAGES):
+            graph.run(messages[first : first + _RUN_MESSAGES])
         seconds = time.perf_counter() - started
-        del held
+        del memory
     check("memory", layout, len(lines))
     return seconds
 

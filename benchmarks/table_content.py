@@ -37,21 +37,21 @@ def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> set[
     """
     names = _names(target, layout)
     prefix = layout.options.table_prefix
-    found = set()
+    keys = set()
     for table in tables:
         for row in scan_table(target, table):
-            parts = parse_key(layout.options, row.key)
+            key_parts = parse_key(layout.options, row.key)
             try:
-                metric = names["metrics", parts.metric]
-                tags = sorted((names["tagk", key], names["tagv", value]) for key, value in parts.tags)
+                metric = names["metrics", key_parts.metric]
+                tags = sorted((names["tagk", key], names["tagv", value]) for key, value in key_parts.tags)
             except KeyError as error:
                 raise ValueError(f"row {row.key.hex()} of {table}: no name has the UID {error}") from error
             for family, qualifier, timestamp_ms, value in row.cells:
-                found.add(
+                keys.add(
                     NamedCell(
                         table.removeprefix(prefix),
                         metric,
-                        parts.base_s,
+                        key_parts.base_s,
                         tuple(tags),
                         family,
                         qualifier,
@@ -59,7 +59,7 @@ def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> set[
                         value,
                     )
                 )
-    return found
+    return keys
 
 
 def _names(target: Target, layout: OpenTsdb) -> dict[tuple[str, bytes], str]:

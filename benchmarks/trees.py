@@ -57,8 +57,8 @@ def series_of(n: int) -> Iterator[TreeSeries]:
     for metric in range(_METRICS):
         for host in range(hosts):
             if metric * hosts + host < n:
-                dc, own = host % 8, 9 + host
-                tags = [("dc", 1, f"dc{dc}", 1 + dc), ("host", 2, f"web{host:05}", own)]
+                dc, suffix = host % 8, 9 + host
+                tags = [("dc", 1, f"dc{dc}", 1 + dc), ("host", 2, f"web{host:05}", suffix)]
                 tsuid = _uid(metric + 1) + b"".join(_uid(key) + _uid(value) for _, key, _, value in tags)
                 pairs = [(Uid(key), Uid(value)) for key, _, value, _ in tags]
                 yield TreeSeries(tsuid, Uid(f"sys.part{metric % 10}.value{metric // 10}"), pairs)
@@ -68,47 +68,55 @@ def _uid(number: int) -> bytes:
     return number.to_bytes(3, "big")
 
 
-def fill(layout: OpenTsdb, many: Sequence[TreeSeries]) -> None:
+def fill(layout: OpenTsdb, series_list: Sequence[TreeSeries]) -> None:
     """The tables, with names, meta data and one data row of each series."""
     meta = meta_table("").name
     names: dict[bytes, dict[bytes, bytes]] = {}
-    for series in many:
-        uids = [series.tsuid[at : at + 3] for at in range(0, len(series.tsuid), 3)]
+    for series in series_list:
+        uids = [series.tsuid[first : first + 3] for first in range(0, len(series.tsuid), 3)]
         texts = [series.metric.name, *(uid.name for pair in series.tags for uid in pair)]
-        for at, (uid, text) in enumerate(zip(uids, texts, strict=True)):
-            kind = (b"metrics", b"tagk", b"tagv")[at and 2 - at % 2]
+        for number, (uid, text) in enumerate(zip(uids, texts, strict=True)):
+            kind = (b"metrics", b"tagk", b"tagv")[number and 2 - number % 2]
             names.setdefault(uid, {})[kind] = text.encode()
     rows = [
-        Row(layout.uid_table, uid, [Cell("name", kind, 0, text) for kind, text in found.items()])
-        for uid, found in names.items()
+        Row(layout.uid_table, uid, [Cell("name", kind, 0, text) for kind, text in texts_by_kind.items()])
+        for uid, texts_by_kind in names.items()
     ]
     rows += [
-        Row(meta, one.tsuid, [Cell("name", b"ts_meta", 0, TsMeta(one.tsuid, _START_S).to_bytes())])
-        for one in many
+        Row(
+            meta,
+            tree_series.tsuid,
+            [Cell("name", b"ts_meta", 0, TsMeta(tree_series.tsuid, _START_S).to_bytes())],
+        )
+        for tree_series in series_list
     ]
     base = _START_S.to_bytes(4, "big")
     rows += [
-        Row(layout.data_table, one.tsuid[:3] + base + one.tsuid[3:], [Cell("t", b"\0\0", 0, b"\1")])
-        for one in many
+        Row(
+            layout.data_table,
+            tree_series.tsuid[:3] + base + tree_series.tsuid[3:],
+            [Cell("t", b"\0\0", 0, b"\1")],
+        )
+        for tree_series in series_list
     ]
     specs = [*layout.tables(), meta_table(""), tree_table("")]
     for _ in create_tables(TARGET, specs, dry_run=False):
         pass
     for spec in specs:
         mine = [row for row in rows if row.table == spec.name]
-        for at in range(0, len(mine), _ROWS):
-            mutate_rows(TARGET, spec.name, mine[at : at + _ROWS])
+        for first in range(0, len(mine), _ROWS):
+            mutate_rows(TARGET, spec.name, mine[first : first + _ROWS])
 
 
-def rules_alone(tree: Tree, many: Sequence[TreeSeries]) -> float:
+def rules_alone(tree: Tree, series_list: Sequence[TreeSeries]) -> float:
     """Microseconds a series: the best of three turns."""
     turns = []
     for _ in range(3):
         start = time.perf_counter()
-        for series in many:
+        for series in series_list:
             place(tree, series)
         turns.append(time.perf_counter() - start)
-    return min(turns) / len(many) * 1e6
+    return min(turns) / len(series_list) * 1e6
 
 
 def sync(folder: Path, *flags: str) -> dict[str, Any]:
@@ -116,10 +124,10 @@ def sync(folder: Path, *flags: str) -> dict[str, Any]:
     place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
     command = ["-m", "timebeam", "trees", "sync", *place, "--summary=json"]
     output, _, _ = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
-    found: dict[str, Any] = json.loads(output)
-    if found["refused"]:
-        raise BenchmarkError(f"series were refused: {found}")
-    return found
+    figures: dict[str, Any] = json.loads(output)
+    if figures["refused"]:
+        raise BenchmarkError(f"series were refused: {figures}")
+    return figures
 
 
 def drop_a_tenth() -> int:
@@ -137,12 +145,12 @@ def run(n: int, folder: Path) -> dict[str, Any]:
     Raises:
       BenchmarkError: something was not written, or was written twice.
     """
-    many = list(series_of(n))
+    series_list = list(series_of(n))
     (tree,) = parse_trees(_TREE.read_text("utf-8"))
     log(f"{n:,} series")
-    fill(OpenTsdb(), many)
+    fill(OpenTsdb(), series_list)
     run_child(["-m", "timebeam", "trees", "create", str(_TREE), "--project=local", "--instance=local"])
-    found: dict[str, Any] = {"series": n, "rules": {"us_a_series": round(rules_alone(tree, many), 1)}}
+    result: dict[str, Any] = {"series": n, "rules": {"us_a_series": round(rules_alone(tree, series_list), 1)}}
     summaries = {"first": sync(folder), "second": sync(folder)}
     dropped = drop_a_tenth()
     summaries["tenth"] = sync(folder)
@@ -151,16 +159,16 @@ def run(n: int, folder: Path) -> dict[str, Any]:
     if first["leaves_written"] != n or summaries["tenth"]["branches_written"] != dropped:
         raise BenchmarkError(f"something is missing: {summaries}")
     if any(
-        summaries[name][what]
+        summaries[name][counter]
         for name in ("second", "from_data")
-        for what in ("leaves_written", "branches_written")
+        for counter in ("leaves_written", "branches_written")
     ):
         raise BenchmarkError(f"something was written twice: {summaries}")
     for name, summary in summaries.items():
         seconds = summary["seconds"]
-        found[name] = {"seconds": round(seconds, 1), "us_a_series": round(seconds / n * 1e6, 1)}
+        result[name] = {"seconds": round(seconds, 1), "us_a_series": round(seconds / n * 1e6, 1)}
         log(f"{name}: {seconds:.1f} s, {seconds / n * 1e6:.0f} us a series")
-    return found | {"leaves": first["leaves_written"], "branches": first["branches_written"]}
+    return result | {"leaves": first["leaves_written"], "branches": first["branches_written"]}
 
 
 def main() -> int:

@@ -113,15 +113,15 @@ class _Relay:
 
     def descriptor(self, request: Any, address: str) -> Any:
         """A stage of the pipeline, its data to go by an address of ours."""
-        found = self.control.GetProcessBundleDescriptor(request)
-        for transform in found.transforms.values():
+        descriptor = self.control.GetProcessBundleDescriptor(request)
+        for transform in descriptor.transforms.values():
             if transform.spec.urn in _PORT_URNS:
                 port = fn.RemoteGrpcPort.FromString(transform.spec.payload)
                 port.api_service_descriptor.url = address
                 transform.spec.payload = port.SerializeToString()
-        if found.HasField("timer_api_service_descriptor"):
-            found.timer_api_service_descriptor.url = address
-        return found
+        if descriptor.HasField("timer_api_service_descriptor"):
+            descriptor.timer_api_service_descriptor.url = address
+        return descriptor
 
     def answered(self, number: int, response: Any) -> None:
         """Hands on what a process answers. Each has short names of its own for its metrics."""
@@ -163,7 +163,7 @@ class _Relay:
         if kind == "process_bundle":
             with self._assigned:
                 busy = list(self._active.values())
-                chosen = min(self._processes, key=lambda one: (busy.count(one), one.handed))
+                chosen = min(self._processes, key=lambda process: (busy.count(process), process.handed))
                 chosen.handed += 1
                 chosen.note(request.process_bundle.process_bundle_descriptor_id)
                 self._active[request.instruction_id] = self._process_of[request.instruction_id] = chosen
@@ -183,14 +183,14 @@ class _Relay:
         for elements in stream:
             by_instruction: dict[str, Any] = {}
             for field in ("data", "timers"):
-                for one in getattr(elements, field):
-                    own = by_instruction.setdefault(one.instruction_id, fn.Elements())
-                    getattr(own, field).append(one)
-            for instruction, own in by_instruction.items():
+                for element in getattr(elements, field):
+                    instruction_elements = by_instruction.setdefault(element.instruction_id, fn.Elements())
+                    getattr(instruction_elements, field).append(element)
+            for instruction, instruction_elements in by_instruction.items():
                 with self._assigned:  # data may be faster than the request that it is for
-                    self._assigned.wait_for(lambda at=instruction: at in self._process_of, _SECONDS)  # type: ignore[misc]
+                    self._assigned.wait_for(lambda key=instruction: key in self._process_of, _SECONDS)  # type: ignore[misc]
                     process = self._process_of[instruction]
-                process.elements.put(own)
+                process.elements.put(instruction_elements)
 
 
 class _Process(fn_grpc.BeamFnControlServicer, fn_grpc.BeamFnDataServicer):
@@ -220,8 +220,12 @@ class _Process(fn_grpc.BeamFnControlServicer, fn_grpc.BeamFnDataServicer):
         """Notes that it gets a bundle of a stage."""
         if stage not in self._names:
             asked = fn.GetProcessBundleDescriptorRequest(process_bundle_descriptor_id=stage)
-            found = self._relay.descriptor(asked, self._address)
-            names = {one.unique_name for one in found.transforms.values() if not one.subtransforms}
+            descriptor = self._relay.descriptor(asked, self._address)
+            names = {
+                transform.unique_name
+                for transform in descriptor.transforms.values()
+                if not transform.subtransforms
+            }
             self._names[stage] = sorted(name for name in names if name)
         self._relay.ran(self._number, self._names[stage])
 

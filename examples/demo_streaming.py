@@ -43,15 +43,15 @@ def command(*arguments: str) -> list[str]:
 
 def stored() -> dict[tuple[str, str, int], str]:
     """Every point in the tables: the value by (metric, tags, time in ms), as text."""
-    found = {}
+    points = {}
     layout = LAYOUTS["opentsdb"].from_options({})
     everything = Selection(None, {}, 0, 1 << 41)
     for selected in layout.select(everything, TableReader(Target("local", "local"))):
         if isinstance(selected, Selected):
             for series, time_ms, value in layout.decode(selected.row, selected.series).batch.points():
                 tags = " ".join(f"{key}={tag}" for key, tag in series.tags)
-                found[series.metric, tags, time_ms] = str(value)
-    return found
+                points[series.metric, tags, time_ms] = str(value)
+    return points
 
 
 def expected() -> dict[tuple[str, str, int], str]:

@@ -83,7 +83,7 @@ class Run:
             getattr(options, "max_refused", None),
         )
 
-    def again(self) -> Run:
+    def restarted(self) -> Run:
         """The same, beginning now: with dead letters of its own."""
         run_ms = int(time.time() * 1000)
         place = self.dead_letters_option

@@ -57,7 +57,7 @@ def run_job(job: AnyJob, run: Run) -> int:
     _check_dataflow(job, run)
     if isinstance(job, JobSequence):
         check_tables(job.target, job.tables(), run.create_command)
-        return max((run_job(step, run.again()) for step in job.jobs(run)), default=0)
+        return max((run_job(step, run.restarted()) for step in job.jobs(run)), default=0)
     if isinstance(job, StreamJob):
         check_tables(job.target, job.tables(), run.create_command)
         _check_dead_letters(run)
@@ -178,10 +178,10 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
             raise _writer_error(error.__context__) from error
-        told = _worker_error(str(error))
-        if told is None:
+        failure = _worker_error(str(error))
+        if failure is None:
             raise
-        raise told from error
+        raise failure from error
     finally:
         done.set()
         reporter.join()
@@ -214,9 +214,9 @@ def _writer_error(error: MutationsBatchError) -> BigtableError:
 
 def _worker_error(stack: str) -> Exception | None:
     """The failure of a worker in another process in one line; None if it is not one that is foreseen."""
-    told = _SERVICE_ERROR.findall(stack)
-    if told:
-        return BigtableError(told[-1])
+    messages = _SERVICE_ERROR.findall(stack)
+    if messages:
+        return BigtableError(messages[-1])
     if any(text in stack for text in _WORKER_GONE):
         return ChildProcessError("a worker process died (of memory?); run it again to complete the work")
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import shell
 
@@ -21,25 +22,29 @@ templates/run starts a job"""
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="templates/build",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument(
+    command_line.add_argument(
         "jobs",
         nargs="*",
         metavar="JOB",
         help=f"{', '.join(shell.jobs())} (default: all)",
     )
-    made.add_argument("--repository", required=True, help="of images: REGION-docker.pkg.dev/PROJECT/NAME")
-    made.add_argument("--tag", required=True, help="of the images; never twice the same")
-    made.add_argument("--bucket", required=True, type=shell.bucket, help="gs://BUCKET, or a folder in one")
-    made.add_argument("--project", help="default: gcloud's own")
-    made.add_argument("--print_only", action="store_true", help="print the calls, and make none")
-    return made
+    command_line.add_argument(
+        "--repository", required=True, help="of images: REGION-docker.pkg.dev/PROJECT/NAME"
+    )
+    command_line.add_argument("--tag", required=True, help="of the images; never twice the same")
+    command_line.add_argument(
+        "--bucket", required=True, type=shell.bucket, help="gs://BUCKET, or a folder in one"
+    )
+    command_line.add_argument("--project", help="default: gcloud's own")
+    command_line.add_argument("--print_only", action="store_true", help="print the calls, and make none")
+    return command_line
 
 
 def calls(options: argparse.Namespace) -> list[str]:
@@ -47,7 +52,7 @@ def calls(options: argparse.Namespace) -> list[str]:
     jobs = options.jobs or shell.jobs()
     project = [f"--project={options.project}"] if options.project else []
     substitutions = f"_REPOSITORY={options.repository},_TAG={options.tag},_JOBS={' '.join(jobs)}"
-    build = [
+    build: list[str | Path] = [
         "gcloud",
         "builds",
         "submit",

@@ -42,7 +42,7 @@ def matching(parameter: dict[str, Any]) -> Callable[[str], str]:
 
 def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
     """The command line of a job: the template's parameters, and how it is started."""
-    made = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog=f"templates/run {job}",
         usage="%(prog)s --bucket BUCKET --region REGION --PARAMETER VALUE ... [options] [-- GCLOUD_FLAG ...]",
         description=metadata["description"],
@@ -50,7 +50,7 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    start = made.add_argument_group("Start")
+    start = command_line.add_argument_group("Start")
     start.add_argument("--bucket", required=True, type=shell.bucket, help="as of templates/build")
     start.add_argument("--region", required=True)
     start.add_argument("--project", help="default: gcloud's own")
@@ -70,7 +70,7 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
     groups: dict[str, Any] = {}
     for parameter in metadata["parameters"]:
         name = parameter["groupName"]
-        groups[name] = groups.get(name) or made.add_argument_group(name)
+        groups[name] = groups.get(name) or command_line.add_argument_group(name)
         flag: dict[str, Any] = {"nargs": "?", "const": "true"} if parameter["paramType"] == "BOOLEAN" else {}
         groups[name].add_argument(
             f"--{parameter['name']}",
@@ -80,7 +80,7 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
             help=parameter["helpText"].replace("%", "%%"),
             **flag,
         )
-    return made
+    return command_line
 
 
 def joined(values: dict[str, str]) -> str:
@@ -88,7 +88,7 @@ def joined(values: dict[str, str]) -> str:
     pairs = [f"{name}={value}" for name, value in values.items()]
     if not any("," in pair for pair in pairs):
         return ",".join(pairs)
-    delimiter = next(one for one in _DELIMITERS if not any(one in pair for pair in pairs))
+    delimiter = next(character for character in _DELIMITERS if not any(character in pair for pair in pairs))
     return f"^{delimiter}^{delimiter.join(pairs)}"
 
 
@@ -100,8 +100,8 @@ def streaming_mode(options: dict[str, Any]) -> str:
 
 def call(job: str, metadata: dict[str, Any], options: argparse.Namespace, rest: list[str]) -> str:
     """The call of gcloud that starts the job."""
-    given = vars(options)
-    values = {one["name"]: given[one["name"]] for one in metadata["parameters"]}
+    values_by_name = vars(options)
+    values = {parameter["name"]: values_by_name[parameter["name"]] for parameter in metadata["parameters"]}
     values = {name: value for name, value in values.items() if value is not None}
     template = options.bucket.template(job)
     words = ["gcloud", "dataflow", "flex-template", "run", options.job_name]
@@ -111,14 +111,14 @@ def call(job: str, metadata: dict[str, Any], options: argparse.Namespace, rest: 
     words += [f"--parameters={joined(values)}"]
     words += ["--enable-streaming-engine"] if metadata["streaming"] else []
     if metadata["streaming"]:
-        words.append(f"--additional-experiments=streaming_mode_{streaming_mode(given)}")
-    words += ["--update"] if given.get("update") else []
+        words.append(f"--additional-experiments=streaming_mode_{streaming_mode(values_by_name)}")
+    words += ["--update"] if values_by_name.get("update") else []
     return shell.line(*words, *rest)
 
 
 def main(argv: list[str]) -> int:
     """Starts a job, or prints the call that would; the exit code."""
-    known, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    arguments, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     first = argparse.ArgumentParser(
         prog="templates/run",
         usage="%(prog)s JOB --bucket BUCKET --region REGION --PARAMETER VALUE ... [options]",
@@ -128,9 +128,9 @@ def main(argv: list[str]) -> int:
     )
     names = shell.jobs()
     first.add_argument("job", choices=names, metavar="JOB", help=f"what to start: {', '.join(names)}")
-    job = first.parse_args(known[:1]).job
+    job = first.parse_args(arguments[:1]).job
     metadata = json.loads((shell.FOLDER / job / "metadata.json").read_text("utf-8"))
-    options = parser(job, metadata).parse_args(known[1:])
+    options = parser(job, metadata).parse_args(arguments[1:])
     return shell.make([call(job, metadata, options, rest)], print_only=options.print_only)
 
 

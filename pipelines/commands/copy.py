@@ -116,13 +116,13 @@ class Copy(Job):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         graph, period = self.graph, (self.start_ms, self.end_ms)
-        others = None
+        carry = None
         annotated = find_capability(self.source, Annotations)
         if annotated is not None:
-            others = CarryAttached(
+            carry = CarryAttached(
                 graph.target, annotated, graph.layout, graph.uids, period, dry_run=graph.dry_run
             )
-        return graph.from_points(root, ReadPoints(graph.target, self.source, *period), others)
+        return graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         """See `Job.summarize`."""
@@ -151,8 +151,8 @@ class Copy(Job):
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
         annotated = find_capability(source, Annotations)
         if annotated is not None:
-            others = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
-            code = max(code, _print_others(others, sink, sum(refused.values())))
+            attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
+            code = max(code, _print_attached(attached, sink, sum(refused.values())))
         return code
 
 
@@ -212,26 +212,26 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
       unread: places of the source that could not be read.
     """
     missing, different = sum(compared.missing.values()), sum(compared.different.values())
-    what = f"copied {compared.points:,} points of {compared.series:,} series"
+    copied = f"copied {compared.points:,} points of {compared.series:,} series"
     if compared.newer:
-        what += f", of which {compared.newer:,} have newer values there, which stay"
+        copied += f", of which {compared.newer:,} have newer values there, which stay"
     if unread:
         print(f"{unread:,} rows or cells could not be read: see the dead letters", file=sys.stderr)
     if missing + different <= refused:
         absent = missing + different
-        print(f"{what}; verified" + (f", but {absent:,} refused: see the dead letters" if absent else ""))
+        print(f"{copied}; verified" + (f", but {absent:,} refused: see the dead letters" if absent else ""))
         return 1 if unread else 0
     wrong = f"{missing:,} are missing"
     if different:
         wrong += f" and {different:,} have another value there, not a newer one"
-    print(f"{what}; {wrong}, of which {refused:,} may be dead letters", file=sys.stderr)
+    print(f"{copied}; {wrong}, of which {refused:,} may be dead letters", file=sys.stderr)
     for word, counts in (("missing", compared.missing), ("different", compared.different)):
         for series, count in sorted(counts.items())[:_SHOWN]:
             print(f"{word}: {count:,} of {printable(str(series))}", file=sys.stderr)
     return 1
 
 
-def _print_others(compared: ComparedAttached, sink: Layout, refused: int) -> int:
+def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> int:
     """Prints what became of annotations and histograms, if there are any; returns the exit code."""
     if find_capability(sink, Annotations) is None:
         if compared.missing:

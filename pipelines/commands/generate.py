@@ -183,16 +183,18 @@ def _requests(topic: str, lines: Sequence[str], per_message: int) -> Iterator[ob
     """Publish requests as plain protobuf messages, which are many times faster to make."""
     request, message = PublishRequest.pb(), PubsubMessage.pb()
     payloads = [
-        "".join(lines[at : at + per_message]).rstrip("\n").encode()
-        for at in range(0, len(lines), per_message)
+        "".join(lines[first : first + per_message]).rstrip("\n").encode()
+        for first in range(0, len(lines), per_message)
     ]
-    held: list[bytes] = []
+    request_payloads: list[bytes] = []
     size = 0
     for payload in payloads:
-        if held and (size + len(payload) > _BYTES_A_REQUEST or len(held) >= _MESSAGES_A_REQUEST):
-            yield request(topic=topic, messages=[message(data=data) for data in held])
-            held, size = [], 0
-        held.append(payload)
+        if request_payloads and (
+            size + len(payload) > _BYTES_A_REQUEST or len(request_payloads) >= _MESSAGES_A_REQUEST
+        ):
+            yield request(topic=topic, messages=[message(data=data) for data in request_payloads])
+            request_payloads, size = [], 0
+        request_payloads.append(payload)
         size += len(payload)
-    if held:
-        yield request(topic=topic, messages=[message(data=data) for data in held])
+    if request_payloads:
+        yield request(topic=topic, messages=[message(data=data) for data in request_payloads])

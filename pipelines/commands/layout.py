@@ -15,7 +15,7 @@ from timebeam.pipelines.options.parameters import Parameter, UsageError, parser_
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.charts.chart import need_plots
 from timebeam.pipelines.output.charts.picture import plain
-from timebeam.schema.declared.codec.reading import Read, read_avro, read_csv, read_json
+from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rows import layout_rows
 from timebeam.schema.declared.codec.times import to_ms
@@ -70,7 +70,7 @@ def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
         batch, rejected = _read(pathlib.Path(options.input))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    found = []
+    heats = []
     for layout in layouts:
         try:
             heated, refused = _layout_heat(layout, batch)
@@ -81,12 +81,12 @@ def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
             print(f"{layout.table} ({layout.name}): no record of the sample makes a row{note}")
             continue
         print(f"{layout.table} ({layout.name}): {heated.verdict()}{note}")
-        found.append((layout, heated))
+        heats.append((layout, heated))
     if rejected:
         print(f"{rejected:,} records of the sample could not be read")
-    if not found:
+    if not heats:
         return 1
-    output.write_bytes(_picture(found))
+    output.write_bytes(_picture(heats))
     print(f"wrote {options.output}")
     return 0
 
@@ -95,8 +95,8 @@ def _read(path: pathlib.Path) -> tuple[RecordBatch, int]:
     """The records of a sample, and how many could not be read."""
     message = Message(path.read_bytes(), int(path.stat().st_mtime * 1000), str(path))
     readers = {".csv": read_csv, ".avro": read_avro}
-    found: Read = readers.get(path.suffix.lower(), read_json)(message)
-    return found[0], len(found[1])
+    batch, rejected = readers.get(path.suffix.lower(), read_json)(message)
+    return batch, len(rejected)
 
 
 def _layout_heat(layout: TableLayout, batch: RecordBatch) -> tuple[Heat | None, int]:
@@ -109,17 +109,17 @@ def _layout_heat(layout: TableLayout, batch: RecordBatch) -> tuple[Heat | None, 
     times_ms = batch.arrivals_ms
     if layout.event is not None:
         times_ms = to_ms(batch.integers(layout.event[0])[0], layout.event[1])
-    kept = np.ones(len(batch), np.bool_)
-    kept[list(refusals.by_record)] = False
-    return heat([row.key for row in rows], times_ms[kept]), len(refusals.by_record)
+    accepted = np.ones(len(batch), np.bool_)
+    accepted[list(refusals.by_record)] = False
+    return heat([row.key for row in rows], times_ms[accepted]), len(refusals.by_record)
 
 
-def _picture(found: Sequence[tuple[TableLayout, Heat]]) -> bytes:
+def _picture(heats: Sequence[tuple[TableLayout, Heat]]) -> bytes:
     """A PNG: for each layout minutes from left to right, key ranges from top to bottom."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 1 + 4.2 * len(found)), dpi=110, layout="constrained")
-    for axes, (layout, heated) in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
+    figure = Figure(figsize=(12, 1 + 4.2 * len(heats)), dpi=110, layout="constrained")
+    for axes, (layout, heated) in zip(figure.subplots(len(heats), squeeze=False)[:, 0], heats, strict=True):
         ranges, minutes = heated.counts.shape
         start = datetime.datetime.fromtimestamp(heated.first_minute * 60, datetime.UTC)
         image = axes.imshow(

@@ -186,26 +186,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
     names = UidNames(job.layout.uid_table, TableReader(job.target))
-    found = removed = 0
+    orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
-    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        found += len(some)
+    while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        orphan_count += len(batch)
         if yes:
-            remove(job.target, some)
-            removed += len(some)
-        for line in _lines(job, some, names):
+            remove(job.target, batch)
+            removed += len(batch)
+        for line in _lines(job, batch, names):
             print(f"{'removed' if yes else 'would be removed'}: {line}", file=sys.stderr)
-    if found and not yes:
+    if orphan_count and not yes:
         print(
             "nothing was removed; --purge --yes removes it, with what people wrote into it", file=sys.stderr
         )
-    return found, removed
+    return orphan_count, removed
 
 
 def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidNames) -> Iterable[str]:
     """One for each of these series: its TSUID, its name as far as it has one, and whether it was edited."""
-    found = listed(job.layout.options, [row._replace(cells=()) for row in rows], names, Wanted("*", {}))
-    series = {one.tsuid: str(one.series) for one in found if not isinstance(one, tuple)}
+    entries = listed(job.layout.options, [row._replace(cells=()) for row in rows], names, Wanted("*", {}))
+    series = {entry.tsuid: str(entry.series) for entry in entries if not isinstance(entry, tuple)}
     for row in rows:
         text = f"{row.key.hex().upper()} {series.get(row.key, '(a UID of it has no name)')}"
         yield text + (", edited" if _is_edited(row) else "")

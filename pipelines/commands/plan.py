@@ -144,10 +144,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     layout, load = _layout_of(options), load_of(options)
     try:
-        found = plan(layout, load, NODES[options.storage])
+        sizing = plan(layout, load, NODES[options.storage])
     except RefusedError as error:
         raise UsageError(f"layout {layout.name} does not take such series: {error.message}") from error
-    print(json.dumps(_json(found, options)) if options.summary == "json" else _text(found, options))
+    print(json.dumps(_json(sizing, options)) if options.summary == "json" else _text(sizing, options))
     return 0
 
 
@@ -159,13 +159,16 @@ def cost(sizes: Sizes, options: argparse.Namespace) -> float | None:
     return nodes + sizes.stored_bytes / 1e9 * (options.gb_price or 0.0)
 
 
-def _json(found: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
+def _json(sizing: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, by name."""
-    document = dataclasses.asdict(found)
-    for sizes, made in zip(found.sizes, document["sizes"], strict=True):
-        made["cost_per_month"] = cost(sizes, options)
-        made["case"] = {"packing": sizes.case.packing.value, "input": _input(sizes)}
-        made["measured"] |= {"row_bytes": sizes.measured.row_bytes, "row_cells": sizes.measured.row_cells}
+    document = dataclasses.asdict(sizing)
+    for sizes, sizes_document in zip(sizing.sizes, document["sizes"], strict=True):
+        sizes_document["cost_per_month"] = cost(sizes, options)
+        sizes_document["case"] = {"packing": sizes.case.packing.value, "input": _input(sizes)}
+        sizes_document["measured"] |= {
+            "row_bytes": sizes.measured.row_bytes,
+            "row_cells": sizes.measured.row_cells,
+        }
     return {"layout": options.layout, **document}
 
 
@@ -173,9 +176,9 @@ def _input(sizes: Sizes) -> str:
     return "stream" if sizes.case.stream else "files"
 
 
-def _text(found: SizingPlan, options: argparse.Namespace) -> str:
+def _text(sizing: SizingPlan, options: argparse.Namespace) -> str:
     """A table for people, then the warnings."""
-    load, priced = found.load, cost(found.sizes[0], options) is not None
+    load, priced = sizing.load, cost(sizing.sizes[0], options) is not None
     points = load.points_per_second
     lines = [
         f"{load.series:,} series, a point each {_time(load.interval_ms)}: {points:,.1f} points/s, "
@@ -184,45 +187,45 @@ def _text(found: SizingPlan, options: argparse.Namespace) -> str:
     ]
     head = ["packing", "input", "rows/s", "cells/s", "bytes/point", "GB a month", "GB stored"]
     table = [[*head, "shuffle MB/s", "nodes", "because of", *(["cost a month"] if priced else [])]]
-    for one in found.sizes:
-        measured = one.measured
+    for sizes in sizing.sizes:
+        measured = sizes.measured
         row = [
-            one.case.packing.value,
-            _input(one),
-            _rate(one.row_writes),
-            _rate(one.cell_writes),
+            sizes.case.packing.value,
+            _input(sizes),
+            _rate(sizes.row_writes),
+            _rate(sizes.cell_writes),
             f"{measured.bytes_per_point:.1f}",
-            f"{one.month_bytes / 1e9:,.1f}",
-            f"{one.stored_bytes / 1e9:,.1f}",
-            f"{one.shuffled_bytes / 1e6:,.2f}",
-            f"{one.nodes:,}",
-            one.nodes_for,
+            f"{sizes.month_bytes / 1e9:,.1f}",
+            f"{sizes.stored_bytes / 1e9:,.1f}",
+            f"{sizes.shuffled_bytes / 1e6:,.2f}",
+            f"{sizes.nodes:,}",
+            sizes.nodes_for,
         ]
-        table.append([*row, f"{cost(one, options):,.0f}"] if priced else row)
+        table.append([*row, f"{cost(sizes, options):,.0f}"] if priced else row)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    left = {0, 1, 9}
+    left_aligned = {0, 1, 9}
     for row in table:
         cells = [
-            text.ljust(width) if at in left else text.rjust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+            text.ljust(width) if column in left_aligned else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
-    measured = found.sizes[0].measured
+    measured = sizing.sizes[0].measured
     lines += [
         "",
         f"a row: {_time(measured.row_span_ms)} of a series, {measured.points_per_row:,} points; its key "
         f"{measured.key_bytes:,} bytes",
-        f"a node ({found.node.name}): {found.node.writes:,} row writes/s of 1 KB, "
-        f"{found.node.storage / 1e12:g} TB; used to {HEADROOM:.0%}; bytes are before compression",
+        f"a node ({sizing.node.name}): {sizing.node.writes:,} row writes/s of 1 KB, "
+        f"{sizing.node.storage / 1e12:g} TB; used to {HEADROOM:.0%}; bytes are before compression",
     ]
-    if found.uids:
-        uids = (f"{kind} {load.names[kind]:,} of {last:,}" for kind, last in found.uids.items())
+    if sizing.uids:
+        uids = (f"{kind} {load.names[kind]:,} of {last:,}" for kind, last in sizing.uids.items())
         lines.append(f"UIDs: {', '.join(uids)}")
-    warned = [f"warning: {text}" for text in found.warnings]
+    warned = [f"warning: {text}" for text in sizing.warnings]
     by_text: dict[str, list[str]] = {}
-    for one in found.sizes:
-        for text in one.warnings:
-            by_text.setdefault(text, []).append(f"{one.case.packing.value}, {_input(one)}")
+    for sizes in sizing.sizes:
+        for text in sizes.warnings:
+            by_text.setdefault(text, []).append(f"{sizes.case.packing.value}, {_input(sizes)}")
     warned += [f"warning: {'; '.join(which)}: {text}" for text, which in by_text.items()]
     return "\n".join([*lines, *([""] if warned else []), *warned])
 

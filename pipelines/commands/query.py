@@ -114,11 +114,11 @@ def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result
     except ValueError as error:
         raise UsageError(str(error)) from error
     check_tables(target, layout.tables(), create_command(options))
-    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    found, unread = find_histograms(target, layout, wanted)
+    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    histograms, unread = find_histograms(target, layout, selection)
     for line in unread:
         print(f"skipped: {line}", file=sys.stderr)
-    return answer_histograms(options.metric, found, *shape)
+    return answer_histograms(options.metric, histograms, *shape)
 
 
 def _with_annotations(
@@ -128,11 +128,11 @@ def _with_annotations(
     layout = find_capability(layout_of(options), Annotations)
     if layout is None or (options.no_annotations and not options.global_annotations):
         return results
-    wanted = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
     notes, unread = find_annotations(
         target_of(options),
         layout,
-        wanted,
+        selection,
         of_series=not options.no_annotations,
         of_all=options.global_annotations,
     )
@@ -209,7 +209,7 @@ def _why_nothing(options: argparse.Namespace, series: Sequence[FoundSeries]) -> 
     """
     if not series:
         return why_nothing(target_of(options), layout_of(options))
-    keys = sorted({key for one in series for key, _ in one.series.tags})
+    keys = sorted({key for found_series in series for key, _ in found_series.series.tags})
     missing = [key for key in options.group_by if key not in keys]
     if missing and options.aggregator != NONE:
         return (

@@ -71,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of("series", "Lists series.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'")
     options = parser.parse_args(argv)
-    layout, target, wanted = layout_of(options), target_of(options), wanted_of(options)
+    layout, target, pattern = layout_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
-    found, where = _find(options, target, layout, wanted)
+    results, where = _find(options, target, layout, pattern)
     tally = _Tally()
     csv_lines = functools.partial(_csv, guard=options.csv_guard)
     forms: dict[str, _Form] = {"text": _text, "json": _json, "csv": csv_lines}
-    for line in forms[options.output](tally.of(found)):
+    for line in forms[options.output](tally.readable(results)):
         print(line)
     for text in tally.bad[:_SHOWN]:
         print(f"skipped: {text}", file=sys.stderr)
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _find(
-    options: argparse.Namespace, target: Target, layout: Layout, wanted: Wanted
+    options: argparse.Namespace, target: Target, layout: Layout, pattern: Wanted
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
 
@@ -99,17 +99,21 @@ def _find(
     """
     with_meta = find_capability(layout, SeriesMeta)
     if with_meta is not None:
-        for text in (wanted.metric, *wanted.tags, *(one for of in wanted.tags.values() for one in of)):
+        for text in (
+            pattern.metric,
+            *pattern.tags,
+            *(value for values in pattern.tags.values() for value in values),
+        ):
             check_storable(text)
         if _uses_meta(options, target, with_meta):
             table = meta_table(with_meta.options.table_prefix).name
-            return from_meta(target, with_meta, wanted), f"the meta table {table}"
-        return from_data(target, with_meta, wanted), f"the keys of the data table {with_meta.data_table}"
+            return from_meta(target, with_meta, pattern), f"the meta table {table}"
+        return from_data(target, with_meta, pattern), f"the keys of the data table {with_meta.data_table}"
     if options.source != "auto":
         layout_with(options, SeriesMeta)
     keyed = layout_with(options, SeriesIndex)
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
-    return from_keys(target, keyed, wanted), f"the keys of table {tables}"
+    return from_keys(target, keyed, pattern), f"the keys of table {tables}"
 
 
 def check_storable(text: str) -> None:
@@ -147,45 +151,45 @@ class _Tally:
     series: int = 0
     bad: list[str] = dataclasses.field(default_factory=list)
 
-    def of(self, found: Iterable[Found]) -> Iterator[Listed]:
+    def readable(self, results: Iterable[Found]) -> Iterator[Listed]:
         """The series that can be read, counted."""
-        for one in found:
-            if isinstance(one, Listed):
+        for result in results:
+            if isinstance(result, Listed):
                 self.series += 1
-                yield one
+                yield result
             else:
-                self.bad.append(f"row {one[0].hex()}: {one[1]}")
+                self.bad.append(f"row {result[0].hex()}: {result[1]}")
 
 
-def _text(found: Iterable[Listed]) -> Iterator[str]:
-    for one in found:
-        name = printable(str(one.series))
-        yield f"{one.tsuid.hex().upper()}  {name}" if one.tsuid else name
+def _text(listing: Iterable[Listed]) -> Iterator[str]:
+    for listed in listing:
+        name = printable(str(listed.series))
+        yield f"{listed.tsuid.hex().upper()}  {name}" if listed.tsuid else name
 
 
-def _json(found: Iterable[Listed]) -> Iterator[str]:
+def _json(listing: Iterable[Listed]) -> Iterator[str]:
     """As the `results` of /api/search/lookup, and what the meta data says beside it."""
-    held = ""
-    for one in found:
-        members: dict[str, object] = {"tsuid": one.tsuid.hex().upper()} if one.tsuid else {}
-        members |= {"metric": one.series.metric, "tags": dict(one.series.tags)}
-        if one.series.resources:
-            members["resources"] = dict(one.series.resources)
-        if one.tsuid:
-            members |= {"created": one.created_s, "points": one.points}
-        yield held + "," if held else "["
-        held = json.dumps(members, ensure_ascii=False)
-    yield held or "["
+    pending = ""
+    for listed in listing:
+        members: dict[str, object] = {"tsuid": listed.tsuid.hex().upper()} if listed.tsuid else {}
+        members |= {"metric": listed.series.metric, "tags": dict(listed.series.tags)}
+        if listed.series.resources:
+            members["resources"] = dict(listed.series.resources)
+        if listed.tsuid:
+            members |= {"created": listed.created_s, "points": listed.points}
+        yield pending + "," if pending else "["
+        pending = json.dumps(members, ensure_ascii=False)
+    yield pending or "["
     yield "]"
 
 
-def _csv(found: Iterable[Listed], guard: bool) -> Iterator[str]:
+def _csv(listing: Iterable[Listed], guard: bool) -> Iterator[str]:
     yield _csv_line("tsuid", "metric", "tags", "created", "points")
-    for one in found:
-        tags = " ".join(f"{key}={value}" for key, value in one.series.tags + one.series.resources)
-        tsuid = one.tsuid.hex().upper() if one.tsuid else ""
-        names = (csv_cell(text, guard) for text in (one.series.metric, tags))
-        yield _csv_line(tsuid, *names, one.created_s, one.points)
+    for listed in listing:
+        tags = " ".join(f"{key}={value}" for key, value in listed.series.tags + listed.series.resources)
+        tsuid = listed.tsuid.hex().upper() if listed.tsuid else ""
+        names = (csv_cell(text, guard) for text in (listed.series.metric, tags))
+        yield _csv_line(tsuid, *names, listed.created_s, listed.points)
 
 
 def _csv_line(*values: object) -> str:

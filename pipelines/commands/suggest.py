@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
     check_storable(options.prefix)
     check_tables(target, layout.tables(), create_command(options))
-    found = names_from(layout.uids.table, options.kind, options.prefix, TableReader(target))
-    names = [name for name, _ in itertools.islice(found, options.max)]
+    matches = names_from(layout.uids.table, options.kind, options.prefix, TableReader(target))
+    names = [name for name, _ in itertools.islice(matches, options.max)]
     if options.output == "json":
         print(json.dumps(names, ensure_ascii=False))
     else:

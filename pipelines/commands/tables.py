@@ -121,18 +121,18 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
 
 def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[TableSpec]:
     """The tables, and of them the families, that `--table` and `--family` name; all without them."""
-    found = [
+    chosen = [
         dataclasses.replace(
             spec, families={name: n for name, n in spec.families.items() if options.family in (None, name)}
         )
         for spec in specs
         if options.table in (None, spec.name)
     ]
-    found = [spec for spec in found if spec.families]
-    if not found:
-        known = "; ".join(f"{spec.name}, families {', '.join(spec.families)}" for spec in specs)
-        raise UsageError(f"no such table or family; there are: {known}")
-    return found
+    chosen = [spec for spec in chosen if spec.families]
+    if not chosen:
+        existing = "; ".join(f"{spec.name}, families {', '.join(spec.families)}" for spec in specs)
+        raise UsageError(f"no such table or family; there are: {existing}")
+    return chosen
 
 
 def _no_age(spec: TableSpec) -> str:

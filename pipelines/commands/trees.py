@@ -22,7 +22,7 @@ from timebeam.pipelines.trees.options import (
 )
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.sync import run_sync
-from timebeam.pipelines.trees.text import Shown, as_json, as_text
+from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.layouts import Trees
 from timebeam.schema.points import RefusedError
 from timebeam.schema.trees import cells
@@ -84,20 +84,20 @@ def _create(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     """Shows trees."""
     layout, target, table = places_of(options)
-    trees, whole = stored_trees(table, options.tree)
+    trees, complete = stored_trees(table, options.tree)
     names = UidNames(layout, TableReader(target))
     contents = [table.content(tree.tree_id) for tree in trees]
     shown = [
-        Shown(tree, content, _series_of(content, names))
+        ShownTree(tree, content, _series_of(content, names))
         for tree, content in zip(trees, contents, strict=True)
     ]
     _write(options, shown)
     if not trees:
         print(f"table {table.name} has no tree; store one with: timebeam trees create FILE", file=sys.stderr)
-    return 1 if not whole or any(content.damage for content in contents) else 0
+    return 1 if not complete or any(content.damage for content in contents) else 0
 
 
-def _write(options: argparse.Namespace, shown: Sequence[Shown]) -> None:
+def _write(options: argparse.Namespace, shown: Sequence[ShownTree]) -> None:
     """Prints the trees, or writes them to a file.
 
     Raises:
@@ -127,14 +127,18 @@ def _write(options: argparse.Namespace, shown: Sequence[Shown]) -> None:
 def _series_of(content: Content, names: UidNames) -> Mapping[str, TreeSeries]:
     """The series of the leaves and failures of a tree, as far as their UIDs have names."""
     tsuids = [leaf.tsuid for _, branch in content.root.walk() for leaf in branch.leaves]
-    wanted = [*dict.fromkeys([*tsuids, *content.collisions, *content.not_matched])]
-    wanted = [tsuid for tsuid in wanted if re.fullmatch(r"(?:[0-9A-Fa-f]{2})+", tsuid)]
-    found: dict[str, TreeSeries] = {}
-    for at in range(0, len(wanted), _SERIES_AT_ONCE):
-        some = wanted[at : at + _SERIES_AT_ONCE]
-        series = names.series(list(map(bytes.fromhex, some)))
-        found |= {key: one for key, one in zip(some, series, strict=True) if isinstance(one, TreeSeries)}
-    return found
+    shown_tsuids = [*dict.fromkeys([*tsuids, *content.collisions, *content.not_matched])]
+    shown_tsuids = [tsuid for tsuid in shown_tsuids if re.fullmatch(r"(?:[0-9A-Fa-f]{2})+", tsuid)]
+    series_by_tsuid: dict[str, TreeSeries] = {}
+    for first in range(0, len(shown_tsuids), _SERIES_AT_ONCE):
+        batch = shown_tsuids[first : first + _SERIES_AT_ONCE]
+        series = names.series(list(map(bytes.fromhex, batch)))
+        series_by_tsuid |= {
+            key: tree_series
+            for key, tree_series in zip(batch, series, strict=True)
+            if isinstance(tree_series, TreeSeries)
+        }
+    return series_by_tsuid
 
 
 def _test(options: argparse.Namespace) -> int:
@@ -156,18 +160,18 @@ def _test(options: argparse.Namespace) -> int:
         raise UsageError(f"{error.reason.value}: {error.message}") from error
     print(f"{series}" + (f"  TSUID {cells.hex_text(series.tsuid)}" if series.tsuid else ""))
     if missing:
-        what = "not looked up" if target is None else "without UID"
+        reason = "not looked up" if target is None else "without UID"
         listed = ", ".join(f"{name.kind} {name.text}" for name in missing)
-        print(f"{what}: {listed}; so they have no custom fields, and {{tsuid}} is empty")
+        print(f"{reason}: {listed}; so they have no custom fields, and {{tsuid}} is empty")
     for tree in trees:
         print("\n" + next(tree_lines(tree)))
         try:
-            found = place(tree, series)
+            placement = place(tree, series)
         except RefusedError as error:
             print(f"  refused: {error.reason.value}: {error.message}")
             continue
-        standing = _standing(table, target, tree, found.path) if table and target else None
-        for line in placement_lines(tree, series, found, standing):
+        existing = _existing(table, target, tree, placement.path) if table and target else None
+        for line in placement_lines(tree, series, placement, existing):
             print(line)
     if not trees:
         print("there is no tree; store one with: timebeam trees create FILE", file=sys.stderr)
@@ -184,10 +188,10 @@ def _target(options: argparse.Namespace) -> Target | None:
         raise
 
 
-def _standing(
+def _existing(
     table: TreeTable, target: Target, tree: Tree, path: Sequence[str]
 ) -> Mapping[bytes, Mapping[bytes, bytes]]:
-    """What stands in the rows of a path."""
+    """The existing cells of the rows of a path."""
     keys = [cells.branch_key(tree.tree_id, path[:depth]) for depth in range(len(path) + 1)]
     rows = read_rows(target, table.name, keys)
     return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}

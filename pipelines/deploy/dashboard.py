@@ -48,23 +48,24 @@ _GAUGES = {
 def dashboard() -> dict[str, Any]:
     """The message Dashboard of Cloud Monitoring's API, as JSON has it."""
     placed = {name for names in _CHARTS.values() for name in names}
-    others = tuple(name for name in COUNTERS if name not in placed)
-    charts = {**_CHARTS, **({"Other things a minute": others} if others else {})}
+    unplaced = tuple(name for name in COUNTERS if name not in placed)
+    charts = {**_CHARTS, **({"Other things a minute": unplaced} if unplaced else {})}
     widgets = [_chart(title, [_counter(name) for name in names]) for title, names in charts.items()]
     widgets += [_chart(f"{name}, mean", [_mean(name)]) for name in DISTRIBUTIONS]
     widgets += [
-        _chart(title, [_gauge(metric, of) for metric, of in gauges]) for title, gauges in _GAUGES.items()
+        _chart(title, [_gauge(metric, resource) for metric, resource in gauges])
+        for title, gauges in _GAUGES.items()
     ]
     per_line = _COLUMNS // _WIDTH
     tiles = [
         {
-            "xPos": _WIDTH * (at % per_line),
-            "yPos": _HEIGHT * (at // per_line),
+            "xPos": _WIDTH * (number % per_line),
+            "yPos": _HEIGHT * (number // per_line),
             "width": _WIDTH,
             "height": _HEIGHT,
             "widget": widget,
         }
-        for at, widget in enumerate(widgets)
+        for number, widget in enumerate(widgets)
     ]
     return {"displayName": "timebeam", "mosaicLayout": {"columns": _COLUMNS, "tiles": tiles}}
 
@@ -87,9 +88,9 @@ def _of_user(name: str) -> str:
     return f'{kind} AND metric.label.metric_name="{name}"'
 
 
-def _gauge(metric: str, of: str) -> dict[str, Any]:
-    legend = "${resource.label.subscription_id}" if of is _SUBSCRIPTION else metric.split("/")[-1]
-    return _line(legend, f'metric.type="{metric}" AND {of}', "ALIGN_MAX", None)
+def _gauge(metric: str, resource: str) -> dict[str, Any]:
+    legend = "${resource.label.subscription_id}" if resource is _SUBSCRIPTION else metric.split("/")[-1]
+    return _line(legend, f'metric.type="{metric}" AND {resource}', "ALIGN_MAX", None)
 
 
 def _line(legend: str, only: str, aligner: str, reducer: str | None) -> dict[str, Any]:

@@ -49,8 +49,10 @@ _BODY_PARAMETERS = {
 
 def layout_parameters() -> list[str]:
     """The names of the parameters that both jobs share since they say what the tables are."""
-    of_rollup = {one["name"] for one in template_parameters("rollup")}
-    return [one["name"] for one in template_parameters("ingest") if _is_shared(one, of_rollup)]
+    of_rollup = {parameter["name"] for parameter in template_parameters("rollup")}
+    return [
+        parameter["name"] for parameter in template_parameters("ingest") if _is_shared(parameter, of_rollup)
+    ]
 
 
 def _is_shared(parameter: Mapping[str, Any], of_rollup: set[str]) -> bool:
@@ -61,7 +63,7 @@ def variables() -> str:
     """variables_jobs.tf."""
     shared = layout_parameters()
     jobs = {
-        job: [one for one in template_parameters(job) if one["name"] not in OWNED]
+        job: [parameter for parameter in template_parameters(job) if parameter["name"] not in OWNED]
         for job in ("ingest", "rollup")
     }
     blocks = [
@@ -69,30 +71,38 @@ def variables() -> str:
         _variable(
             "layout",
             "How points are stored: what the stream, the nightly job and the tables share.",
-            [one for one in jobs["ingest"] if one["name"] in shared],
+            [parameter for parameter in jobs["ingest"] if parameter["name"] in shared],
         ),
         _variable(
-            "ingest", "The streaming job.", [one for one in jobs["ingest"] if one["name"] not in shared]
+            "ingest",
+            "The streaming job.",
+            [parameter for parameter in jobs["ingest"] if parameter["name"] not in shared],
         ),
-        _variable("rollup", "The nightly job.", [one for one in jobs["rollup"] if one["name"] not in shared]),
+        _variable(
+            "rollup",
+            "The nightly job.",
+            [parameter for parameter in jobs["rollup"] if parameter["name"] not in shared],
+        ),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _variable(name: str, title: str, parameters: Sequence[Mapping[str, Any]]) -> str:
     """A variable that is an object with an attribute for each parameter; null where the program decides."""
-    width = max(len(one["name"]) for one in parameters)
+    width = max(len(parameter["name"]) for parameter in parameters)
     lines = [f'variable "{name}" {{', "  description = <<-EOT", f"    {title}", ""]
-    lines += [f"    {one['name']}: {_escaped(one['help'])}" for one in parameters]
+    lines += [f"    {parameter['name']}: {_escaped(parameter['help'])}" for parameter in parameters]
     lines += ["  EOT", "", "  type = object({"]
-    for one in parameters:
-        kind = _HCL_TYPES.get(one["type"], "string")
-        lines.append(f"    {one['name']:{width}} = {kind if one['required'] else f'optional({kind})'}")
+    for parameter in parameters:
+        kind = _HCL_TYPES.get(parameter["type"], "string")
+        lines.append(
+            f"    {parameter['name']:{width}} = {kind if parameter['required'] else f'optional({kind})'}"
+        )
     lines.append("  })")
-    if not any(one["required"] for one in parameters):
+    if not any(parameter["required"] for parameter in parameters):
         lines.append("  default = {}")
-    for one in parameters:
-        lines += _validation(f"var.{name}.{one['name']}", one)
+    for parameter in parameters:
+        lines += _validation(f"var.{name}.{parameter['name']}", parameter)
     return "\n".join([*lines, "}"])
 
 
@@ -103,11 +113,11 @@ def _validation(variable: str, parameter: Mapping[str, Any]) -> list[str]:
     if parameter["enum"]:
         values = ", ".join(json.dumps(value) for value in parameter["enum"])
         condition = f"contains([{values}], coalesce({variable}, {json.dumps(parameter['enum'][0])}))"
-        wanted = f"one of {', '.join(parameter['enum'])}"
+        expected = f"one of {', '.join(parameter['enum'])}"
     else:
         accepted = f"{variable} == null || can(regex({_escaped(json.dumps(parameter['regex']))}, {variable}))"
-        condition, wanted = accepted, f"such as {parameter['example']}"
-    message = _escaped(json.dumps(f"{parameter['name']} must be {wanted}."))
+        condition, expected = accepted, f"such as {parameter['example']}"
+    message = _escaped(json.dumps(f"{parameter['name']} must be {expected}."))
     return [
         "",
         "  validation {",
@@ -129,10 +139,10 @@ def layouts() -> dict[str, dict[str, Any]]:
       of each table `families` with their versions; `ages`, whether cells may expire; `salted`, whether
       keys can begin with a salt; `class_prefix`, what families of retention classes begin with, or None.
     """
-    found: dict[str, dict[str, Any]] = {
+    tables: dict[str, dict[str, Any]] = {
         name: {spec.name: _table(name, spec) for spec in _layout(name).tables()} for name in LAYOUTS
     }
-    return found | {DECLARED: {}}
+    return tables | {DECLARED: {}}
 
 
 def _layout(name: str, **options: object) -> Layout:
@@ -141,7 +151,7 @@ def _layout(name: str, **options: object) -> Layout:
 
 
 def _table(layout: str, spec: TableSpec) -> dict[str, Any]:
-    (classed,) = (one for one in _layout(layout, retention="7").tables() if one.name == spec.name)
+    (classed,) = (table for table in _layout(layout, retention="7").tables() if table.name == spec.name)
     of_class = sorted(set(classed.families) - set(spec.families))
     return {
         "families": dict(spec.families),

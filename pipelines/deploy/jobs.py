@@ -37,18 +37,26 @@ class Deployable:
     @property
     def parameters(self) -> list[Parameter]:
         """Those of the template: the required ones first, then group by group as they are declared."""
-        kept = [one for one in self.declared if not one.local and one.name not in self.without]
-        kept = [
-            dataclasses.replace(one, required=True, default=None) if one.name in self.required else one
-            for one in kept
+        parameters = [
+            parameter
+            for parameter in self.declared
+            if not parameter.local and parameter.name not in self.without
         ]
-        groups = list(dict.fromkeys(one.group for one in kept))
-        return sorted(kept, key=lambda one: (not one.required, groups.index(one.group)))
+        parameters = [
+            dataclasses.replace(parameter, required=True, default=None)
+            if parameter.name in self.required
+            else parameter
+            for parameter in parameters
+        ]
+        groups = list(dict.fromkeys(parameter.group for parameter in parameters))
+        return sorted(
+            parameters, key=lambda parameter: (not parameter.required, groups.index(parameter.group))
+        )
 
     @property
     def left_out(self) -> dict[str, str]:
         """Options of the command that are not parameters of the template: name to the reason."""
-        local = {one.name: one.local for one in self.declared if one.local}
+        local = {parameter.name: parameter.local for parameter in self.declared if parameter.local}
         return local | dict(self.without)
 
 

@@ -42,9 +42,9 @@ def page() -> str:
     for command, parameters in declared.items():
         summary = COMMANDS[command]
         lines += [f"## timebeam {command}", "", f"{summary[:1].upper()}{summary[1:]}.", ""]
-        own = [parameter for parameter in parameters if parameter not in shared]
-        if own:
-            lines += [*_table(own), ""]
+        specific = [parameter for parameter in parameters if parameter not in shared]
+        if specific:
+            lines += [*_table(specific), ""]
         common = list(_common(parameters, shared))
         if common:
             lines += [f"Shared options: {'; '.join(common)}.", ""]

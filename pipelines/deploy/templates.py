@@ -105,44 +105,44 @@ def metadata(job: Deployable) -> dict[str, Any]:
     worked on twice is stored once. At least once is the default, which is what `points` packing, without
     any shuffle, is best run with.
     """
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": job.title,
         "description": job.description,
         "streaming": job.streaming,
     }
     if job.streaming:
-        found |= {
+        document |= {
             "supportsAtLeastOnce": True,
             "supportsExactlyOnce": True,
             "defaultStreamingMode": "AT_LEAST_ONCE",
         }
     parameters = template_parameters(job.name)
     names = {parameter["name"] for parameter in parameters}
-    return found | {"parameters": [_metadata(parameter, names) for parameter in parameters]}
+    return document | {"parameters": [_metadata(parameter, names) for parameter in parameters]}
 
 
-def _metadata(of: dict[str, Any], names: set[str]) -> dict[str, Any]:
+def _metadata(parameter: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """ParameterMetadata; `names` are those of all parameters of the template."""
-    first, _, rest = of["help"].partition(" ")
-    helped = of["help"] if first.endswith(":") else f"{first[0].upper()}{first[1:]} {rest}"
-    found: dict[str, Any] = {
-        "name": of["name"],
-        "label": of["label"],
-        "helpText": f"{helped}. Example: {of['example']}",
-        "groupName": of["group"],
-        "paramType": of["type"],
-        "isOptional": not of["required"],
+    first, _, rest = parameter["help"].partition(" ")
+    helped = parameter["help"] if first.endswith(":") else f"{first[0].upper()}{first[1:]} {rest}"
+    document: dict[str, Any] = {
+        "name": parameter["name"],
+        "label": parameter["label"],
+        "helpText": f"{helped}. Example: {parameter['example']}",
+        "groupName": parameter["group"],
+        "paramType": parameter["type"],
+        "isOptional": not parameter["required"],
     }
-    if of["regex"]:
-        found["regexes"] = [of["regex"]]
-    if of["default"]:
-        found["defaultValue"] = of["default"]
-    parent, values = of["shown_for"] or ("", ())
+    if parameter["regex"]:
+        document["regexes"] = [parameter["regex"]]
+    if parameter["default"]:
+        document["defaultValue"] = parameter["default"]
+    parent, values = parameter["shown_for"] or ("", ())
     if parent in names:
-        found |= {"parentName": parent, "parentTriggerValues": list(values)}
-    if of["enum"]:
-        found["enumOptions"] = [{"value": value, "label": value} for value in of["enum"]]
-    return found
+        document |= {"parentName": parent, "parentTriggerValues": list(values)}
+    if parameter["enum"]:
+        document["enumOptions"] = [{"value": value, "label": value} for value in parameter["enum"]]
+    return document
 
 
 def image_spec(job: Deployable, image: str = IMAGE) -> dict[str, Any]:
@@ -156,12 +156,12 @@ def image_spec(job: Deployable, image: str = IMAGE) -> dict[str, Any]:
 
 def files() -> dict[Path, str]:
     """The content of all generated files by their paths in the repository."""
-    found = {}
+    generated = {}
     for job in JOBS.values():
         contents = {"metadata.json": metadata(job), "image_spec.json": image_spec(job)}
         for name, content in contents.items():
-            found[_FOLDER / job.name / name] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    return found
+            generated[_FOLDER / job.name / name] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return generated
 
 
 def main(argv: Sequence[str] | None = None) -> int:

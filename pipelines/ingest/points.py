@@ -110,19 +110,19 @@ class PointsGraph:
         self,
         root: beam.Pipeline,
         read: beam.PTransform[Any, Any],
-        others: beam.PTransform[Any, Any] | None = None,
+        attached: beam.PTransform[Any, Any] | None = None,
     ) -> list[PCollection[Rejected]]:
         """Adds the graph of storing points that need no parsing; returns what is refused.
 
         Args:
           read: gives `main`, `PointBatch`, and `REJECTED`.
-          others: stores what is there beside points, and gives what it refused.
+          attached: stores annotations and histograms, and gives what it refused.
         """
         source = root | "Read" >> read
         points = source.main | "Spread" >> beam.Reshuffle().with_output_types(PointBatch)
         refused = [source[REJECTED]]
-        if others is not None:
-            refused.append(root | "Others" >> others)
+        if attached is not None:
+            refused.append(root | "Others" >> attached)
         return refused + self._store(root, Steps(self), None, points)
 
     def from_messages(

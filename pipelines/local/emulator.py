@@ -63,9 +63,9 @@ def find_or_build(log: Callable[[str], object] = print) -> Path:
     Raises:
       EmulatorError: there is none and it cannot be built; the message lists the choices.
     """
-    found = find()
-    if found:
-        return found
+    binary = find()
+    if binary:
+        return binary
     target = _cached()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

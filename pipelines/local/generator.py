@@ -132,7 +132,7 @@ class Expected:
         yield "metric,tags,timestamp_ms,value\n"
         named = [(*tags_of(series), time_ms, value) for (series, time_ms), value in self.values.items()]
         for metric, tags, time_ms, value in sorted(
-            named, key=lambda one: (one[0], sorted(one[1].items()), one[2])
+            named, key=lambda point: (point[0], sorted(point[1].items()), point[2])
         ):
             pairs = " ".join(f"{key}={tag}" for key, tag in sorted(tags.items()))
             yield f"{metric},{pairs},{time_ms},{_read_back(value)}\n"
@@ -166,19 +166,19 @@ class Generator:
         self._frames = [FORMATS[load.format](*tags_of(number)) for number in range(load.series)]
         # RandomState and not default_rng: only its stream is the same in every version of numpy.
         self._random = np.random.RandomState(load.seed)
-        self._again: dict[int, list[_Sent]] = collections.defaultdict(list)
+        self._repeats: dict[int, list[_Sent]] = collections.defaultdict(list)
 
     def ticks(self) -> Iterator[list[str]]:
         """The lines of one tick after the other, each with its newline."""
         load = self._load
         written = tick = 0
-        while written < load.points or self._again:
+        while written < load.points or self._repeats:
             size = min(load.series, load.points - written)
             lines = self._first_time(tick, size) if size else []
             written += size
             if not size:
-                tick = min(self._again)
-            for sent in self._again.pop(tick, []):
+                tick = min(self._repeats)
+            for sent in self._repeats.pop(tick, []):
                 lines.append(self._line(sent))
             lines += self._poison(size)
             yield lines
@@ -196,19 +196,19 @@ class Generator:
         for number in self._chosen(load.duplicates, size):
             self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], values[number]))
         corrected = self._chosen(load.corrections, size)
-        others = self._values(size) if corrected else []
+        corrected_values = self._values(size) if corrected else []
         for number in corrected:
-            self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], others[number]))
+            self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], corrected_values[number]))
         for number in later:
             self._plan(tick, load.late_ticks, _Sent(number, times_ms[number], values[number]))
         if self._expected is None and not later and not load.jitter_ms:
             time = self._time_text(at_s * 1000)
             return [frame.line(time, value) for frame, value in zip(self._frames, values, strict=False)]
-        held = set(later)
+        later_numbers = set(later)
         return [
             self._line(_Sent(number, times_ms[number], values[number]))
             for number in range(size)
-            if number not in held
+            if number not in later_numbers
         ]
 
     def _line(self, sent: _Sent) -> str:
@@ -235,7 +235,7 @@ class Generator:
         return np.flatnonzero(self._random.random_sample(size) < share).tolist()
 
     def _plan(self, tick: int, most: int, sent: _Sent) -> None:
-        self._again[tick + int(self._random.randint(1, most + 1))].append(sent)
+        self._repeats[tick + int(self._random.randint(1, most + 1))].append(sent)
 
     def _poison(self, size: int) -> list[str]:
         if not self._load.poison:

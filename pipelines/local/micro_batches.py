@@ -185,12 +185,12 @@ def store(
       StoppedError: asked to stop while waiting.
     """
     search = _Search(graph, stopping)
-    suspect, others = under_way.split(messages)
+    suspect, trusted = under_way.split(messages)
     poison = []
-    if others:
-        with under_way.noting(others):
-            error = search.failure(others)
-            poison += [] if error is None else search.poison(others, error)
+    if trusted:
+        with under_way.noting(trusted):
+            error = search.failure(trusted)
+            poison += [] if error is None else search.poison(trusted, error)
     if suspect:
         with under_way.noting(suspect), graph.trial() as trial:
             poison += search.apart(suspect, trial)
@@ -219,7 +219,7 @@ class _Search:
 
     def __init__(self, graph: Repeated, stopping: threading.Event) -> None:
         self._graph, self._stopping = graph, stopping
-        self._stored = self._found = 0
+        self._stored = self._poisoned = 0
 
     def failure(self, messages: Sequence[Message]) -> Exception | None:
         """Stores messages; the error if it is one of them that cannot be stored, None if all are."""
@@ -245,12 +245,12 @@ class _Search:
         if len(messages) == 1:
             return [self._alone(messages[0], error)]
         middle = len(messages) // 2
-        found = []
+        poison = []
         for half in (messages[:middle], messages[middle:]):
             failed = self.failure(half)
             if failed is not None:
-                found += self.poison(half, failed)
-        return found
+                poison += self.poison(half, failed)
+        return poison
 
     def apart(self, messages: Sequence[Message], trial: Trial) -> list[tuple[Message, Exception]]:
         """The messages at fault, of some that are stored by processes of their own."""
@@ -272,8 +272,8 @@ class _Search:
 
     def _alone(self, message: Message, error: Exception) -> tuple[Message, Exception]:
         """A message that is at fault; raises its error if too many are."""
-        self._found += 1
-        if self._found > (self._MOST if self._stored else self._MOST_BEFORE_ANY_STORED):
+        self._poisoned += 1
+        if self._poisoned > (self._MOST if self._stored else self._MOST_BEFORE_ANY_STORED):
             raise error
         return message, error
 

@@ -41,9 +41,9 @@ def pubsub_emulator() -> Iterator[str]:
     Raises:
       EmulatorError: there is none, or it does not answer.
     """
-    given = os.environ.get(EMULATOR_VARIABLE)
-    if given:
-        yield given
+    running = os.environ.get(EMULATOR_VARIABLE)
+    if running:
+        yield running
         return
     command = find()
     if command is None:

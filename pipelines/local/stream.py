@@ -95,9 +95,9 @@ class Delays:
         if not total:
             return {}
         upto = np.cumsum(self._counts)
-        wanted = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-        at = {key: int(np.searchsorted(upto, share * total)) for key, share in wanted.items()}
-        return {key: round(float(np.exp(self._GROWTH * (where + 0.5)))) for key, where in at.items()}
+        shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+        bins = {key: int(np.searchsorted(upto, share * total)) for key, share in shares.items()}
+        return {key: round(float(np.exp(self._GROWTH * (where + 0.5)))) for key, where in bins.items()}
 
 
 class Status(Observer):

@@ -79,16 +79,16 @@ class Parser(argparse.ArgumentParser):
         """The names of all options, as they are written."""
         return set(self._option_string_actions)
 
-    def unknown(self, word: str, others: Iterable[str] = ()) -> NoReturn:
+    def unknown(self, word: str, more_options: Iterable[str] = ()) -> NoReturn:
         """Ends the program because of a word that nothing takes.
 
         Args:
-          others: names of options that are taken besides those of this parser.
+          more_options: names of options that are taken besides those of this parser.
         """
         if not word.startswith("-"):
             self.error(f"unexpected argument {word!r}")
         name = word.partition("=")[0]
-        self.error(f"unknown option {name}" + did_you_mean(name, self.options() | {*others}))
+        self.error(f"unknown option {name}" + did_you_mean(name, self.options() | {*more_options}))
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`; a required option that is misspelt is not called missing."""

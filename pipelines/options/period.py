@@ -177,12 +177,12 @@ def delay_ms(options: argparse.Namespace) -> int:
 
 
 def complete_until(
-    options: argparse.Namespace, what: str, end_ms: int, now_ms: int, after_ms: int = 0
+    options: argparse.Namespace, period: str, end_ms: int, now_ms: int, after_ms: int = 0
 ) -> int:
     """The time in ms up to which points are taken to be there.
 
     Args:
-      what: the day or range that ends at `end_ms`, in words.
+      period: the day or range that ends at `end_ms`, in words.
       after_ms: how long after its end it is complete.
 
     Raises:
@@ -192,7 +192,7 @@ def complete_until(
         return LAST_MS
     if end_ms + after_ms > now_ms:
         raise UsageError(
-            f"{what} is not complete before {utc_text(-(-(end_ms + after_ms) // 1000))}: choose an earlier "
+            f"{period} is not complete before {utc_text(-(-(end_ms + after_ms) // 1000))}: choose an earlier "
             "one, or give --allow_incomplete, and run it again when it is over"
         )
     return now_ms - after_ms

@@ -50,23 +50,23 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     Raises:
       UsageError: an option makes no sense.
     """
-    own = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
+    format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
     if options.format == RECORDS:
         raise UsageError(
             f"--format {RECORDS} is for tables that you declare: --layout {DECLARED} --tables FILE"
         )
     try:
-        framing = message_format(options.format, own).framing
+        framing = message_format(options.format, format_options).framing
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return own, framing
+    return format_options, framing
 
 
-def text_of(path: str, what: str) -> str:
+def text_of(path: str, kind: str) -> str:
     """The text of a file, local or of any file system that Beam knows.
 
     Args:
-      what: the file is to be, for the message.
+      kind: what the file is, in words, for the message.
 
     Raises:
       UsageError: it cannot be read, or is not UTF-8.
@@ -75,9 +75,9 @@ def text_of(path: str, what: str) -> str:
         with FileSystems.open(path) as file:
             return str(file.read(), "utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"the {what} {path} is not UTF-8: {error}") from error
+        raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand
-        raise UsageError(f"cannot read the {what} {path}: {error}") from error
+        raise UsageError(f"cannot read the {kind} {path}: {error}") from error
 
 
 def formats_of(options: argparse.Namespace) -> tuple[str, ...]:

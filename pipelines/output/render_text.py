@@ -86,11 +86,11 @@ def note_period(note: Annotation) -> str:
 
 def note_text(note: Annotation) -> str:
     """What an annotation says, in one line."""
-    parts = [" ".join(text.split()) for text in (note.description, note.notes) if text]
+    texts = [" ".join(text.split()) for text in (note.description, note.notes) if text]
     fields = ", ".join(f"{key}={text}" for key, text in note.custom or ())
-    text = "; ".join(parts) + (f" ({fields})" if fields else "")
+    text = "; ".join(texts) + (f" ({fields})" if fields else "")
     return printable(text) or "(no text)"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -118,7 +118,7 @@ class PointsSummary(Summary):
         for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
             counters.update(metrics.counted(result, namespace))
         refused = _refused(counters, dead_letters)
-        summary = cls._of(counters, refused, seconds, dry_run, dead_letters, {})
+        summary = cls._from_counters(counters, refused, seconds, dry_run, dead_letters, {})
         rollup = dict(sorted(metrics.counted(result, metrics.ROLLUP_NAMESPACE).items()))
         if rollup:
             return dataclasses.replace(summary, rollup=rollup, rows_read=counters["messages_read"])
@@ -136,10 +136,10 @@ class PointsSummary(Summary):
           delay_ms: from publish to write, by percentile.
         """
         refused = metrics.refused_by_reason()
-        return cls._of(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
+        return cls._from_counters(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
 
     @classmethod
-    def _of(
+    def _from_counters(
         cls,
         counters: Mapping[str, int],
         refused: dict[str, int],

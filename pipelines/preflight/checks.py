@@ -41,15 +41,15 @@ def preflight(job: AnyJob, run: Run) -> int:
     Raises:
       BigtableError: Bigtable does not answer, or there are no credentials.
     """
-    found: list[Status] = []
-    said: set[str] = set()
+    statuses: list[Status] = []
+    printed: set[str] = set()
     for check in checks(job, run):
-        found.append(check.status)
+        statuses.append(check.status)
         print(f"{check.status.value:9}  {check.text}")
-        if check.fix and check.fix not in said:
+        if check.fix and check.fix not in printed:
             print(f"{'':9}  -> {check.fix}")
-            said.add(check.fix)
-    counted = {status: found.count(status) for status in Status}
+            printed.add(check.fix)
+    counted = {status: statuses.count(status) for status in Status}
     print(", ".join(f"{number} {status.value}" for status, number in counted.items() if number))
     return 1 if counted[Status.MISSING] else 0
 
@@ -115,7 +115,7 @@ def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
     """Whether Dataflow is told what it must know, and its workers can reach what they need."""
     options = PipelineOptions([*run.flags])
     cloud, workers, setup = (
-        options.view_as(one) for one in (GoogleCloudOptions, WorkerOptions, SetupOptions)
+        options.view_as(options_class) for options_class in (GoogleCloudOptions, WorkerOptions, SetupOptions)
     )
     if not cloud.region:
         yield Check(Status.MISSING, "Dataflow: no region", "--region europe-west1")

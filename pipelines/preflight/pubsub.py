@@ -30,19 +30,23 @@ def subscription_checks(name: str) -> Iterator[Check]:
     label = f"subscription {name}"
     try:
         client: Any = subscriber()
-        found = client.get_subscription(request={"subscription": name}, timeout=_SECONDS, retry=None)
+        subscription = client.get_subscription(request={"subscription": name}, timeout=_SECONDS, retry=None)
     except (exceptions.GoogleAPICallError, DefaultCredentialsError) as error:
         yield _unanswered(label, error, create)
         return
-    if found.topic == _DELETED_TOPIC:
+    if subscription.topic == _DELETED_TOPIC:
         yield Check(Status.MISSING, f"{label}: its topic is deleted, nothing will come", create)
-    elif found.push_config.push_endpoint or found.bigquery_config.table or found.cloud_storage_config.bucket:
+    elif (
+        subscription.push_config.push_endpoint
+        or subscription.bigquery_config.table
+        or subscription.cloud_storage_config.bucket
+    ):
         change = f"gcloud pubsub subscriptions update {short} --project={project} --push-endpoint="
         yield Check(Status.MISSING, f"{label} pushes: jobs pull", change)
     else:
-        yield Check(Status.OK, f"{label}, of topic {found.topic}")
-    if found.dead_letter_policy.dead_letter_topic:
-        attempts = found.dead_letter_policy.max_delivery_attempts
+        yield Check(Status.OK, f"{label}, of topic {subscription.topic}")
+    if subscription.dead_letter_policy.dead_letter_topic:
+        attempts = subscription.dead_letter_policy.max_delivery_attempts
         yield Check(
             Status.WARNING,
             f"{label} gives messages away after {attempts} deliveries: good ones too, while Bigtable does "

@@ -45,25 +45,27 @@ from timebeam.transforms.rollup.as_series import SeriesText
 def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:
     """The days to be copied, of all tables per day, each in the time zone of its source."""
     target = target_of(options)
-    found = []
-    for one in declaration.day_tables:
-        source = declaration.layout(one.source)
+    copies = []
+    for day_tables in declaration.day_tables:
+        source = declaration.layout(day_tables.source)
         assert source.time is not None
-        found += [DayCopy(target, one, source, day) for day in days_of(options, source.time.zone, now_ms)]
-    return found
+        copies += [
+            DayCopy(target, day_tables, source, day) for day in days_of(options, source.time.zone, now_ms)
+        ]
+    return copies
 
 
 def rollups_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DeclaredRollupJob]:
     """The declared rollups to be made: all intervals with a part in the days of the time zone of each."""
-    found = []
-    for one in declaration.rollups:
-        days = days_of(options, one.zone, now_ms)
-        first_ms, end_ms = range_of_day(days[0], one.zone)[0], range_of_day(days[-1], one.zone)[1]
+    jobs = []
+    for rollup in declaration.rollups:
+        days = days_of(options, rollup.zone, now_ms)
+        first_ms, end_ms = range_of_day(days[0], rollup.zone)[0], range_of_day(days[-1], rollup.zone)[1]
         # An interval that begins before the first day has a part in it, and is made of all its points.
-        start_ms = int(bucket_starts(np.array([first_ms], np.int64), one.interval, one.zone)[0])
-        source = declaration.layout(one.source)
-        found.append(DeclaredRollupJob(target_of(options), one, source, start_ms, end_ms))
-    return found
+        start_ms = int(bucket_starts(np.array([first_ms], np.int64), rollup.interval, rollup.zone)[0])
+        source = declaration.layout(rollup.source)
+        jobs.append(DeclaredRollupJob(target_of(options), rollup, source, start_ms, end_ms))
+    return jobs
 
 
 def _is_old(tables: DayTables, name: str, today: datetime.date) -> bool:
@@ -192,17 +194,17 @@ def _rolled_up(root: beam.Pipeline, job: DeclaredRollupJob) -> Sequence[PCollect
     accumulated = _ranges(root, job.target, job.source.table, name) | f"Accumulate[{name}]" >> refusing(
         AccumulateValuesFn(job), tuple[SeriesText, bytes]
     )
-    made = (
+    new_rows = (
         accumulated.main
         | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
         | f"Rows[{name}]" >> refusing(RollupRowsFn(job), tuple[bytes, Row])
     )
-    standing_fn = beam.ParDo(ExistingRowsFn(job)).with_output_types(tuple[bytes, list[Cell]])
-    standing = _ranges(root, job.target, name, f"{name}, standing") | f"Standing[{name}]" >> standing_fn
+    existing_fn = beam.ParDo(ExistingRowsFn(job)).with_output_types(tuple[bytes, list[Cell]])
+    existing = _ranges(root, job.target, name, f"{name}, standing") | f"Standing[{name}]" >> existing_fn
     rows = (
-        {PIECES: made.main, STANDING: standing}
+        {PIECES: new_rows.main, STANDING: existing}
         | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
         | f"Overwrite[{name}]" >> refusing(OverwriteFn(job), Row)
     )
     written = rows.main | f"Write[{name}]" >> StoreRows(job.target, [name], "direct", Packing.POINTS)
-    return [accumulated[REJECTED], made[REJECTED], rows[REJECTED], written]
+    return [accumulated[REJECTED], new_rows[REJECTED], rows[REJECTED], written]

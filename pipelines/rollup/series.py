@@ -42,10 +42,10 @@ def interval_layouts(
             f"the points are in {data_tables(layout)[0]}"
         )
     return {
-        one.interval: layout_named(
-            layout.name, {**vars(options), "table_prefix": options.table_prefix + one.table}
+        interval.interval: layout_named(
+            layout.name, {**vars(options), "table_prefix": options.table_prefix + interval.table}
         )
-        for one in config.rollups
+        for interval in config.rollups
     }
 
 

@@ -97,24 +97,24 @@ def trees_in(path: str) -> list[Tree]:
         raise UsageError(f"{path}: {error}") from error
 
 
-def chosen(trees: Sequence[Tree], wanted: str | None) -> list[Tree]:
+def chosen(trees: Sequence[Tree], id_or_name: str | None) -> list[Tree]:
     """The tree of an id or a name; all without one.
 
     Raises:
       UsageError: there is none, or several have the name.
     """
-    if wanted is None:
+    if id_or_name is None:
         return list(trees)
-    found = [tree for tree in trees if str(tree.tree_id) == wanted]
-    found = found or [tree for tree in trees if tree.name == wanted]
-    if len(found) != 1:
-        known = ", ".join(f"{tree.tree_id} ({tree.name})" for tree in trees) or "none"
-        why = "several trees have the name" if found else "there is no tree"
-        raise UsageError(f"{why} {wanted!r}; there are: {known}")
-    return found
+    named = [tree for tree in trees if str(tree.tree_id) == id_or_name]
+    named = named or [tree for tree in trees if tree.name == id_or_name]
+    if len(named) != 1:
+        existing = ", ".join(f"{tree.tree_id} ({tree.name})" for tree in trees) or "none"
+        why = "several trees have the name" if named else "there is no tree"
+        raise UsageError(f"{why} {id_or_name!r}; there are: {existing}")
+    return named
 
 
-def stored_trees(table: TreeTable, wanted: str | None) -> tuple[list[Tree], bool]:
+def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], bool]:
     """(the tree of an id or a name, or all; whether all that are stored could be read).
 
     Those that could not are named on standard error.
@@ -125,7 +125,7 @@ def stored_trees(table: TreeTable, wanted: str | None) -> tuple[list[Tree], bool
     trees, damage = table.trees()
     for text in damage:
         print(f"left out: {text}", file=sys.stderr)
-    return chosen(trees, wanted), not damage
+    return chosen(trees, id_or_name), not damage
 
 
 def places_of(options: argparse.Namespace) -> tuple[Trees, Target, TreeTable]:

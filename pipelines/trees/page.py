@@ -12,46 +12,46 @@ from collections.abc import Sequence
 from typing import Any
 
 from timebeam.pipelines.output.html_page import html_page
-from timebeam.pipelines.trees.text import Shown
+from timebeam.pipelines.trees.text import ShownTree
 from timebeam.schema.trees.browse import Branch
 
 
-def trees_page(trees: Sequence[Shown], title: str) -> str:
+def trees_page(trees: Sequence[ShownTree], title: str) -> str:
     """The page of some trees."""
     data = [
         {
-            "name": one.tree.name,
-            "text": one.tree.description,
-            "root": _branch(one, one.content.root),
+            "name": shown_tree.tree.name,
+            "text": shown_tree.tree.description,
+            "root": _branch(shown_tree, shown_tree.content.root),
             "failures": [
                 *(
-                    [tsuid, _name(one, tsuid), f"collides with {first}"]
-                    for tsuid, first in one.content.collisions.items()
+                    [tsuid, _name(shown_tree, tsuid), f"collides with {first}"]
+                    for tsuid, first in shown_tree.content.collisions.items()
                 ),
                 *(
-                    [tsuid, _name(one, tsuid), f"no match: {why}"]
-                    for tsuid, why in one.content.not_matched.items()
+                    [tsuid, _name(shown_tree, tsuid), f"no match: {why}"]
+                    for tsuid, why in shown_tree.content.not_matched.items()
                 ),
             ],
         }
-        for one in trees
+        for shown_tree in trees
     ]
     # No '<' at all, so that neither '</script>' nor '<!--' can end the element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return html_page(title, _STYLE, _BODY.substitute(data=text, script=_SCRIPT))
 
 
-def _branch(one: Shown, branch: Branch) -> list[Any]:
+def _branch(shown_tree: ShownTree, branch: Branch) -> list[Any]:
     """[name, branches, leaves of (name, TSUID, series)]."""
     return [
         branch.name,
-        [_branch(one, child) for child in branch.branches],
-        [[leaf.name, leaf.tsuid, _name(one, leaf.tsuid)] for leaf in branch.leaves],
+        [_branch(shown_tree, child) for child in branch.branches],
+        [[leaf.name, leaf.tsuid, _name(shown_tree, leaf.tsuid)] for leaf in branch.leaves],
     ]
 
 
-def _name(one: Shown, tsuid: str) -> str:
-    series = one.series.get(tsuid)
+def _name(shown_tree: ShownTree, tsuid: str) -> str:
+    series = shown_tree.series.get(tsuid)
     return str(series) if series else ""
 
 

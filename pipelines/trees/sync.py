@@ -119,7 +119,7 @@ def run_sync(options: argparse.Namespace, flags: Sequence[str]) -> int:
 
 def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], bool]:
     """(the trees to sync, whether these are all); what is odd about them goes to standard error."""
-    trees, whole = stored_trees(table, options.tree)
+    trees, complete = stored_trees(table, options.tree)
     if options.tree is None:
         trees = [tree for tree in trees if tree.enabled]
         if not trees:
@@ -132,7 +132,7 @@ def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], b
             print(f"warning: {warning}", file=sys.stderr)
         if not tree.enabled:
             print(f"warning: tree {tree.tree_id} is not enabled: TSDs do not keep it up", file=sys.stderr)
-    return trees, whole or options.tree is not None
+    return trees, complete or options.tree is not None
 
 
 def _source(options: argparse.Namespace, layout: Trees, target: Target) -> str:

@@ -15,7 +15,7 @@ from timebeam.schema.trees.explain import shown, tree_lines
 _SHOWN_FAILURES = 20
 
 
-class Shown(NamedTuple):
+class ShownTree(NamedTuple):
     """A tree and what the table holds of it; the series by TSUID, hex, as far as their names are known."""
 
     tree: Tree
@@ -23,29 +23,29 @@ class Shown(NamedTuple):
     series: Mapping[str, TreeSeries]
 
 
-def as_text(trees: Sequence[Shown], depth: int | None, *, branches: bool) -> str:
+def as_text(trees: Sequence[ShownTree], depth: int | None, *, branches: bool) -> str:
     """The trees with their rules and figures, and the branches and leaves, indented.
 
     Args:
       depth: only so many levels below the root; None for all.
     """
-    return "\n".join(line for one in trees for line in _lines(one, depth, branches=branches))
+    return "\n".join(line for tree in trees for line in _lines(tree, depth, branches=branches))
 
 
-def as_json(trees: Sequence[Shown]) -> str:
+def as_json(trees: Sequence[ShownTree]) -> str:
     """The trees as /api/tree answers, each with its root branch, collisions and series without match."""
-    return json.dumps([_document(one) for one in trees], ensure_ascii=False, indent=1)
+    return json.dumps([_document(tree) for tree in trees], ensure_ascii=False, indent=1)
 
 
-def series_text(one: Shown, tsuid: str) -> str:
+def series_text(shown_tree: ShownTree, tsuid: str) -> str:
     """The name of a series; its TSUID alone if it has none."""
-    series = one.series.get(tsuid)
+    series = shown_tree.series.get(tsuid)
     return f"{tsuid}  {shown(str(series))}" if series else tsuid
 
 
-def _lines(one: Shown, depth: int | None, *, branches: bool) -> Iterator[str]:
-    content = one.content
-    yield from tree_lines(one.tree)
+def _lines(shown_tree: ShownTree, depth: int | None, *, branches: bool) -> Iterator[str]:
+    content = shown_tree.content
+    yield from tree_lines(shown_tree.tree)
     n_branches, leaves, deepest = content.counts()
     yield (
         f"  {n_branches:,} branches on {deepest:,} levels, {leaves:,} leaves, "
@@ -60,22 +60,23 @@ def _lines(one: Shown, depth: int | None, *, branches: bool) -> Iterator[str]:
             yield f"{'  ' * level}{shown(branch.name)}/"
             width = max((len(shown(leaf.name)) for leaf in branch.leaves), default=0)
             for leaf in branch.leaves if depth is None or level < depth else ():
-                yield f"{'  ' * level}  {shown(leaf.name):{min(width, 40)}}  {series_text(one, leaf.tsuid)}"
-    yield from _failures("collisions: the leaf has another series", one, content.collisions)
-    yield from _failures("without match: these rules failed", one, content.not_matched)
+                series = series_text(shown_tree, leaf.tsuid)
+                yield f"{'  ' * level}  {shown(leaf.name):{min(width, 40)}}  {series}"
+    yield from _failures("collisions: the leaf has another series", shown_tree, content.collisions)
+    yield from _failures("without match: these rules failed", shown_tree, content.not_matched)
 
 
-def _failures(what: str, one: Shown, failures: Mapping[str, str]) -> Iterator[str]:
+def _failures(heading: str, shown_tree: ShownTree, failures: Mapping[str, str]) -> Iterator[str]:
     if failures:
-        yield what
+        yield heading
         for tsuid, why in list(failures.items())[:_SHOWN_FAILURES]:
-            yield f"  {series_text(one, tsuid)}: {shown(why)}"
+            yield f"  {series_text(shown_tree, tsuid)}: {shown(why)}"
     if len(failures) > _SHOWN_FAILURES:
         yield f"  and {len(failures) - _SHOWN_FAILURES:,} more: --output json has them all"
 
 
-def _document(one: Shown) -> dict[str, Any]:
-    tree = one.tree
+def _document(shown_tree: ShownTree) -> dict[str, Any]:
+    tree = shown_tree.tree
     return {
         "treeId": tree.tree_id,
         "name": tree.name,
@@ -88,9 +89,9 @@ def _document(one: Shown) -> dict[str, Any]:
         "rules": {
             str(level): {str(rule.order): _rule(rule) for rule in rules} for level, rules in tree.levels()
         },
-        "root": _branch(one, one.content.root),
-        "collisions": one.content.collisions,
-        "notMatched": one.content.not_matched,
+        "root": _branch(shown_tree, shown_tree.content.root),
+        "collisions": shown_tree.content.collisions,
+        "notMatched": shown_tree.content.not_matched,
     }
 
 
@@ -111,19 +112,19 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _branch(one: Shown, branch: Branch) -> dict[str, Any]:
+def _branch(shown_tree: ShownTree, branch: Branch) -> dict[str, Any]:
     return {
         "displayName": branch.name,
         "branchId": branch.key.hex().upper(),
-        "branches": [_branch(one, child) for child in branch.branches],
-        "leaves": [_leaf(one, leaf) for leaf in branch.leaves],
+        "branches": [_branch(shown_tree, child) for child in branch.branches],
+        "leaves": [_leaf(shown_tree, leaf) for leaf in branch.leaves],
     }
 
 
-def _leaf(one: Shown, leaf: Leaf) -> dict[str, Any]:
-    found: dict[str, Any] = {"displayName": leaf.name, "tsuid": leaf.tsuid}
-    series = one.series.get(leaf.tsuid)
+def _leaf(shown_tree: ShownTree, leaf: Leaf) -> dict[str, Any]:
+    document: dict[str, Any] = {"displayName": leaf.name, "tsuid": leaf.tsuid}
+    series = shown_tree.series.get(leaf.tsuid)
     if series:
-        found["metric"] = series.metric.name
-        found["tags"] = {key.name: value.name for key, value in series.tags}
-    return found
+        document["metric"] = series.metric.name
+        document["tags"] = {key.name: value.name for key, value in series.tags}
+    return document

@@ -248,9 +248,8 @@ def test_touched_hours(place: Place) -> None:
     place.send(late, 2, "--mark_touched")
     points |= late
     ran = place.rollup("--touched", "--dry_run")
-    assert (ran.code, "would read metrics sys.m1 of" in ran.out, place.dump() == first) == (0, True, True), (
-        ran.err
-    )
+    assert (ran.code, place.dump() == first) == (0, True), ran.err
+    assert "would read metrics sys.m1 of" in ran.out
     ran = place.rollup("--touched")
     assert ran.code == 0, ran.err
     of_metric = [key for key in points if key[0].metric == "sys.m1" and key[1] >= DAY * 1000]

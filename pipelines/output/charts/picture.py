@@ -73,7 +73,7 @@ def _mark_labels(marks: Sequence[Mark]) -> list[str]:
 
 def _draw_marks(axes: Any, marks: Sequence[Mark]) -> list[Any]:
     """Draws annotations: a line with a number at the start, a band to the end; handles for a legend."""
-    left, right = axes.get_xlim()
+    first_x, last_x = axes.get_xlim()
     handles: list[Any] = []
     before, level = -math.inf, 0
     for number, mark in enumerate(marks, 1):
@@ -81,19 +81,19 @@ def _draw_marks(axes: Any, marks: Sequence[Mark]) -> list[Any]:
             float(axes.convert_xunits(np.datetime64(time, "ms"))) for time in (mark.start_ms, mark.end_ms)
         )
         if end > start:
-            axes.axvspan(max(start, left), min(end, right), color=mark.colour, alpha=0.09, linewidth=0)
+            axes.axvspan(max(start, first_x), min(end, last_x), color=mark.colour, alpha=0.09, linewidth=0)
         line = axes.plot([], [], color=mark.colour, linestyle="--", linewidth=1.2)[0]
-        if left <= start <= right:
+        if first_x <= start <= last_x:
             axes.axvline(start, color=mark.colour, linestyle="--", linewidth=1.2)
         if number > _SHOWN_MARKS:
             continue
         handles.append(line)
         # Numbers that would cover each other stand one below the other.
-        level = level + 1 if max(start, left) - before < _MARK_GAP * (right - left) else 0
-        before = max(start, left)
+        level = level + 1 if max(start, first_x) - before < _MARK_GAP * (last_x - first_x) else 0
+        before = max(start, first_x)
         axes.annotate(
             str(number),
-            (max(start, left), 1),
+            (max(start, first_x), 1),
             xycoords=axes.get_xaxis_transform(),
             xytext=(3, -3 - 12 * level),
             textcoords="offset points",
@@ -102,7 +102,7 @@ def _draw_marks(axes: Any, marks: Sequence[Mark]) -> list[Any]:
             fontsize=9,
             bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
         )
-    axes.set_xlim(left, right)
+    axes.set_xlim(first_x, last_x)
     return handles if len(marks) <= _SHOWN_MARKS else [*handles, *axes.plot([], [], linestyle="none")]
 
 
