@@ -28,6 +28,8 @@ from timebeam.schema.layouts import (
     Annotations,
     Layout,
     MissingCapabilityError,
+    ReadableLayout,
+    StoredLayout,
     TableSpec,
     find_capability,
 )
@@ -100,7 +102,7 @@ class Copy(Job):
     """
 
     graph: PointsGraph
-    source: Layout
+    source: ReadableLayout
     start_ms: int
     end_ms: int
 
@@ -199,7 +201,7 @@ def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return {parameter.name: values[_TO + parameter.name] for parameter in LAYOUT[1:]}
 
 
-def _create_command(layout: Layout, values: Mapping[str, Any]) -> str:
+def _create_command(layout: StoredLayout, values: Mapping[str, Any]) -> str:
     """What a user runs to create the tables of a layout with these options."""
     return create_command(argparse.Namespace(**{**values, "layout": layout.name}))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.layouts import Layout
+from timebeam.schema.layouts import Layout, ReadableLayout, WritableLayout
 from timebeam.schema.points import Bools, Bytes, Floats, Int64s, Kind, PointBatch, Rejected, Series
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.read_points import read_points
@@ -60,7 +60,7 @@ _NONE = _SeriesPoints(
 )
 
 
-def compare(target: Target, first: Layout, second: Layout, start_ms: int, end_ms: int) -> Compared:
+def compare(target: Target, first: ReadableLayout, second: Layout, start_ms: int, end_ms: int) -> Compared:
     """Reads the time range, both ends inclusive, of all series of both; 25 bytes of memory a point.
 
     A value is the same if it is what the second layout makes of the first one's. Another one is right only
@@ -91,7 +91,7 @@ def _positive(counts: dict[Series, int]) -> dict[Series, int]:
     return {series: count for series, count in counts.items() if count}
 
 
-def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: Layout) -> Bools:
+def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) -> Bools:
     """bool[n]: whether the values of a layout are what it makes of those of the source."""
     is_same = (source.kinds == sink.kinds) & (source.bits == sink.bits)
     are_numbers = (source.kinds <= Kind.FLOAT) & (sink.kinds <= Kind.FLOAT)
@@ -109,7 +109,7 @@ def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: Layout) -> Bools:
 
 
 def _points_by_series(
-    target: Target, layout: Layout, start_ms: int, end_ms: int
+    target: Target, layout: ReadableLayout, start_ms: int, end_ms: int
 ) -> dict[Series, _SeriesPoints]:
     """The points of each series."""
     batches_by_series: dict[Series, list[_SeriesPoints]] = {}

@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from timebeam.schema.layouts import Finding, Layout, Reader, Selection
+from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Selection
 from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage, join
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import KeyRange
@@ -32,7 +32,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
       start_ms, end_ms: first and last time, in ms, both inclusive.
     """
 
-    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+    def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
         super().__init__()
         self._fn = _ReadFn(target, layout, start_ms, end_ms)
 
@@ -57,7 +57,7 @@ class _SplitsFn(beam.DoFn):
 
 
 class _ReadFn(beam.DoFn):
-    def __init__(self, target: Target, layout: Layout, start_ms: int, end_ms: int) -> None:
+    def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
         self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
 
     def process(self, keys: KeyRange) -> Iterator[PointBatch | RejectedOutput]:
@@ -72,7 +72,7 @@ class _ReadFn(beam.DoFn):
 
 
 def read_points(
-    layout: Layout, reader: Reader, start_ms: int, end_ms: int
+    layout: ReadableLayout, reader: Reader, start_ms: int, end_ms: int
 ) -> Iterator[PointBatch | Rejected]:
     """The points of a time range in batches of about `BATCH_POINTS`; rows that cannot be read as refusals.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from timebeam.schema.layouts import DecodedRows, Finding, Layout, Reader, Selection
+from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import FoundSeries
 from timebeam.transforms.bigtable.target import Target
@@ -17,19 +17,19 @@ BATCH_POINTS = 500_000
 
 
 def read_decoded(
-    layout: Layout, selection: Selection, reader: Reader, most: int = BATCH_POINTS
+    layout: ReadableLayout, selection: Selection, reader: Reader, most: int = BATCH_POINTS
 ) -> Iterator[DecodedRows | Finding]:
     """Yields the selected rows in batches of about `most` points, decoded together, cut to the time range.
 
     A finding about an unreadable row comes by itself, before the rows that are buffered at that time. The
     readable cells of a damaged row are decoded.
 
-    Batches come in the order of `Layout.select`. Within a batch, rows may come in any order, except rows that
-    can hold the same instant of one series (`Layout.several_rows`): these keep the order in which they are
+    Batches come in the order of `ReadableLayout.select`. Within a batch, rows may come in any order, except rows that
+    can hold the same instant of one series (`ReadableLayout.several_rows`): these keep the order in which they are
     read. An instant may come twice: the latest arrival wins; within one arrival, the last point.
 
     Raises:
-      UnknownNameError: see `Layout.select`.
+      UnknownNameError: see `ReadableLayout.select`.
     """
     for rows in read_ahead(layout.select(selection, reader), most):
         if isinstance(rows, Finding):
@@ -38,7 +38,9 @@ def read_decoded(
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
-def find_series(target: Target, layout: Layout, selection: Selection) -> tuple[list[FoundSeries], list[str]]:
+def find_series(
+    target: Target, layout: ReadableLayout, selection: Selection
+) -> tuple[list[FoundSeries], list[str]]:
     """(the selected series, one line for each row or value that cannot be read).
 
     The points are those of the time range. Values that are not numbers are left out and counted.

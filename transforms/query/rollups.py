@@ -9,7 +9,7 @@ import numpy as np
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.layouts import Finding, Layout, RollupTables, Row, Selection, UnknownNameError
+from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, Selection, UnknownNameError
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Floats, Int64s, Kind, Series
@@ -56,7 +56,9 @@ class _TableRollups:
     damage: list[str]
 
 
-def find_points(target: Target, layout: Layout, question: Question, notes: Sequence[str] = ()) -> QueryResult:
+def find_points(
+    target: Target, layout: ReadableLayout, question: Question, notes: Sequence[str] = ()
+) -> QueryResult:
     """The series of a query, from points alone.
 
     Raises:

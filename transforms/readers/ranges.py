@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from timebeam.schema.layouts import Layout, Reader, Row, Scan
+from timebeam.schema.layouts import ReadableLayout, Reader, Row, Scan
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 
 
-def layout_splits(target: Target, layout: Layout) -> list[KeyRange]:
+def layout_splits(target: Target, layout: ReadableLayout) -> list[KeyRange]:
     """Ranges of keys of a layout's data table, which together are everything."""
     table = next(spec.name for spec in layout.tables() if spec.holds_points)
     return ranges_between(sorted({layout.cut_at(key) for key in split_keys(target, table)}))
 
 
-def within(reader: Reader, layout: Layout, keys: KeyRange) -> Reader:
+def within(reader: Reader, layout: ReadableLayout, keys: KeyRange) -> Reader:
     """A reader of the data rows of a range of keys, and of what of an index is for them."""
     return RangeReader(
         reader, {spec.name for spec in layout.tables() if spec.holds_points or spec.same_keys}, keys

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.layouts import DecodedRows, Finding, Layout, Row, Selected
+from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Row, Selected
 from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.plan import RollupPlan
@@ -48,7 +48,7 @@ def read_period(plan: RollupPlan, chunk: Chunk) -> ReadPeriod:
 
 
 def read_numbers(
-    layout: Layout,
+    layout: ReadableLayout,
     select: Callable[[], Iterable[Selected | Finding]],
     span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]] = frozenset,
@@ -59,7 +59,7 @@ def read_numbers(
 
     Args:
       select: gives the rows, which may have points of other times too.
-      several_rows: see `Layout.several_rows`; both are called by that thread.
+      several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
     """
     reads = functools.partial(_reads, layout, select, span, several_rows)
     for read in ahead(reads, _READS_AHEAD):
@@ -81,7 +81,7 @@ def read_numbers(
 
 
 def _reads(
-    layout: Layout,
+    layout: ReadableLayout,
     select: Callable[[], Iterable[Selected | Finding]],
     span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]],
@@ -104,7 +104,7 @@ def _reads(
         yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
 
 
-def _decoded(layout: Layout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _Read:
+def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _Read:
     """Rows, with their points in [start_ms, end_ms)."""
     decoded, outside = layout.decode_rows(rows), frozenset[int]()
     if decoded.outside:  # intervals of theirs may lie in other rows too, and would be written twice
