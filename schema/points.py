@@ -371,6 +371,20 @@ def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
     )
 
 
+def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
+    """int64[m]: the numbers of the points that count, ascending by series and time, each instant once.
+
+    The latest arrival wins; within one arrival, the last point.
+
+    Args:
+      index: int64[n], the number of each point's series.
+    """
+    order = np.lexsort((arrivals_ms, times_ms, index))
+    index, times_ms = index[order], times_ms[order]
+    is_last = np.append((index[1:] != index[:-1]) | (times_ms[1:] != times_ms[:-1]), True)
+    return order[is_last[: len(order)]]
+
+
 def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
     """One batch of the points of several messages or rows, in their order.
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection
-from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.common.cell_size import stored_bytes
 from timebeam.schema.layouts import Cell, Compaction, Packing, Row
@@ -30,8 +27,6 @@ from timebeam.transforms.readers.table_reader import TableReader
 NAMESPACE = "timebeam-compact"
 """Of the counters that only this job has."""
 
-_LOGGED = 10  # refused rows of one bundle that are named
-
 
 class CompactTally(NamedTuple):
     """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
@@ -45,13 +40,7 @@ class CompactTally(NamedTuple):
     bytes_after: int
 
 
-_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in CompactTally._fields}
-
-
-def compact_tally(result: PipelineResult) -> CompactTally:
-    """The figures of a finished pipeline."""
-    counters = metrics.counted(result, NAMESPACE)
-    return CompactTally(**{name: counters[name] for name in CompactTally._fields})
+COUNTERS = metrics.TallyCounters(NAMESPACE, CompactTally)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,18 +138,18 @@ def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
 def _count(row: Row, mutation: Row | None) -> None:
     """Counts a row as it was read, and as it is with a mutation."""
     cells, size = len(row.cells), _bytes(row.key, row.cells)
-    _COUNTERS["rows_read"].inc()
-    _COUNTERS["cells_before"].inc(cells)
-    _COUNTERS["bytes_before"].inc(size)
+    COUNTERS.count("rows_read")
+    COUNTERS.count("cells_before", cells)
+    COUNTERS.count("bytes_before", size)
     if mutation is not None:
-        _COUNTERS["rows_rewritten"].inc()
+        COUNTERS.count("rows_rewritten")
         touched = {(cell.family, cell.qualifier) for cell in mutation.cells}
         touched |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
         gone = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
         cells += len(mutation.cells) - len(gone)
         size += _bytes(row.key, mutation.cells) - _bytes(row.key, gone)
-    _COUNTERS["cells_after"].inc(cells)
-    _COUNTERS["bytes_after"].inc(size)
+    COUNTERS.count("cells_after", cells)
+    COUNTERS.count("bytes_after", size)
 
 
 def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
@@ -170,18 +159,12 @@ def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
 class TellFn(beam.DoFn):
     """Counts refused mutations, logs the first ones, and passes all on."""
 
-    def __init__(self) -> None:
-        self._logged = 0
-
     def start_bundle(self) -> None:
-        """Resets the number of logged refusals."""
-        self._logged = 0
+        """Starts a new log."""
+        self._skips = metrics.SkipLog(COUNTERS)
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
         """See the class."""
         metrics.count_refused(rejected.reason)
-        _COUNTERS["rows_refused"].inc()
-        self._logged += 1
-        if self._logged <= _LOGGED:
-            logging.getLogger(__name__).warning("a row stays as it was: %s", rejected.message)
+        self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
         yield rejected

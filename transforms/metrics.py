@@ -7,6 +7,8 @@ kind here, and by reason in the dead letters and in what a local run prints.
 from __future__ import annotations
 
 import collections
+import logging
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.runners.runner import PipelineResult
@@ -136,6 +138,44 @@ def counted(result: PipelineResult, namespace: str) -> collections.Counter[str]:
         figure = metric.attempted if metric.committed is None else metric.committed
         counters[metric.key.metric.name] += figure or 0
     return counters
+
+
+Tally = TypeVar("Tally", bound=NamedTuple)
+
+
+class TallyCounters(Generic[Tally]):
+    """The counters of one job: one for each field of its tally, a named tuple of numbers.
+
+    Args:
+      namespace: of counters that only this job has.
+    """
+
+    def __init__(self, namespace: str, tally_type: type[Tally]) -> None:
+        self._namespace, self._tally_type = namespace, tally_type
+        self._counters = {name: Metrics.counter(namespace, name) for name in tally_type._fields}
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Adds to a counter."""
+        self._counters[name].inc(by)
+
+    def tally(self, result: PipelineResult) -> Tally:
+        """The figures of a finished pipeline."""
+        figures = counted(result, self._namespace)
+        return self._tally_type._make(figures[name] for name in self._counters)
+
+
+class SkipLog:
+    """Counts what a bundle skips or refuses, and logs the first items."""
+
+    def __init__(self, counters: TallyCounters[Any], most: int = 10) -> None:
+        self._counters, self._remaining = counters, most
+
+    def skip(self, counter: str, why: str) -> None:
+        """Counts one item."""
+        self._counters.count(counter)
+        if self._remaining:
+            self._remaining -= 1
+            logging.getLogger(__name__).warning("skipped: %s", why)
 
 
 def observe(name: str, value: int) -> None:

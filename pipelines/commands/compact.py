@@ -36,7 +36,7 @@ from timebeam.schema.layouts import Compaction, Packing, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.compact import CompactJob, CompactRows, CompactTally, compact_tally
+from timebeam.transforms.compact import COUNTERS, CompactJob, CompactRows, CompactTally
 from timebeam.transforms.query.emptiness import why_nothing
 
 _LAST_S = 1 << 32
@@ -142,7 +142,7 @@ class Compact(Job):
 
     def summarize(self, result: PipelineResult, run: Run) -> CompactSummary:
         """See `Job.summarize`."""
-        tally = compact_tally(result)
+        tally = COUNTERS.tally(result)
         return CompactSummary(
             tally=tally,
             seconds=run.seconds,

@@ -33,7 +33,7 @@ from timebeam.schema.meta.search import UidNames, Wanted, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.meta.job import MetaSyncJob, MetaSyncTally, meta_sync_tally
+from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob, MetaSyncTally
 from timebeam.transforms.meta.purge import orphans, remove
 from timebeam.transforms.meta.sync import SyncMeta
 from timebeam.transforms.readers.table_reader import TableReader
@@ -140,7 +140,7 @@ class MetaSync(Job):
 
     def summarize(self, result: PipelineResult, run: Run) -> MetaSummary:
         """See `Job.summarize`; purges before, if that is asked for."""
-        tally = meta_sync_tally(result)
+        tally = COUNTERS.tally(result)
         orphan_count, removed = _purge(self.work, yes=self.remove) if self.purge else (None, 0)
         return MetaSummary(
             tally=tally,

@@ -21,7 +21,7 @@ from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import SeriesIndex, TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.reindex import Reindex, ReindexJob, ReindexTally, reindex_tally
+from timebeam.transforms.ingest.reindex import COUNTERS, Reindex, ReindexJob, ReindexTally
 
 PARAMETERS = (
     *LAYOUT,
@@ -82,7 +82,7 @@ class RebuildIndex(Job):
 
     def summarize(self, result: PipelineResult, run: Run) -> ReindexSummary:
         """See `Job.summarize`."""
-        tally = reindex_tally(result)
+        tally = COUNTERS.tally(result)
         return ReindexSummary(
             tally=tally,
             seconds=run.seconds,

@@ -17,10 +17,9 @@ from timebeam.schema.layouts import Layout, MissingCapabilityError, RollupSeries
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan
-from timebeam.transforms.bigtable.splits import sampled_bytes
+from timebeam.transforms.bigtable.splits import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.write import data_tables
-from timebeam.transforms.readers.ranges import layout_splits
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
 from timebeam.transforms.rollup.touched import touched_table
 
@@ -88,7 +87,7 @@ class SeriesRollup(LayoutRollup):
         """See `Job.describe`."""
         job = self.work
         if job.metrics is None:
-            splits = layout_splits(job.target, job.layout)
+            splits = ranges_between(split_keys(job.target, job.data_table, cut_at=job.layout.cut_at))
             size, _ = sampled_bytes(job.target, job.data_table, splits)
             lines = [
                 f"would read all series of {job.data_table} in {len(splits):,} key ranges: "

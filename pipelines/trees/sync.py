@@ -25,7 +25,7 @@ from timebeam.schema.trees.definitions import Tree
 from timebeam.schema.trees.parsing import warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import letter_files
-from timebeam.transforms.trees.job import TreeSyncJob, TreeSyncTally, tree_sync_tally
+from timebeam.transforms.trees.job import COUNTERS, TreeSyncJob, TreeSyncTally
 from timebeam.transforms.trees.series import has_rows
 from timebeam.transforms.trees.sync import SyncTrees
 from timebeam.transforms.trees.table import TreeTable, tree_table
@@ -92,7 +92,7 @@ class TreesSync(Job):
         """See `Job.summarize`."""
         assert run.dead_letters is not None
         return TreesSummary(
-            tally=tree_sync_tally(result),
+            tally=COUNTERS.tally(result),
             source=self.work.source,
             seconds=run.seconds,
             dry_run=self.work.dry_run,

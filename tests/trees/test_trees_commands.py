@@ -108,7 +108,7 @@ def test_who_changes_a_tree_at_the_same_time_is_not_overwritten(forest: Forest, 
     with faulty(emulator, between):
         ran = forest.run("create", forest.folder / "tree.json")
     assert ran.code == 1
-    assert "changed by somebody else" in ran.err
+    assert "changed by another writer" in ran.err
     assert theirs[3] in {cell[3] for cell in forest.cells()}
     first = nth(COMPARE_AND_SET, (1,), Do(lambda: forest.create_tree({**TREE, "name": "other"}), BEFORE))
     (forest.folder / "mine.json").write_text(json.dumps({**TREE, "name": "mine"}))

@@ -76,20 +76,37 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Table" >> beam.Create([self.table], reshuffle=False)
-            | "Split" >> beam.ParDo(_SplitFn(self)).with_output_types(KeyRange)
+            | "Split"
+            >> beam.ParDo(
+                SplitFn(self.target, self.table, self.ranges, _SPLIT_BYTES, self.splits)
+            ).with_output_types(KeyRange)
             | "Reshuffle" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_ReadFn(self)).with_output_types(Row)
         )
 
 
-class _SplitFn(beam.DoFn):
-    """The name of the table in, key ranges out."""
+class SplitFn(beam.DoFn):
+    """Anything in; key ranges of about the same size out, which together are `ranges` of a table.
 
-    def __init__(self, rows: ReadRows) -> None:
-        self._target, self._ranges, self._splits = rows.target, rows.ranges, rows.splits
+    Args:
+      ranges, least_bytes, most, cut_at: see `split_keys`.
+    """
 
-    def process(self, table: str) -> Iterator[KeyRange]:
-        cuts = split_keys(self._target, table, self._ranges, _SPLIT_BYTES, self._splits)
+    def __init__(
+        self,
+        target: Target,
+        table: str,
+        ranges: Sequence[KeyRange] = (WHOLE_TABLE,),
+        least_bytes: int = 1,
+        most: int = MOST_SPLITS,
+        cut_at: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._target, self._table, self._ranges = target, table, ranges
+        self._options = (least_bytes, most, cut_at)
+
+    def process(self, _: object) -> Iterator[KeyRange]:
+        """See the class."""
+        cuts = split_keys(self._target, self._table, self._ranges, *self._options)
         for split, key_range in itertools.product(ranges_between(cuts), self._ranges):
             common = common_range(split, key_range)
             if common is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target, open_table
@@ -33,12 +33,14 @@ def split_keys(
     ranges: Sequence[KeyRange] = (WHOLE_TABLE,),
     least_bytes: int = 1,
     most: int = MOST_SPLITS,
+    cut_at: Callable[[bytes], bytes] | None = None,
 ) -> list[bytes]:
     """Keys that cut ranges of a table into at most `most` splits of about the same size, ascending.
 
     Args:
       ranges: ascending, without overlap (`ascend`).
       least_bytes: stored bytes of each split but the last one.
+      cut_at: the key to cut at instead of a sampled key, so that rows that belong together stay together.
     """
     starts = [start for start, _ in ranges]
     ends: list[tuple[bytes, int]] = []  # sampled keys, and the bytes of the ranges up to each
@@ -57,7 +59,7 @@ def split_keys(
         if size >= next_cut and len(cuts) < most - 1:
             cuts.append(key)
             next_cut = size + step
-    return cuts
+    return cuts if cut_at is None else sorted(set(map(cut_at, cuts)))
 
 
 def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tuple[int, int]:

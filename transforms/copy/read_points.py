@@ -9,14 +9,16 @@ import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Selection
-from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage, join
+from timebeam.schema.points import PointBatch, Reason, Rejected, Stage, join, latest_points
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.points import read_decoded
-from timebeam.transforms.readers.ranges import layout_splits, within
+from timebeam.transforms.readers.ranges import within
 from timebeam.transforms.readers.table_reader import TableReader
 
 BATCH_POINTS = 100_000
@@ -38,22 +40,16 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
         """See the class."""
+        layout = self._fn.layout
+        split = SplitFn(self._fn.target, data_tables(layout)[0], cut_at=layout.cut_at)
         ranges = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Splits" >> beam.ParDo(_SplitsFn(self._fn)).with_output_types(KeyRange)
+            | "Splits" >> beam.ParDo(split).with_output_types(KeyRange)
             | "SpreadSplits" >> beam.Reshuffle()
         )
         read: DoOutputsTuple = ranges | "Rows" >> refusing(self._fn, PointBatch)
         return read
-
-
-class _SplitsFn(beam.DoFn):
-    def __init__(self, reads: _ReadFn) -> None:
-        self._reads = reads
-
-    def process(self, _: None) -> Iterator[KeyRange]:
-        yield from layout_splits(self._reads.target, self._reads.layout)
 
 
 class _ReadFn(beam.DoFn):
@@ -101,21 +97,11 @@ def read_points(
 
 
 def _latest(batches: Sequence[PointBatch]) -> Iterator[PointBatch]:
-    """The points of some batches, each instant of a series once.
-
-    The latest arrival wins; within one arrival, the last point read.
-    """
+    """The points of some batches, each instant of a series once (`latest_points`)."""
     batches = [batch for batch in batches if len(batch)]
     if not batches:
         return
     batch = join(batches)
-    numbers: dict[Series, int] = {}
-    series = np.array([numbers.setdefault(batch_series, len(numbers)) for batch_series in batch.series])[
-        batch.index
-    ]
-    order = np.lexsort((batch.arrivals_ms, batch.times_ms, series))
-    times_ms, series = batch.times_ms[order], series[order]
-    is_last = np.append((times_ms[1:] != times_ms[:-1]) | (series[1:] != series[:-1]), True)
-    order = order[is_last]
+    order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
     for start in range(0, len(order), BATCH_POINTS):
         yield batch.take(order[start : start + BATCH_POINTS])

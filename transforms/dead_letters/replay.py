@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
-from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import RefusedRows, Row, Scan
+from timebeam.schema.layouts import RefusedRows
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import metrics
@@ -21,13 +20,11 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, 
 from timebeam.transforms.dead_letters.rows import row_of
 from timebeam.transforms.dead_letters.store import from_json
 from timebeam.transforms.ingest.pack import mutations
-from timebeam.transforms.readers.table_reader import read_rows, scan_rows
+from timebeam.transforms.readers.remember import RememberingReader
+from timebeam.transforms.readers.table_reader import TableReader
 
 POINTS: Final = "points"
 ROWS: Final = "rows"
-
-_NAMES = 100_000
-"""Rows of the UID table that a worker thread remembers."""
 
 
 class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
@@ -71,7 +68,7 @@ class _OpenFn(beam.DoFn):
 
     def __init__(self, target: Target, layout: RefusedRows) -> None:
         self._layout = layout
-        self._reader = _Remembering(target)
+        self._reader = RememberingReader(TableReader(target))
 
     def process(self, message: Message) -> Iterator[Message | TaggedOutput[Any, Any] | RejectedOutput]:
         for line in message.text.splitlines():
@@ -111,23 +108,3 @@ def _refused_again(rejected: Rejected, why: str) -> RejectedOutput:
     """The refusal of a dead letter that cannot be replayed."""
     metrics.count_refused_again(rejected.reason)
     return refuse(dataclasses.replace(rejected, message=why))
-
-
-class _Remembering:
-    """A `Reader` of single rows that asks for each once: the names of UIDs do not change."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._rows: LruCache[tuple[str, bytes], Row] = LruCache(_NAMES)
-
-    def scan(self, scan: Scan) -> Iterable[Row]:
-        """See `Reader.scan`."""
-        return scan_rows(self._target, scan)
-
-    def rows(self, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """See `Reader.rows`."""
-        known = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
-        read = read_rows(self._target, table, [key for key in keys if key not in known])
-        for key, row in read.items():
-            self._rows[table, key] = row
-        return known | read

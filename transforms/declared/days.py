@@ -14,7 +14,6 @@ from timebeam.schema.layouts import Row, Scan, TableSpec
 from timebeam.schema.points import Reason, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.dead_letters.rows import refused_row
@@ -40,17 +39,6 @@ class DayCopy:
     def spec(self) -> TableSpec:
         """The day's table: with the families of the source."""
         return TableSpec(self.table, {self.source.family: self.source.max_versions}, holds_points=True)
-
-
-class TableRangesFn(beam.DoFn):
-    """Anything in; ranges of keys of a table out, which together are everything."""
-
-    def __init__(self, target: Target, table: str) -> None:
-        self._target, self._table = target, table
-
-    def process(self, _: object) -> Iterator[KeyRange]:
-        """See the class."""
-        yield from ranges_between(split_keys(self._target, self._table))
 
 
 class CopyDayFn(beam.DoFn):

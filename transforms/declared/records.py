@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.ingest.pack import mutations
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content
 from timebeam.transforms.input.line_cutter import LINE_BYTES
-from timebeam.transforms.input.unpack import count_portion, portions, refused_message
+from timebeam.transforms.input.unpack import parse_portions, refused_message
 
 _HEADERS = 1000  # of so many files the headers are remembered
 
@@ -94,13 +95,7 @@ class RecordMessagesFn(beam.DoFn):
 
     def process(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
         """See the class."""
-        metrics.count("messages_read", len(messages))
-        for portion in portions(messages, self._framing_of):
-            count_portion(portion)
-            if isinstance(portion, Rejected):
-                yield refuse(portion)
-            else:
-                yield from self._rows(portion)
+        return parse_portions(messages, self._framing_of, self._rows)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; only the first block of a CSV would have its header."""
@@ -208,14 +203,15 @@ def _first_line(path: str) -> bytes:
       ValueError: it is longer than lines may be, or cannot be read.
     """
     text = b""
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        try:
-            for chunk in content(path, file, LINE_BYTES):
-                text = (text + chunk).lstrip()
-                if b"\n" in text or len(text) > LINE_BYTES:
-                    break
-        except (TruncatedError, DamagedError):
-            pass  # what is read before may hold the line; the reader of the file refuses the rest
+    # Damage behind the header is refused by the step that reads the file.
+    with (
+        FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file,
+        contextlib.suppress(TruncatedError, DamagedError),
+    ):
+        for chunk in content(path, file, LINE_BYTES):
+            text = (text + chunk).lstrip()
+            if b"\n" in text or len(text) > LINE_BYTES:
+                break
     line = text.partition(b"\n")[0]
     if len(line) > LINE_BYTES:
         raise ValueError(f"the header is longer than {LINE_BYTES} bytes")

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.metrics.metric import Metrics
-from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.layouts import SeriesIndex
 from timebeam.schema.points import Series
@@ -29,7 +26,6 @@ NAMESPACE = "timebeam-reindex"
 """Of the counters that only this job has."""
 
 _ENTRIES_AT_ONCE = 5_000
-_LOGGED = 10  # keys and refused rows of one key range that are named
 
 
 class ReindexTally(NamedTuple):
@@ -48,13 +44,7 @@ class ReindexTally(NamedTuple):
     rows_refused: int
 
 
-_COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in ReindexTally._fields}
-
-
-def reindex_tally(result: PipelineResult) -> ReindexTally:
-    """The figures of a finished pipeline."""
-    counters = metrics.counted(result, NAMESPACE)
-    return ReindexTally(**{name: counters[name] for name in ReindexTally._fields})
+COUNTERS = metrics.TallyCounters(NAMESPACE, ReindexTally)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,32 +91,24 @@ class _WriteIndexFn(beam.DoFn):
 
     def __init__(self, job: ReindexJob) -> None:
         self._job = job
-        self._logged = 0
 
     def process(self, element: tuple[str, KeyRange]) -> None:
-        self._logged = 0
-        entries = self._entries(*element)
+        skips = metrics.SkipLog(COUNTERS)
+        entries = self._entries(*element, skips)
         while batch := list(itertools.islice(entries, _ENTRIES_AT_ONCE)):
             rows = merged(row for entry in batch for row in self._job.layout.index(*entry))
             for table, table_rows in rows.items():
-                _COUNTERS["index_rows"].inc(len(table_rows))
+                COUNTERS.count("index_rows", len(table_rows))
                 metrics.count("rows_written", len(table_rows))
                 for request in requests(table_rows) if not self._job.dry_run else ():
                     for rejected in write_batch(self._job.target, table, request):
-                        self._skip("rows_refused", rejected.message)
+                        skips.skip("rows_refused", rejected.message)
 
-    def _entries(self, table: str, keys: KeyRange) -> Iterator[tuple[Series, int]]:
+    def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
         """The entry of every data row."""
         for key in scan_keys(self._job.target, table, *keys):
-            _COUNTERS["rows_read"].inc()
+            COUNTERS.count("rows_read")
             try:
                 yield self._job.layout.entry_of(key)
             except ValueError as error:
-                self._skip("keys_skipped", str(error))
-
-    def _skip(self, counter: str, why: str) -> None:
-        """Counts what is skipped, and logs the first ones."""
-        _COUNTERS[counter].inc()
-        self._logged += 1
-        if self._logged <= _LOGGED:
-            logging.getLogger(__name__).warning("skipped: %s", why)
+                skips.skip("keys_skipped", str(error))

@@ -1,11 +1,11 @@
-"""Messages of Pub/Sub into points: unpacked, gathered, and parsed many at a time.
+"""Messages of Pub/Sub into points: gathered, unpacked, and parsed many at a time.
 
-A parse, and each step behind it, costs about a millisecond however few points there are, so messages of
-one point each go through in lists. Attributes of a message say how to read it:
+Parsing and each step behind it cost about a millisecond for one point or thousands, so short messages are
+parsed together. Attributes of a message say how to read it:
 
 | attribute | meaning |
 |---|---|
-| `format` | the message format, where it is another than `--format`: one of `--formats` |
+| `format` | the message format instead of `--format`: one of `--formats` |
 | `content-encoding` | `gzip` or `zstd`: the payload is compressed |
 | `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
@@ -24,18 +24,18 @@ from apache_beam.utils import shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from timebeam.schema.messages import FORMATS, Framing, Message, MessageFormat, message_format
-from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError, Rejected
+from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.input.parse import AnnotationsOutput, parsed_points
-from timebeam.transforms.input.unpack import count_portion, portions, refused_message
+from timebeam.transforms.input.unpack import parse_portions, refused_message
 
 GATHERED_BYTES = 4 << 20
 GATHERED_MESSAGES = 50_000
-"""A list of messages is handed on as soon as it has as many, or as many bytes."""
+"""A list of messages is complete when it reaches either limit."""
 
 FormatKey = tuple[str, str]
-"""Name of a format, and the encoding that its topic gives ('' for none)."""
+"""Name of a format, and the encoding of the topic's schema ('' for none)."""
 
 
 class GatherFn(beam.DoFn):
@@ -73,7 +73,7 @@ class Formats:
         self._formats: dict[FormatKey, MessageFormat] = {}
 
     def key(self, message: Message) -> FormatKey:
-        """Which format a message is to be read with.
+        """The format that a message is read with.
 
         Raises:
           RefusedError: no format has that name, it is not selectable, or the options do not fit it.
@@ -116,7 +116,7 @@ class ParseMessagesFn(beam.DoFn):
         self._formats: Formats | None = None
 
     def hold(self) -> object:
-        """What keeps the caches of this process alive as long as it is held, between runs too."""
+        """A reference that keeps the caches of this process alive, between runs too."""
         return self._shared.acquire(_Pool)
 
     def setup(self) -> None:
@@ -138,13 +138,7 @@ class ParseMessagesFn(beam.DoFn):
     ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         """See the class."""
         assert self._formats is not None
-        metrics.count("messages_read", len(messages))
-        for portion in portions(messages, self._framing_of):
-            count_portion(portion)
-            if isinstance(portion, Rejected):
-                yield refuse(portion)
-            else:
-                yield from self._parse(portion)
+        return parse_portions(messages, self._framing_of, self._parse)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; raises RefusedError."""
@@ -154,7 +148,7 @@ class ParseMessagesFn(beam.DoFn):
     def _parse(
         self, messages: Sequence[Message]
     ) -> Iterator[PointBatch | RejectedOutput | AnnotationsOutput]:
-        """The points of messages that are unpacked."""
+        """The points of unpacked messages."""
         assert self._formats is not None
         by_format: dict[FormatKey, list[Message]] = {}
         for message in messages:

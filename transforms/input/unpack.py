@@ -1,36 +1,59 @@
-"""Messages of Pub/Sub unpacked, and large ones cut into blocks as files are: memory is bounded by what is
-unpacked, not by what was sent."""
+"""Messages of Pub/Sub decompressed, and cut into blocks like files if they are long: this bounds memory."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.line_cutter import LINES, LineCutter
+
+Output = TypeVar("Output")
 
 UNPACKED_BYTES = 64 << 20
 """Longest payload after decompression; Pub/Sub takes 10 MB before."""
 
 PORTION_BYTES = 4 << 20
-"""So many unpacked bytes are parsed together; a message of lines or JSON that is longer is cut."""
+"""Unpacked bytes that are parsed together; a longer message of lines or JSON is cut."""
 
 _SMALL_BYTES = 2 * LINES
-"""No text of so many bytes has more than `LINES` lines that are not empty."""
+"""A text of this size has at most `LINES` lines that are not empty."""
 
 _SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}
 _PLAIN = ("", "identity")
 
 
+def parse_portions(
+    messages: Sequence[Message],
+    framing_of: Callable[[Message], Framing],
+    parse: Callable[[list[Message]], Iterator[Output]],
+) -> Iterator[Output | RejectedOutput]:
+    """Unpacks messages and parses them in lists of about `PORTION_BYTES` or `LINES`; counts all of it.
+
+    Args:
+      framing_of: how the text of a message may be cut; may raise RefusedError.
+    """
+    metrics.count("messages_read", len(messages))
+    for portion in portions(messages, framing_of):
+        if isinstance(portion, Rejected):
+            metrics.count("points_read")
+            yield refuse(portion)
+        else:
+            metrics.count("bytes_read", sum(len(message.text) for message in portion))
+            yield from parse(portion)
+
+
 def portions(
     messages: Sequence[Message], framing_of: Callable[[Message], Framing]
 ) -> Iterator[list[Message] | Rejected]:
-    """The messages unpacked, in lists of about `PORTION_BYTES` or `LINES`, and refusals of the others.
+    """The unpacked messages in lists of about `PORTION_BYTES` or `LINES`, and the refusals of others.
 
     Args:
       framing_of: how the text of a message may be cut; may raise RefusedError.
@@ -41,13 +64,13 @@ def portions(
             portion.add(message)
         else:
             try:
-                for piece in _pieces(message, framing_of):
+                for block in _blocks(message, framing_of):
                     if portion.is_full:
                         yield portion.take()
-                    if isinstance(piece, Rejected):
-                        yield piece
+                    if isinstance(block, Rejected):
+                        yield block
                     else:
-                        portion.add(piece)
+                        portion.add(block)
             except RefusedError as error:
                 yield refused_message(message, error)
         if portion.is_full:
@@ -69,7 +92,7 @@ class _Portion:
         self._size = self._lines = 0
 
     def add(self, message: Message) -> None:
-        """Adds one."""
+        """Adds a message."""
         text = message.text
         self.messages.append(message)
         self._size += len(text)
@@ -78,22 +101,14 @@ class _Portion:
             self.is_full = True
 
     def take(self) -> list[Message]:
-        """The messages; begins again with none."""
+        """Removes and returns the messages."""
         messages, self.messages = self.messages, []
         self.is_full, self._size, self._lines = False, 0, 0
         return messages
 
 
-def count_portion(portion: Sequence[Message] | Rejected) -> None:
-    """Counts what `portions` gives."""
-    if isinstance(portion, Rejected):
-        metrics.count("points_read")
-    else:
-        metrics.count("bytes_read", sum(len(message.text) for message in portion))
-
-
 def refused_message(message: Message, error: RefusedError) -> Rejected:
-    """The refusal of a message as a whole, before it is parsed."""
+    """The refusal of a whole message, before it is parsed."""
     return Rejected(
         message.text,
         error.reason,
@@ -107,16 +122,16 @@ def refused_message(message: Message, error: RefusedError) -> Rejected:
 
 
 def _is_small(message: Message) -> bool:
-    """Whether a message is neither compressed nor so long that it might have to be cut."""
+    """Whether a message is neither compressed nor long enough to be cut."""
     packed = message.envelope is not None and "content-encoding" in message.envelope.attributes
     return not packed and len(message.text) <= _SMALL_BYTES
 
 
-def _pieces(message: Message, framing_of: Callable[[Message], Framing]) -> Iterable[Message | Rejected]:
-    """A message unpacked, in blocks if it is long and can be cut.
+def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Iterable[Message | Rejected]:
+    """An unpacked message, in blocks if it is long and can be cut.
 
     Raises:
-      RefusedError: none of it is taken; raised before any block is handed on.
+      RefusedError: the message is refused as a whole; raised before the first block.
     """
     attributes = message.envelope.attributes if message.envelope else {}
     encoding = attributes.get("content-encoding", "").lower()
@@ -153,7 +168,7 @@ def _stream(payload: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
-    """A payload decompressed; None if that is longer than `most` bytes, and all of it is readable.
+    """A payload decompressed; None if it is readable and has more than `most` bytes.
 
     Raises:
       RefusedError: the encoding is unknown, or the payload is damaged or too long.

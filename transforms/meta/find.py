@@ -1,4 +1,4 @@
-"""The series of a store by patterns: from the meta table, or from the keys of the data rows."""
+"""Finds series by patterns: in the meta table, or in the keys of the data rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 
-_EVER_MS = (1 << 32) * 1000 - 1
+_LAST_MS = (1 << 32) * 1000 - 1
 
 Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
 
 
 def from_meta(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
-    """The series that the meta table knows, ascending by TSUID."""
+    """The series in the meta table, ascending by TSUID."""
     table, reader = meta_table(layout.options.table_prefix).name, TableReader(target)
     ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
@@ -31,14 +31,14 @@ def from_meta(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Fou
 
 
 def from_data(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
-    """The series that have rows in the data table; those of one metric are held in memory at once."""
+    """The series with rows in the data table; memory for those of one metric."""
     reader = TableReader(target)
     rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid))
     return search.listed(layout.options, rows, UidNames(layout.uid_table, reader), query)
 
 
 def from_keys(target: Target, layout: SeriesIndex, query: Wanted) -> Iterator[Found]:
-    """The series of a layout whose row keys hold the names; all that are found are held in memory."""
+    """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
     for spec in layout.tables():
         if not spec.holds_points:
@@ -61,21 +61,26 @@ def _metrics(layout: SeriesMeta, query: Wanted, reader: TableReader) -> list[byt
     return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
 
 
+def metric_keys(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[bytes]:
+    """The keys of all data rows of a metric, by its UID."""
+    for start, end in keys.ranges(layout.options, metric, 0, _LAST_MS):
+        yield from scan_keys(target, layout.data_table, start, end)
+
+
 def _series_rows(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[Row]:
     """A row without cells, with the TSUID as key, for each series of a metric."""
     seen: set[bytes] = set()
-    for start, end in keys.ranges(layout.options, metric, 0, _EVER_MS):
-        for key in scan_keys(target, layout.data_table, start, end):
-            try:
-                tsuid, _ = tsuids.of_key(layout.options, key)
-            except ValueError:
-                tsuid = key  # which says so when its UIDs are looked for
-            if tsuid not in seen:
-                seen.add(tsuid)
-                yield Row(layout.data_table, tsuid, ())
+    for key in metric_keys(target, layout, metric):
+        try:
+            tsuid, _ = tsuids.of_key(layout.options, key)
+        except ValueError:
+            tsuid = key  # `search.listed` reports it
+        if tsuid not in seen:
+            seen.add(tsuid)
+            yield Row(layout.data_table, tsuid, ())
 
 
 def _next(uid: bytes) -> bytes:
-    """The UID behind; empty behind the last one."""
+    """The next UID; empty behind the last one."""
     number = int.from_bytes(uid, "big") + 1
     return b"" if number >> (8 * len(uid)) else number.to_bytes(len(uid), "big")

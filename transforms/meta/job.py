@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from apache_beam.metrics.metric import Metrics
-from apache_beam.runners.runner import PipelineResult
-
 from timebeam.schema.layouts import SeriesMeta
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.metrics import META_NAMESPACE, counted
+from timebeam.transforms.metrics import META_NAMESPACE, TallyCounters
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,10 +64,4 @@ class MetaSyncTally(NamedTuple):
         return self.keys_skipped + self.series_skipped + self.damaged
 
 
-COUNTERS = {name: Metrics.counter(META_NAMESPACE, name) for name in MetaSyncTally._fields}
-
-
-def meta_sync_tally(result: PipelineResult) -> MetaSyncTally:
-    """The figures of a finished pipeline."""
-    counters = counted(result, META_NAMESPACE)
-    return MetaSyncTally(**{name: counters[name] for name in MetaSyncTally._fields})
+COUNTERS = TallyCounters(META_NAMESPACE, MetaSyncTally)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -13,28 +12,12 @@ from timebeam.schema.layouts.opentsdb.rows import read_row
 from timebeam.schema.meta import tsuid as tsuids
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
+from timebeam.transforms.metrics import SkipLog
 from timebeam.transforms.readers.table_reader import scan_rows
 
 _HELD = 100_000
 """Series that are remembered while a range is read."""
-
-_LOGGED = 10  # of each kind of trouble in one bundle
-
-
-class SkipLog:
-    """Counts skipped rows and series, and logs the first ones."""
-
-    def __init__(self) -> None:
-        self._logged = 0
-
-    def tell(self, counter: str, text: str) -> None:
-        """Counts one."""
-        COUNTERS[counter].inc()
-        self._logged += 1
-        if self._logged <= _LOGGED:
-            logging.getLogger(__name__).warning("skipped: %s", text)
 
 
 class SeriesExtent(NamedTuple):
@@ -63,16 +46,6 @@ def merged_extent(range_extents: Iterable[SeriesExtent]) -> SeriesExtent:
     )
 
 
-class RangesFn(beam.DoFn):
-    """Anything in; the key ranges of the data table out."""
-
-    def __init__(self, job: MetaSyncJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[KeyRange]:
-        yield from ranges_between(split_keys(self._job.target, self._job.layout.data_table))
-
-
 class ReadSeriesFn(beam.DoFn):
     """A key range in; (TSUID, its `SeriesExtent` there) out; a series may come more than once."""
 
@@ -81,16 +54,16 @@ class ReadSeriesFn(beam.DoFn):
 
     def process(self, keys: KeyRange) -> Iterator[tuple[bytes, SeriesExtent]]:
         extents: dict[bytes, SeriesExtent] = {}
-        trouble = SkipLog()
+        skips = SkipLog(COUNTERS)
         options = self._job.layout.options
         for key, latest_ms, points in self._rows(keys):
-            COUNTERS["rows_read"].inc()
+            COUNTERS.count("rows_read")
             if not tsuids.is_of_series(options, key):
                 continue
             try:
                 tsuid, base_s = tsuids.of_key(options, key)
             except ValueError as error:
-                trouble.tell("keys_skipped", str(error))
+                skips.skip("keys_skipped", str(error))
                 continue
             new = SeriesExtent(base_s, base_s, latest_ms, points)
             extents[tsuid] = merged_extent((extents[tsuid], new)) if tsuid in extents else new

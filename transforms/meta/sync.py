@@ -21,9 +21,12 @@ from timebeam.schema.meta import tsuid as tsuids
 from timebeam.schema.meta.rows import series_row, uid_rows
 from timebeam.schema.meta.tsuid import Pair
 from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
+from timebeam.transforms.bigtable.io import SplitFn
+from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
-from timebeam.transforms.meta.read import RangesFn, ReadSeriesFn, SeriesExtent, SkipLog, merged_extent
+from timebeam.transforms.meta.read import ReadSeriesFn, SeriesExtent, merged_extent
 from timebeam.transforms.meta.track import ROWS_AT_ONCE
+from timebeam.transforms.metrics import SkipLog
 from timebeam.transforms.readers.table_reader import read_rows
 
 _NAMES = 1_000_000
@@ -42,7 +45,7 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(RangesFn(job)).with_output_types(tuple[bytes, bytes])
+            | "Ranges" >> beam.ParDo(SplitFn(job.target, job.layout.data_table)).with_output_types(KeyRange)
             | "SpreadRanges" >> beam.Reshuffle()
             | "ReadSeries" >> beam.ParDo(ReadSeriesFn(job)).with_output_types(tuple[bytes, SeriesExtent])
             | "PerSeries" >> beam.CombinePerKey(merged_extent)
@@ -76,19 +79,19 @@ class _StoreSeriesFn(beam.DoFn):
             yield GlobalWindows.windowed_value(pair_time)
 
     def _store(self) -> Iterator[tuple[Pair, int]]:
-        job, extents, trouble = self._job, self._extents, SkipLog()
+        job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)
         self._extents = {}
         pairs = {tsuid: tsuids.pairs(job.layout.options, tsuid) for tsuid in extents}
         lost = self._lost({pair for series_pairs in pairs.values() for pair in series_pairs})
         for tsuid, series_pairs in pairs.items():
             for kind, uid in lost.intersection(series_pairs):
                 why = f"series {tsuid.hex().upper()}: UID {uid.hex()} of kind {kind} has no name"
-                trouble.tell("series_skipped", why)
+                skips.skip("series_skipped", why)
                 extents.pop(tsuid)
                 break
-        COUNTERS["series"].inc(len(extents))
-        COUNTERS["points"].inc(sum(extent.points for extent in extents.values()))
-        self._write(extents, trouble)
+        COUNTERS.count("series", len(extents))
+        COUNTERS.count("points", sum(extent.points for extent in extents.values()))
+        self._write(extents, skips)
         for tsuid, extent in extents.items():
             for pair in pairs[tsuid]:
                 yield pair, extent.first_s
@@ -103,7 +106,7 @@ class _StoreSeriesFn(beam.DoFn):
                 self._named[kind, uid] = True
         return {pair for pair in new if not self._named.get(pair)}
 
-    def _write(self, extents: Mapping[bytes, SeriesExtent], trouble: SkipLog) -> None:
+    def _write(self, extents: Mapping[bytes, SeriesExtent], skips: SkipLog) -> None:
         """Creates the rows of these series, and corrects their counters."""
         job = self._job
         existing = read_rows(job.target, job.table, list(extents))
@@ -114,7 +117,7 @@ class _StoreSeriesFn(beam.DoFn):
                 try:
                     new = _renewed(job, tsuid, cell, extents[tsuid])
                 except ValueError as error:
-                    trouble.tell("damaged", f"row {tsuid.hex()} of {job.table}, {cell.qualifier!r}: {error}")
+                    skips.skip("damaged", f"row {tsuid.hex()} of {job.table}, {cell.qualifier!r}: {error}")
                     continue
                 if new is not None:
                     replacements.append(Replacement(tsuid, cell, new))
@@ -122,8 +125,8 @@ class _StoreSeriesFn(beam.DoFn):
         replaced = (
             len(replacements) if job.dry_run else sum(replace_cells(job.target, job.table, replacements))
         )
-        COUNTERS["counters_set"].inc(replaced)
-        COUNTERS["counters_lost"].inc(len(replacements) - replaced)
+        COUNTERS.count("counters_set", replaced)
+        COUNTERS.count("counters_lost", len(replacements) - replaced)
 
 
 def _row(job: MetaSyncJob, tsuid: bytes, extent: SeriesExtent) -> Row:
@@ -168,7 +171,7 @@ class _StoreUidsFn(beam.DoFn):
         self._store()
 
     def _store(self) -> None:
-        job, trouble = self._job, SkipLog()
+        job, skips = self._job, SkipLog(COUNTERS)
         rows = uid_rows(job.layout.uid_table, self._first_seen)
         existing = read_rows(job.target, job.layout.uid_table, [row.key for row in rows])
         for uid, row in existing.items():
@@ -178,7 +181,7 @@ class _StoreUidsFn(beam.DoFn):
                     try:
                         uid_meta.UidMeta.from_bytes(kind, cell.value)
                     except ValueError as error:
-                        trouble.tell("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
+                        skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
         _create("uids_created", job, job.layout.uid_table, rows, existing)
         self._first_seen = {}
 
@@ -196,9 +199,9 @@ def _create(
             )
             for row in rows
         )
-        COUNTERS[counter].inc(sum(missing))
+        COUNTERS.count(counter, sum(missing))
     else:
-        COUNTERS[counter].inc(len(create_cells(job.target, table, rows, existing).created))
+        COUNTERS.count(counter, len(create_cells(job.target, table, rows, existing).created))
 
 
 def _columns(row: Row | None) -> set[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
-from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Series
+from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_points
 from timebeam.schema.query.answer import FoundSeries
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
@@ -58,9 +58,9 @@ def find_series(
         if len(decoded.batch):
             batches.append(decoded.batch)
     results = []
-    for series_points, odd in _by_series(batches):
-        if odd:
-            damage.append(f"{series_points.series}: {odd} values are not numbers")
+    for series_points, skipped in _by_series(batches):
+        if skipped:
+            damage.append(f"{series_points.series}: {skipped} values are not numbers")
         if len(series_points.times_ms):
             results.append(series_points)
     return results, damage
@@ -77,27 +77,25 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int
     index = np.concatenate([_renumbered(batch, numbers) for batch in batches])
     times_ms = np.concatenate([batch.times_ms for batch in batches])
     order = np.argsort(index, kind="stable")
-    if not _ascends(index[order], times_ms[order]).all():
+    by_series, by_time = index[order], times_ms[order]
+    if not ((by_time[1:] > by_time[:-1]) | (by_series[1:] != by_series[:-1])).all():
         arrivals_ms = np.concatenate([batch.arrivals_ms for batch in batches])
-        order = np.lexsort((arrivals_ms, times_ms, index))
-        order = order[np.append(_ascends(index[order], times_ms[order]), True)]
+        order = latest_points(index, times_ms, arrivals_ms)
     index, times_ms = index[order], times_ms[order]
     kinds = np.concatenate([batch.kinds for batch in batches])[order]
     bits = np.concatenate([batch.bits for batch in batches])[order]
     bounds = np.searchsorted(index, np.arange(len(numbers) + 1)).tolist()
     for series, low, high in zip(numbers, bounds[:-1], bounds[1:], strict=True):
-        one_times_ms, one_kinds, one_bits = times_ms[low:high], kinds[low:high], bits[low:high]
-        number = one_kinds <= Kind.FLOAT
-        odd = len(number) - int(np.count_nonzero(number))
-        if odd:
-            one_times_ms, one_kinds, one_bits = one_times_ms[number], one_kinds[number], one_bits[number]
-        is_float = one_kinds == Kind.FLOAT
-        if not is_float.any():
-            yield FoundSeries(series, one_times_ms, one_bits), odd
-            continue
-        floats = one_bits.view(np.float64)
-        values = floats if is_float.all() else np.where(is_float, floats, one_bits.astype(np.float64))
-        yield FoundSeries(series, one_times_ms, values), odd
+        columns = times_ms[low:high], kinds[low:high], bits[low:high]
+        is_number = columns[1] <= Kind.FLOAT
+        if not is_number.all():
+            columns = columns[0][is_number], columns[1][is_number], columns[2][is_number]
+        series_times_ms, series_kinds, values = columns
+        is_float = series_kinds == Kind.FLOAT
+        if is_float.any():
+            floats = values.view(np.float64)
+            values = floats if is_float.all() else np.where(is_float, floats, values.astype(np.float64))
+        yield FoundSeries(series, series_times_ms, values), int(np.count_nonzero(~is_number))
 
 
 def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
@@ -106,8 +104,3 @@ def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
     for number in np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series))).tolist():
         renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
     return renumber[batch.index]
-
-
-def _ascends(index: Int64s, times_ms: Int64s) -> Bools:
-    """bool[n - 1]: whether what comes next is a later instant, or one of another series."""
-    return (times_ms[1:] > times_ms[:-1]) | (index[1:] != index[:-1])

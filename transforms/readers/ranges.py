@@ -1,4 +1,4 @@
-"""A layout's data table cut into ranges of keys, and a reader of one of them."""
+"""A reader limited to a range of the keys of a layout's data table."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import ReadableLayout, Reader, Row, Scan
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range, ranges_between, split_keys
-from timebeam.transforms.bigtable.target import Target
-
-
-def layout_splits(target: Target, layout: ReadableLayout) -> list[KeyRange]:
-    """Ranges of keys of a layout's data table, which together are everything."""
-    table = next(spec.name for spec in layout.tables() if spec.holds_points)
-    return ranges_between(sorted({layout.cut_at(key) for key in split_keys(target, table)}))
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range
 
 
 def within(reader: Reader, layout: ReadableLayout, keys: KeyRange) -> Reader:

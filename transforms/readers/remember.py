@@ -1,4 +1,4 @@
-"""A reader that remembers the rows of the UID table, which are never another's once they are written."""
+"""A reader that remembers rows which never change once they are written, such as those of the UID table."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from timebeam.schema.layouts import Reader, Row, Scan
 
 MOST_ROWS = 200_000
-"""That are remembered; then it begins anew."""
+"""The largest number of rows in memory; beyond it, all are forgotten."""
 
 
 class RememberingReader:
-    """A `Reader` that asks for each row of one table once; rows that are not there are looked for again.
+    """A `Reader` that reads each row once; missing rows are read again.
 
     Args:
-      table: whose rows, found by key, are remembered.
+      table: the table whose rows are remembered, if read by key; None for all tables.
     """
 
-    def __init__(self, reader: Reader, table: str) -> None:
+    def __init__(self, reader: Reader, table: str | None = None) -> None:
         self._reader, self._table = reader, table
-        self._known: dict[bytes, Row] = {}
+        self._rows: dict[tuple[str, bytes], Row] = {}
 
     def scan(self, scan: Scan) -> Iterable[Row]:
         """See `Reader.scan`."""
@@ -27,11 +27,14 @@ class RememberingReader:
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         """See `Reader.rows`."""
-        if table != self._table:
+        if self._table not in (None, table):
             return self._reader.rows(table, keys)
-        missing = [key for key in keys if key not in self._known]
-        if len(self._known) + len(missing) > MOST_ROWS:
-            self._known, missing = {}, list(keys)
+        rows = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
+        missing = [key for key in keys if key not in rows]
         if missing:
-            self._known.update(self._reader.rows(table, missing))
-        return {key: self._known[key] for key in keys if key in self._known}
+            if len(self._rows) + len(missing) > MOST_ROWS:
+                self._rows = {}
+            new = self._reader.rows(table, missing)
+            self._rows.update({(table, key): row for key, row in new.items()})
+            rows.update(new)
+        return rows

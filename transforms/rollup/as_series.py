@@ -40,7 +40,7 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.pieces import packed_series, unpacked
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.assign import KeyedBatch
@@ -48,7 +48,7 @@ from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwriting
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.ranges import layout_splits, within
+from timebeam.transforms.readers.ranges import within
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.memory import give_back_memory
 from timebeam.transforms.rollup.reading import read_numbers, read_period
@@ -116,7 +116,8 @@ class SeriesChunksFn(beam.DoFn):
             for metric in sorted(job.metrics):
                 yield Chunk((metric,), (), start, end, WHOLE_TABLE)
             return
-        for keys in layout_splits(job.target, job.layout):
+        cuts = split_keys(job.target, job.data_table, cut_at=job.layout.cut_at)
+        for keys in ranges_between(cuts):
             yield Chunk((), (), start, end, keys)
 
 

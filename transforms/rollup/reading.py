@@ -7,10 +7,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Row, Selected
-from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage, latest_points
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics
@@ -100,7 +98,8 @@ def _reads(
         )
     for rows in apart.values():
         read = _decoded(layout, rows, *span)
-        batch = _each_instant_once(read.decoded.batch)
+        batch = read.decoded.batch
+        batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
         yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
 
 
@@ -115,12 +114,3 @@ def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, en
     return _Read(
         len(rows), decoded.within(start_ms, end_ms), [rows[position].row for position in sorted(outside)]
     )
-
-
-def _each_instant_once(batch: PointBatch) -> PointBatch:
-    """The points of one series, each instant once: the latest arrival wins."""
-    order = np.lexsort((batch.arrivals_ms, batch.times_ms))
-    times_ms = batch.times_ms[order]
-    is_last = np.ones(len(order), np.bool_)
-    is_last[:-1] = times_ms[1:] != times_ms[:-1]
-    return batch.take(order[is_last])

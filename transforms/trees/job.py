@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from apache_beam.metrics.metric import Metrics
-from apache_beam.runners.runner import PipelineResult
-
 from timebeam.schema.layouts import Trees
 from timebeam.schema.trees.definitions import Tree
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.metrics import counted
+from timebeam.transforms.metrics import TallyCounters
 from timebeam.transforms.trees.table import tree_table
 
 NAMESPACE = "timebeam-trees"
@@ -32,13 +29,7 @@ class TreeSyncTally(NamedTuple):
     refused: int
 
 
-COUNTERS = {name: Metrics.counter(NAMESPACE, name) for name in TreeSyncTally._fields}
-
-
-def tree_sync_tally(result: PipelineResult) -> TreeSyncTally:
-    """The figures of a finished pipeline."""
-    counters = counted(result, NAMESPACE)
-    return TreeSyncTally(**{name: counters[name] for name in TreeSyncTally._fields})
+COUNTERS = TallyCounters(NAMESPACE, TreeSyncTally)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

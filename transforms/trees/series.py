@@ -19,9 +19,12 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 
+_CACHED_UIDS = 1_000_000
+_PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
+
 
 def has_rows(target: Target, table: str) -> bool:
-    """Whether a table is there and has a row."""
+    """Whether a table exists and has a row."""
     try:
         return any(True for _ in scan_keys(target, table, limit=1))
     except exceptions.NotFound:
@@ -29,10 +32,9 @@ def has_rows(target: Target, table: str) -> bool:
 
 
 def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
-    """The TSUIDs of the rows of a key range, ascending by key, or the refusal of a row that has none.
+    """The TSUIDs of the rows of a key range, ascending by key, and refusals of rows without one.
 
-    In the data table a series has a row for each hour, and comes once for each run of its rows. The
-    rows of global annotations are skipped.
+    A series of the data table comes once for each run of its rows. Rows of global annotations are skipped.
 
     Args:
       table: the meta table, or the data table.
@@ -55,18 +57,15 @@ def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> 
         last = tsuid
 
 
-_KNOWN = 1_000_000
-
-
 class UidNames:
-    """The UIDs of one layout, remembered; bounded. Not for threads."""
+    """Names of UIDs, from a bounded cache or the UID table. Not for threads."""
 
     def __init__(self, layout: Trees, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
-        self._cache: LruCache[Pair, Uid | RefusedError] = LruCache(_KNOWN)
+        self._cache: LruCache[Pair, Uid | RefusedError] = LruCache(_CACHED_UIDS)
 
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
-        """The series of each TSUID, or why it has none; the UIDs of all are read together."""
+        """The series of each TSUID, or why it has none; reads all UIDs together."""
         pairs = [self._pairs(tsuid) for tsuid in tsuids]
         uids = self.of(
             {
@@ -84,7 +83,7 @@ class UidNames:
         ]
 
     def of(self, pairs: set[Pair]) -> dict[Pair, Uid | RefusedError]:
-        """Each UID, from memory or the table."""
+        """The name of each UID."""
         uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
         missing = sorted(pairs.difference(uids))
         keys = sorted({uid for _, uid in missing})
@@ -102,7 +101,7 @@ class UidNames:
 
 
 def _series(tsuid: bytes, uids: Sequence[Uid | RefusedError]) -> TreeSeries | RefusedError:
-    """The series of its UIDs, in the order of the TSUID."""
+    """The series with these UIDs, in the order of the TSUID."""
     named: list[Uid] = []
     for uid in uids:
         if isinstance(uid, RefusedError):
@@ -111,15 +110,12 @@ def _series(tsuid: bytes, uids: Sequence[Uid | RefusedError]) -> TreeSeries | Re
     return TreeSeries(tsuid, named[0], list(zip(named[1::2], named[2::2], strict=True)))
 
 
-_PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
-
-
 def find_series(layout: Trees, words: Sequence[str], reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
-    """(the series, its names without a UID: these have no custom fields and no place in a TSUID).
+    """(the series, its names without a UID: they have no custom fields and are not in the TSUID).
 
     Args:
       words: a TSUID, or `metric tag=value ...`, or `metric{tag=value,...}` as queries print it.
-      reader: None to look nothing up.
+      reader: None for a series without UIDs and custom fields.
 
     Raises:
       RefusedError: the words are not a series, a name cannot be stored, or a UID of the TSUID has no name.

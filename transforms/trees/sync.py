@@ -25,8 +25,8 @@ from timebeam.schema.trees import cells
 from timebeam.schema.trees.definitions import Tree
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
-from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
@@ -60,7 +60,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
         read = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(_RangesFn(job)).with_output_types(tuple[bytes, bytes])
+            | "Ranges" >> beam.ParDo(SplitFn(job.target, job.source)).with_output_types(KeyRange)
             | "SpreadRanges" >> beam.Reshuffle()
             | "Series" >> refusing(_SeriesFn(job), bytes)
         )
@@ -88,16 +88,6 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
 def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
     """A ParDo with the outputs `main`, of the given type, `FAILURES` and `REJECTED`."""
     return beam.ParDo(fn).with_output_types(output_type).with_outputs(FAILURES, REJECTED, main="main")
-
-
-class _RangesFn(beam.DoFn):
-    """Anything in; key ranges that together are the table of the series out."""
-
-    def __init__(self, job: TreeSyncJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[KeyRange]:
-        yield from ranges_between(split_keys(self._job.target, self._job.source))
 
 
 class _SeriesFn(beam.DoFn):
@@ -128,7 +118,7 @@ class _PlaceFn(beam.DoFn):
 
     def process(self, tsuids: list[bytes]) -> Iterator[Any]:
         assert self._names is not None
-        COUNTERS["series"].inc(len(tsuids))
+        COUNTERS.count("series", len(tsuids))
         tsuids = sorted(tsuids)
         for tsuid, series in zip(tsuids, self._names.series(tsuids), strict=True):
             if isinstance(series, RefusedError):
@@ -143,7 +133,7 @@ class _PlaceFn(beam.DoFn):
     def _placed(self, tree: Tree, series: TreeSeries) -> Iterator[Any]:
         placement = place(tree, series)
         if not placement.leaf:
-            COUNTERS["not_matched"].inc()
+            COUNTERS.count("not_matched")
             if tree.store_failures:
                 failure = ColumnValue(cells.NOT_MATCHED + series.tsuid, placement.not_matched.encode())
                 yield TaggedOutput(FAILURES, (cells.not_matched_key(tree.tree_id), failure))
@@ -207,7 +197,7 @@ class _StoreFn(beam.DoFn):
         for (key, _), result in zip(groups, self._pool.map(complete, groups), strict=True):
             tree = self._trees[int.from_bytes(key[: cells.ID_BYTES], "big")]
             for name, count in result.counts.items():
-                COUNTERS[name].inc(count)
+                COUNTERS.count(name, count)
             if result.counts["leaves_written"] or result.counts["branches_written"]:
                 metrics.count("rows_written")
             for refusal in result.refused:
@@ -229,7 +219,7 @@ class _CountFn(beam.DoFn):
     """Counts refusals and passes them on."""
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
-        COUNTERS["refused"].inc()
+        COUNTERS.count("refused")
         yield rejected
 
 
@@ -256,7 +246,7 @@ class StoreFailuresFn(beam.DoFn):
                 if old is None or old.value != column.value:
                     time_ms = 0 if old is None else old.timestamp_ms + 1
                     changed.append(Cell(cells.FAMILY, column.qualifier, time_ms, column.value))
-            COUNTERS["failures_written"].inc(len(changed))
+            COUNTERS.count("failures_written", len(changed))
             if changed and not job.dry_run:
                 for rejected in write_batch(job.target, job.table, [Row(job.table, key, changed)]):
                     yield refuse(rejected)

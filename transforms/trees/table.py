@@ -30,7 +30,7 @@ class TreeTable:
         return self._table
 
     def trees(self) -> tuple[list[Tree], list[str]]:
-        """(all trees with their rules, by id; why others cannot be read, or used)."""
+        """(all trees with their rules, by id; errors of trees that cannot be read or used)."""
         trees: list[Tree] = []
         damage: list[str] = []
         for row in self._definitions():
@@ -48,17 +48,17 @@ class TreeTable:
         return read_content(tree_id, scan_rows(self._target, Scan(self._table, ranges)))
 
     def store(self, tree: Tree, *, exact: bool, dry_run: bool = False) -> tuple[int, list[str]]:
-        """Stores a tree and its rules: (its id, what was done, in lines).
+        """Stores a tree and its rules; (its id, a line for each change).
 
-        A tree without id is the one of the same name, or new, with the id after the highest one. A new
-        one is first stored as not enabled, so that no TSD uses half of its rules.
+        A tree without id replaces the tree of the same name; without one, it is new and gets the id after the
+        highest. A new tree is disabled until all its rules are stored, so that no TSD uses half of them.
 
         Args:
           exact: delete stored rules that the tree does not have.
 
         Raises:
-          TreeError: there are several of that name, or all ids are taken.
-          BigtableError: somebody else changed the tree at the same time.
+          TreeError: several trees have this name, or all ids are taken.
+          BigtableError: another writer changed the tree at the same time.
         """
         rows = {int.from_bytes(row.key, "big"): row for row in self._definitions()}
         tree_id = tree.tree_id or _id_of(tree.name, rows)
@@ -71,12 +71,12 @@ class TreeTable:
         lines = [f"tree {tree_id}, {tree.name!r}: new"] if is_new else []
         lines += self._store_rules(tree, stored, exact=exact, dry_run=dry_run)
         if lines and not is_new and cells.BRANCH in stored:
-            lines.append("branches and leaves that are there stay: a sync adds, and removes nothing")
+            lines.append("existing branches and leaves stay: a sync only adds")
         lines += self._store_definition(tree, stored, dry_run=dry_run)
         return tree_id, lines
 
     def _store_rules(self, tree: Tree, stored: dict[bytes, Cell], *, exact: bool, dry_run: bool) -> list[str]:
-        """Adds, changes and, if asked, deletes rules; what was done."""
+        """Adds and changes rules, and deletes others if `exact`; a line for each change."""
         lines = []
         rules = {cells.rule_qualifier(rule): rule for rule in tree.rules}
         for qualifier, rule in rules.items():
@@ -93,7 +93,7 @@ class TreeTable:
         return lines
 
     def _store_definition(self, tree: Tree, stored: dict[bytes, Cell], *, dry_run: bool) -> list[str]:
-        """Stores the definition if it is another one; what was done."""
+        """Stores the definition if it differs; a line for each change."""
         old = stored.get(cells.TREE)
         new = cells.tree_json(tree)
         if old is not None:
@@ -106,14 +106,14 @@ class TreeTable:
         return [f"definition: {new.decode()}"]
 
     def _claim(self, tree: Tree, tree_id: int, *, dry_run: bool) -> int:
-        """Takes an id for a new tree, this one or, if the tree asks for none, the next one that is free."""
+        """Takes an id for a new tree: `tree_id` or, if the tree names none, the next free one."""
         for number in range(tree_id, LAST_TREE_ID + 1):
             new = cells.tree_json(dataclasses.replace(tree, enabled=False))
             key = cells.tree_key(number)
             if dry_run or self._replaces(key, cells.TREE, None, new):
                 return number
             if tree.tree_id:
-                return number  # somebody was faster: their definition is changed like any other
+                return number  # another writer took it: its definition is changed like any other
         raise TreeError(f"all tree ids up to {LAST_TREE_ID} are taken")
 
     def _replace(
@@ -122,12 +122,12 @@ class TreeTable:
         key = cells.tree_key(tree.tree_id)
         if dry_run or self._replaces(key, qualifier, old, new):
             return
-        raise BigtableError(f"tree {tree.tree_id} was changed by somebody else just now: run it again")
+        raise BigtableError(f"tree {tree.tree_id} was changed by another writer just now: run it again")
 
     def _replaces(self, key: bytes, qualifier: bytes, old: Cell | None, new: bytes | None) -> bool:
-        """Replaces a cell that is still as it was read; whether it was.
+        """Replaces a cell that has not changed since it was read; whether it was replaced.
 
-        Timestamps are functions of the old cell, so that no clock comes in.
+        The timestamp depends on the old cell alone, so that no clock matters.
         """
         timestamp_ms = 0 if old is None else old.timestamp_ms + 1
         cell = None if new is None else Cell(cells.FAMILY, qualifier, timestamp_ms, new)

@@ -46,10 +46,20 @@ def test_other_tables_are_read_each_time() -> None:
     assert [row.key for row in reader.scan(Scan("data", ((b"", b""),)))] == [b"a"]
 
 
+def test_without_a_table_the_rows_of_all_tables_are_remembered() -> None:
+    below = Rows([b"a"])
+    reader = RememberingReader(below)
+    for _ in range(2):
+        assert [reader.rows(table, [b"a"])[b"a"].table for table in ("data", "uid")] == ["data", "uid"]
+    assert len(below.asked) == 2
+
+
 def test_it_remembers_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remember, "MOST_ROWS", 2)
     below = Rows([b"a", b"b", b"c"])
     reader = RememberingReader(below, "uid")
     assert reader.rows("uid", [b"a", b"b"]).keys() == {b"a", b"b"}
     assert reader.rows("uid", [b"b", b"c"]).keys() == {b"b", b"c"}
-    assert below.asked[-1] == ("uid", [b"b", b"c"])
+    assert below.asked[-1] == ("uid", [b"c"])
+    assert reader.rows("uid", [b"a", b"b"]).keys() == {b"a", b"b"}
+    assert below.asked[-1] == ("uid", [b"a", b"b"])
