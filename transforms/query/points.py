@@ -24,9 +24,10 @@ def read_decoded(
     A finding about an unreadable row comes by itself, before the rows that are buffered at that time. The
     readable cells of a damaged row are decoded.
 
-    Batches come in the order of `ReadableLayout.select`. Within a batch, rows may come in any order, except rows that
-    can hold the same instant of one series (`ReadableLayout.several_rows`): these keep the order in which they are
-    read. An instant may come twice: the latest arrival wins; within one arrival, the last point.
+    Batches come in the order of `ReadableLayout.select`. Within a batch, rows may come in any order, except
+    rows that can hold the same instant of one series (`ReadableLayout.several_rows`): these keep the order in
+    which they are read. An instant may come twice: the latest arrival wins; within one arrival, the last
+    point.
 
     Raises:
       UnknownNameError: see `ReadableLayout.select`.
