@@ -119,7 +119,12 @@ def test_message_formats_do_not_import_each_other() -> None:
 
 def test_declared_tables_import_one_way() -> None:
     edges = _edges("schema.declared")
-    assert edges == {"model": set(), "codec": {"model"}, "language": {"codec", "model"}}
+    assert edges == {
+        "model": set(),
+        "codec": {"model"},
+        "language": {"codec", "model"},
+        "layout": {"codec", "model"},
+    }
 
 
 def test_schema_needs_no_beam_and_no_network() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, parser_of, positive
-from timebeam.pipelines.options.values import create_command, layout_of, target_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, parser_of, positive
+from timebeam.pipelines.options.values import auditable_of, create_command, target_of
 from timebeam.schema.layouts import Row, Scan, Severity
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import check_tables
@@ -13,19 +13,21 @@ from timebeam.transforms.readers.parallel import ParallelReader
 
 PARAMETERS = (
     *LAYOUT,
+    TABLES,
     *BIGTABLE,
     Parameter("most", "findings to list; the rest are counted", "Run", positive, 100),
 )
 
 EXAMPLES = """\
   timebeam check --layout opentsdb --project my-project --instance my-instance
-  timebeam check --layout opentsdb --salt_width 1 --most 1000"""
+  timebeam check --layout opentsdb --salt_width 1 --most 1000
+  timebeam check --layout table --tables market.toml"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
     options = parser_of("check", "Reads all tables of a layout.", EXAMPLES, PARAMETERS).parse_args(argv)
-    layout, target = layout_of(options), target_of(options)
+    layout, target = auditable_of(options), target_of(options)
     check_tables(target, layout.tables(), create_command(options))
     rows: dict[str, int] = {}
     counts = dict.fromkeys(Severity, 0)

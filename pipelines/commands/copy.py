@@ -16,9 +16,18 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options.parameters import LAYOUT, TIME, Parameter, UsageError, boolean, parser_of
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    LAYOUT,
+    TABLES,
+    TIME,
+    Parameter,
+    UsageError,
+    boolean,
+    parser_of,
+)
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.values import create_command, layout_named
+from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.run import run_job
@@ -48,8 +57,8 @@ _TO = "to_"
 _SHOWN = 10  # series of which points are missing
 
 PARAMETERS = (
-    Parameter("from", "the layout to read", "From", choices=tuple(LAYOUTS), required=True),
-    *(dataclasses.replace(parameter, group="From") for parameter in LAYOUT[1:]),
+    Parameter("from", "the layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
+    *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),
     Parameter("to", "the layout to write", "To", choices=tuple(LAYOUTS), required=True),
     *(
         dataclasses.replace(
@@ -87,6 +96,7 @@ EXAMPLES = """\
   timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
       --to_table_prefix new- --auto_create_metrics --start 2020-01-01
   timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
+  timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
 
 every option of Beam and of its runners can be given too"""
 
@@ -165,7 +175,8 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
       UsageError: options that cannot go together.
     """
     values = vars(options)
-    source, sink = layout_named(values["from"], values), layout_named(options.to, _sink_options(values))
+    source = readable_of(argparse.Namespace(**values, layout=values["from"]))
+    sink = layout_named(options.to, _sink_options(values))
     start_ms, end_ms = time_of(options.start, run_ms), time_of(options.end, run_ms)
     if start_ms > end_ms:
         raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")

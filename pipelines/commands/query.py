@@ -13,18 +13,26 @@ from collections.abc import Iterable, Sequence
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     LAYOUT,
+    TABLES,
     Parameter,
     UsageError,
     boolean,
     not_negative,
     parser_of,
 )
-from timebeam.pipelines.options.values import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.schema.common.times import parse_time
-from timebeam.schema.layouts import Annotations, Histograms, Selection, UnknownNameError, find_capability
+from timebeam.schema.layouts import (
+    Annotations,
+    Histograms,
+    ReadableLayout,
+    Selection,
+    UnknownNameError,
+    find_capability,
+)
 from timebeam.schema.query.annotated import all_of, annotated
 from timebeam.schema.query.answer import NONE, FoundSeries, Result, answer
 from timebeam.schema.query.downsample import Downsampling
@@ -71,7 +79,15 @@ PARAMETERS = (
     ),
     Parameter("no_rollup", "read points only, whatever is rolled up", "Query", boolean, False),
     Parameter("explain", "say on standard error which tables served which part", "Query", boolean, False),
+    Parameter(
+        "full_scan",
+        "table: read all rows of a table, where no range of keys serves the query",
+        "Query",
+        boolean,
+        False,
+    ),
     *LAYOUT,
+    TABLES,
     *BIGTABLE,
 )
 
@@ -122,16 +138,16 @@ def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result
 
 
 def _with_annotations(
-    options: argparse.Namespace, results: Sequence[Result], asked: Question
+    options: argparse.Namespace, layout: ReadableLayout, results: Sequence[Result], asked: Question
 ) -> Sequence[Result]:
     """The results with the annotations that the options ask for; what cannot be read is told."""
-    layout = find_capability(layout_of(options), Annotations)
-    if layout is None or (options.no_annotations and not options.global_annotations):
+    annotating = find_capability(layout, Annotations)
+    if annotating is None or (options.no_annotations and not options.global_annotations):
         return results
     selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
     notes, unread = find_annotations(
         target_of(options),
-        layout,
+        annotating,
         selection,
         of_series=not options.no_annotations,
         of_all=options.global_annotations,
@@ -160,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Answers the query that the options describe."""
-    layout, target = layout_of(options), target_of(options)
+    layout, target = readable_of(options), target_of(options)
     if options.global_annotations:
         layout_with(options, Annotations)
     now_ms = int(time.time() * 1000)
@@ -183,6 +199,10 @@ def run(options: argparse.Namespace) -> int:
     if options.histogram or options.percentiles:
         return _show(options, _histograms(options, asked), asked)
     rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
+    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
+    scanned = layout.full_scan(selection)
+    if scanned and not options.full_scan:
+        raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
     check_tables(target, layout.tables(), create_command(options))
     if rollups is None:
         answered = find_points(target, layout, asked)
@@ -195,20 +215,20 @@ def run(options: argparse.Namespace) -> int:
     results = answer(
         options.metric, answered.series, options.group_by, options.aggregator, downsampling, start_ms, end_ms
     )
-    complete = _with_annotations(options, results, asked)
+    complete = _with_annotations(options, layout, results, asked)
     if not complete:
-        print(f"nothing found: {_why_nothing(options, answered.series)}", file=sys.stderr)
+        print(f"nothing found: {_why_nothing(options, layout, answered.series)}", file=sys.stderr)
     return _show(options, complete, asked)
 
 
-def _why_nothing(options: argparse.Namespace, series: Sequence[FoundSeries]) -> str:
+def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[FoundSeries]) -> str:
     """Why a query has no results.
 
     Args:
       series: those that passed its filters and have points near its range of time.
     """
     if not series:
-        return why_nothing(target_of(options), layout_of(options))
+        return why_nothing(target_of(options), layout)
     keys = sorted({key for found_series in series for key, _ in found_series.series.tags})
     missing = [key for key in options.group_by if key not in keys]
     if missing and options.aggregator != NONE:

@@ -12,18 +12,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.pipelines.commands.query import tag_filters
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of
-from timebeam.pipelines.options.values import create_command, layout_of, layout_with, target_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError, parser_of
+from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
-from timebeam.schema.layouts import Layout, SeriesIndex, SeriesMeta, find_capability
+from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.meta.search import Listed, Wanted
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta
+from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
 from timebeam.transforms.query.emptiness import why_nothing
 
 _SHOWN = 10
@@ -44,6 +44,7 @@ PARAMETERS = (
     Parameter("output", "form of the list", "Series", default="text", choices=("text", "json", "csv")),
     dataclasses.replace(CSV_GUARD, group="Series"),
     *LAYOUT,
+    TABLES,
     *BIGTABLE,
 )
 
@@ -52,6 +53,7 @@ EXAMPLES = """\
   timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
   timebeam series sys.load --layout opentsdb --source data
   timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
+  timebeam series '*' --layout table --tables market.toml
 
 in a pattern * is any text, also none; quote it, or the shell takes it for files"""
 
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of("series", "Lists series.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'")
     options = parser.parse_args(argv)
-    layout, target, pattern = layout_of(options), target_of(options), wanted_of(options)
+    layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
     results, where = _find(options, target, layout, pattern)
     tally = _Tally()
@@ -90,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _find(
-    options: argparse.Namespace, target: Target, layout: Layout, pattern: Wanted
+    options: argparse.Namespace, target: Target, layout: ReadableLayout, pattern: Wanted
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
 
@@ -111,8 +113,10 @@ def _find(
         return from_data(target, with_meta, pattern), f"the keys of the data table {with_meta.data_table}"
     if options.source != "auto":
         layout_with(options, SeriesMeta)
-    keyed = layout_with(options, SeriesIndex)
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
+    keyed = find_capability(layout, SeriesIndex)
+    if keyed is None:
+        return from_rows(target, layout, pattern), f"the rows of table {tables}"
     return from_keys(target, keyed, pattern), f"the keys of table {tables}"
 
 

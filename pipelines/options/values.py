@@ -25,6 +25,7 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.schema.declared.codec.rows import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import (
     LAYOUTS,
@@ -32,6 +33,7 @@ from timebeam.schema.layouts import (
     Layout,
     MissingCapabilityError,
     Packing,
+    ReadableLayout,
     TableSpec,
     capability,
 )
@@ -101,10 +103,44 @@ def layout_of(options: argparse.Namespace) -> Layout:
     """
     if options.layout == DECLARED:
         raise UsageError(
-            f"layout {DECLARED}: declared tables hold records and no series; they are for `tables create`, "
-            "`ingest` of files, and `layout`, not for this"
+            f"layout {DECLARED}: declared tables are for `tables`, `ingest`, `replay`, `query`, `series`, "
+            "`check`, `copy --from`, `rollup` and `layout`, not for this"
         )
     return layout_named(options.layout, vars(options))
+
+
+def readable_of(options: argparse.Namespace) -> ReadableLayout:
+    """The layout whose points a command reads: one of series, or declared tables with points.
+
+    Raises:
+      UsageError: see `layout_of`; or a declaration is wrong, or says of no table how it reads as points.
+    """
+    return declared_points(options) if options.layout == DECLARED else layout_of(options)
+
+
+def auditable_of(options: argparse.Namespace) -> ReadableLayout:
+    """The layout whose tables a command reads row by row: one of series, or declared tables.
+
+    Raises:
+      UsageError: see `layout_of`; or a declaration is wrong.
+    """
+    return DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
+
+
+def declared_points(options: argparse.Namespace) -> DeclaredTables:
+    """The declared tables, at least one of which has points.
+
+    Raises:
+      UsageError: the declaration is wrong, or says of no table how it reads as points.
+    """
+    layout = DeclaredTables(declaration_of(options))
+    if not any(spec.holds_points for spec in layout.tables()):
+        names = ", ".join(each.name for each in layout.declaration.all_layouts)
+        raise UsageError(
+            f"{options.tables} declares no points: add a section [layout.NAME.points] with metric and value, "
+            f"or read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
+        )
+    return layout
 
 
 def layout_named(name: str, options: Mapping[str, Any]) -> Layout:

@@ -230,6 +230,40 @@ class Read:
     scan: bool
 
 
+COLUMN = "column"
+"""The placeholder of `PointFields.metric` for the name of the value's column."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointFields:
+    """How the rows of a table read as points of series.
+
+    Attributes:
+      metric: what the name of the metric begins with, and all of it without `placeholder`.
+      placeholder: a field of the key or of the qualifier, or `COLUMN`; None if the metric is fixed.
+      suffix: what the name of the metric ends with, after the value of `placeholder`.
+      values: fields of fixed columns; or the map field; or the value of the series of columns.
+      tags: fields whose values are tag values, by their names.
+    """
+
+    metric: str
+    placeholder: str | None
+    suffix: str
+    values: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def metric_of(self, text: str) -> str:
+        """The metric, with the value of the placeholder."""
+        return self.metric if self.placeholder is None else self.metric + text + self.suffix
+
+    def placeholder_of(self, metric: str) -> str | None:
+        """The value of the placeholder in a metric, empty without one; None if no point has this metric."""
+        if self.placeholder is None:
+            return "" if metric == self.metric else None
+        text = metric[len(self.metric) : len(metric) - len(self.suffix)]
+        return text if text and self.metric_of(text) == metric else None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
     """What the loader reckons sizes with; longer values are not refused.
@@ -257,6 +291,7 @@ class TableLayout:
       revision: the field with the revision number, for CellTime.REVISION.
       identity: fields that tell two events apart.
       example: fields of a record, for explanations.
+      points: how its rows read as points; None if they are records only.
     """
 
     name: str
@@ -277,6 +312,7 @@ class TableLayout:
     allow_overwrite: bool
     estimate: Estimate
     example: tuple[tuple[str, str], ...]
+    points: PointFields | None = None
 
     @property
     def time(self) -> Time | None:
@@ -287,6 +323,36 @@ class TableLayout:
     def salt(self) -> Salt | None:
         """The salt of the key, if it has one."""
         return next((key_part for key_part in self.key if isinstance(key_part, Salt)), None)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a record that is read back: of the key, the time, of the columns."""
+        names = [key_part.name for key_part in self.key if isinstance(key_part, (Field, Time))]
+        names += [self.event[0]] if self.event else []
+        names += [column.field for column in self.columns]
+        names += [self.map.field] if self.map else []
+        if self.series is not None:
+            names += [self.series.qualifier] if isinstance(self.series.qualifier, str) else []
+            names.append(self.series.field)
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def metrics(self) -> tuple[str, ...] | None:
+        """The metrics that its points can have; None if the rows say which."""
+        points = self.points
+        if points is None or points.placeholder is None:
+            return () if points is None else (points.metric,)
+        fixed = {column.field for column in self.columns}
+        if points.placeholder == COLUMN and fixed.issuperset(points.values):
+            return tuple(map(points.metric_of, points.values))
+        return None
+
+    def may_have(self, metric: str) -> bool:
+        """Whether there may be points of a metric."""
+        metrics = self.metrics
+        if metrics is not None:
+            return metric in metrics
+        return self.points is not None and self.points.placeholder_of(metric) is not None
 
     @property
     def stored(self) -> frozenset[str]:

@@ -216,6 +216,10 @@ class ReadableLayout(StoredLayout):
         """Why no data row can have this key with these options; empty if one can."""
         return ""
 
+    def full_scan(self, selection: Selection) -> str:
+        """Why a selection reads all rows of a table, in words; empty if ranges of keys serve it."""
+        return ""
+
     def cut_at(self, key: bytes) -> bytes:
         """The place, at or before a key, where workers may split the data table.
 

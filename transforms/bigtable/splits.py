@@ -40,7 +40,8 @@ def split_keys(
     Args:
       ranges: ascending, without overlap (`ascend`).
       least_bytes: stored bytes of each split but the last one.
-      cut_at: the key to cut at instead of a sampled key, so that rows that belong together stay together.
+      cut_at: the key to cut at instead of a sampled key, so that rows that belong together stay
+        together; empty for no cut there.
     """
     starts = [start for start, _ in ranges]
     ends: list[tuple[bytes, int]] = []  # sampled keys, and the bytes of the ranges up to each
@@ -59,7 +60,7 @@ def split_keys(
         if size >= next_cut and len(cuts) < most - 1:
             cuts.append(key)
             next_cut = size + step
-    return cuts if cut_at is None else sorted(set(map(cut_at, cuts)))
+    return cuts if cut_at is None else sorted(set(map(cut_at, cuts)) - {b""})
 
 
 def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timebeam.schema.layouts import Row, Scan, SeriesIndex, SeriesMeta
+from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Selection, SeriesIndex, SeriesMeta
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.meta import search
 from timebeam.schema.meta import tsuid as tsuids
@@ -16,6 +16,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 
 _LAST_MS = (1 << 32) * 1000 - 1
+_YEAR_9999_MS = 253_402_300_799_999
 
 Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
@@ -52,6 +53,17 @@ def from_keys(target: Target, layout: SeriesIndex, query: Wanted) -> Iterator[Fo
             if series not in seen and query.takes(series):
                 seen.add(series)
                 yield Listed(series)
+
+
+def from_rows(target: Target, layout: ReadableLayout, query: Wanted) -> Iterator[Found]:
+    """The series of a layout whose rows say them; all that are found are held in memory."""
+    seen: set[Series] = set()
+    for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), TableReader(target)):
+        if isinstance(row, Finding):
+            yield row.key, row.text
+        elif row.series not in seen and query.takes(row.series):
+            seen.add(row.series)
+            yield Listed(row.series)
 
 
 def _metrics(layout: SeriesMeta, query: Wanted, reader: TableReader) -> list[bytes]:

@@ -11,8 +11,9 @@ _LOOKED_AT = 100
 
 def why_nothing(target: Target, layout: ReadableLayout) -> str:
     """One line on the first rows of a layout's data table, for a command that found no points."""
-    table = next(spec.name for spec in layout.tables() if spec.holds_points)
-    keys = list(scan_keys(target, table, limit=_LOOKED_AT))
+    tables = [spec.name for spec in layout.tables() if spec.holds_points]
+    keys = [key for name in tables for key in scan_keys(target, name, limit=_LOOKED_AT)]
+    table = " and ".join(tables)
     if not keys:
         return f"table {table} is empty"
     errors = [error for key in keys if (error := layout.key_error(key))]

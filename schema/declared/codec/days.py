@@ -106,19 +106,8 @@ def day_of(tables: DayTables, name: str) -> datetime.date | None:
 
 def day_pattern(source: TableLayout, piece: bytes) -> bytes:
     """RE2 for the keys that may be of the day with this piece; `is_of_day` tells for certain."""
-    patterns = [
-        _quoted(piece)
-        if key_part is source.time
-        else b"\\C*"
-        if key_part.size is None
-        else b"\\C{%d}" % key_part.size
-        for key_part in source.key
-    ]
-    return _quoted(source.separator).join(patterns)
-
-
-def _quoted(raw: bytes) -> bytes:
-    return b"".join(b"\\x%02x" % byte for byte in raw)
+    assert source.time is not None
+    return keys.pattern(source, {source.time: piece})
 
 
 def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:

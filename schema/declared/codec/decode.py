@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timebeam.schema.common.spans import DAY_MS, bucket_starts
+from timebeam.schema.common.spans import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
 from timebeam.schema.declared.codec.values import Value
 from timebeam.schema.declared.model import CellTime, Column, SeriesColumn, TableLayout, TimeQualifier
@@ -33,6 +33,8 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
     readings: list[Cell] = []
     newest = 0
     for cell in row.cells:
+        if cell.family != layout.family:
+            continue
         column = fixed.get(cell.qualifier)
         if column is None and layout.series is not None:
             readings.append(cell)
@@ -74,6 +76,15 @@ def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms
     return base if exact_ms is None else {**base, layout.event[0]: exact_ms}
 
 
+def has_exact_time(layout: TableLayout) -> bool:
+    """Whether rows give back the event time itself, from the key, a column or the timestamps of cells."""
+    if layout.event is None:
+        return False
+    in_key = layout.time is not None and times.is_exact(layout.time)
+    in_column = any(column.field == layout.event[0] for column in layout.columns)
+    return in_key or in_column or (layout.cell_time is CellTime.EVENT and layout.event[1] != "us")
+
+
 def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int | None:
     """The event time itself, from the key or the timestamp of a cell; None if neither has it."""
     assert layout.event is not None
@@ -94,7 +105,9 @@ def _reading(
         return _timed(layout, record, key_time, cell.timestamp_ms)
     assert layout.event is not None
     assert key_time is not None
-    steps = qualifiers.steps_of(series.qualifier, cell.qualifier)
+    assert layout.time is not None
+    assert layout.time.bucket is not None
+    steps = qualifiers.steps_within(series.qualifier, layout.time.bucket, cell.qualifier)
     exact_ms = _exact(layout, key_time, cell.timestamp_ms)
     if exact_ms is None:
         exact_ms = _after(layout, series.qualifier, key_time, steps)
@@ -106,10 +119,6 @@ def _after(layout: TableLayout, form: TimeQualifier, key_time: int, steps: int) 
     time = layout.time
     assert time is not None
     assert time.bucket is not None
-    if not 0 <= steps * form.step.ms <= time.bucket.ms + DAY_MS:  # a day of 25 hours is longer than its span
-        raise ValueError(
-            f"{layout.table} has a reading {steps} steps of {form.step} behind its bucket's start"
-        )
     start_ms = bucket_starts(times.to_ms(np.array([key_time], np.int64), time.unit), time.bucket, time.zone)
     times_ms = qualifiers.times_after(form, start_ms, np.array([steps], np.int64), time.zone)
     return int(times.from_ms(times_ms, time.unit)[0])

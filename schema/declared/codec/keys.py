@@ -19,6 +19,11 @@ Range = tuple[bytes, bytes]
 """Half-open [start, end) of row keys; an empty end is that of the table."""
 
 
+def names(layout: TableLayout) -> frozenset[str]:
+    """The fields whose values are in the key as they are, or hashed."""
+    return frozenset(name for key_part in layout.key for name in inputs(key_part))
+
+
 def split(layout: TableLayout, key: bytes) -> list[bytes]:
     """The bytes of each part of a key.
 
@@ -98,7 +103,7 @@ def ranges(
             interval = (max(start_ms, since_ms or 0), end_ms if before_ms is None else min(end_ms, before_ms))
             if interval[0] < interval[1] or since_ms is None:
                 key_ranges += _epoch_ranges(layout, fixed, interval, buckets, since_ms)
-    return _merged(key_ranges)
+    return merged(key_ranges)
 
 
 def _epochs(layout: TableLayout) -> Iterator[tuple[int | None, int | None, int]]:
@@ -157,6 +162,31 @@ def _epoch_ranges(
     return [(p, times.after(p)) for p in prefixes]
 
 
+def piece_of(layout: TableLayout, key_part: Part, fixed: Mapping[str, str | int]) -> bytes | None:
+    """The bytes of a part that follows from these fields; None if a value cannot be in the key."""
+    try:
+        piece: bytes = _renderer(layout, fixed, None).rendered(key_part)[0].as_py()
+    except ValueError:
+        return None
+    return piece
+
+
+def pattern(layout: TableLayout, pieces: Mapping[Part, bytes]) -> bytes:
+    """RE2 for the keys that may have these bytes as parts; `split` tells for certain."""
+    return _quoted(layout.separator).join(
+        _quoted(pieces[key_part])
+        if key_part in pieces
+        else b"\\C*"
+        if key_part.size is None
+        else b"\\C{%d}" % key_part.size
+        for key_part in layout.key
+    )
+
+
+def _quoted(raw: bytes) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in raw)
+
+
 def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int | None) -> Renderer:
     """Renders the parts of one record that has the fixed fields only.
 
@@ -204,7 +234,7 @@ def _must_be_used(
         raise ValueError(f"table {layout.table}: cannot select by {unused[0]}: {why}")
 
 
-def _merged(key_ranges: list[Range]) -> list[Range]:
+def merged(key_ranges: list[Range]) -> list[Range]:
     """Ranges ascending, with those that touch or overlap made one."""
     merged: list[Range] = []
     for start, end in sorted(key_ranges):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.common import strict_json
-from timebeam.schema.common.spans import DAY_MS, first_instant, local_ms, whole_days
+from timebeam.schema.common.spans import DAY_MS, Span, first_instant, local_ms, whole_days
 from timebeam.schema.declared.codec.patterns import fixed
 from timebeam.schema.declared.model import MapColumns, TimeQualifier
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError
@@ -92,6 +92,20 @@ def steps_of(form: TimeQualifier, qualifier: bytes) -> int:
     if len(qualifier) != _BINARY[form.form][1]:
         raise ValueError(f"the qualifier {qualifier!r} is not {form.form}")
     return int.from_bytes(qualifier, "big") - form.base
+
+
+def steps_within(form: TimeQualifier, bucket: Span, qualifier: bytes) -> int:
+    """How many steps behind the start of its bucket a reading stands, checked to be in the bucket.
+
+    Raises:
+      ValueError: it is no qualifier of this form, or beyond the bucket.
+    """
+    steps = steps_of(form, qualifier)
+    if not 0 <= steps * form.step.ms <= bucket.ms + DAY_MS:  # a day of 25 hours is longer than its span
+        raise ValueError(
+            f"the qualifier {qualifier!r} is {steps} steps of {form.step} after its bucket's start"
+        )
+    return steps
 
 
 def entries(

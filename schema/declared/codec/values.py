@@ -5,23 +5,28 @@ Format: docs/spec/bigtable-patterns.md §5, `encoding`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import struct
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.declared.model import Encoding
-from timebeam.schema.points import Bools, Reason, RefusedError
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind, Reason, RefusedError
 
 Value = str | int | float
 """What is read back: text, or the number of a binary encoding; of `json` the JSON text."""
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WHOLE, _FRACTION = r"^-?(0|[1-9][0-9]{0,17})$", r"^-?[0-9]{1,15}\.[0-9]{1,15}$"
+"""Usual numbers, which are parsed many at a time."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -94,6 +99,62 @@ def decode(value: bytes, encoding: Encoding) -> Value:
         return int.from_bytes(value, "big", signed=True)
     number: float = struct.unpack(">d" if size == 8 else ">f", value)[0]
     return number
+
+
+class Numbers(NamedTuple):
+    """n stored values as the values of points.
+
+    Attributes:
+      kinds: uint8[n], a `Kind` each: INTEGER, FLOAT, or TEXT for what is not a number.
+      bits: int64[n], integers, the bits of floats, or indexes into `payloads`.
+      payloads: the texts.
+      damage: why a value cannot be read, by its index.
+    """
+
+    kinds: Bytes
+    bits: Int64s
+    payloads: list[bytes]
+    damage: dict[int, str]
+
+
+def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
+    """Stored values as the values of points; of text and JSON, decimal numbers of ASCII digits."""
+    kinds = np.full(len(stored), Kind.FLOAT, np.uint8)
+    bits = np.zeros(len(stored), np.int64)
+    payloads: list[bytes] = []
+    damage: dict[int, str] = {}
+    usual = np.zeros(len(stored), np.bool_)
+    if encoding in (Encoding.TEXT, Encoding.JSON):
+        raw = pa.array(stored, pa.binary())
+        for pattern, kind, numeric in (
+            (_WHOLE, Kind.INTEGER, pa.int64()),
+            (_FRACTION, Kind.FLOAT, pa.float64()),
+        ):
+            matches = pc.match_substring_regex(raw, pattern).to_numpy(zero_copy_only=False)
+            matching = raw.filter(pa.array(matches)).cast(pa.string()).cast(numeric)
+            kinds[matches], bits[matches] = kind, matching.to_numpy().view(np.int64)
+            usual |= matches
+    for i in np.flatnonzero(~usual).tolist():
+        try:
+            value = decode(stored[i], encoding)
+            number = finite_number(value) if isinstance(value, str) else value
+        except RefusedError:
+            kinds[i], bits[i] = Kind.TEXT, len(payloads)
+            payloads.append(_text_payload(str(value), encoding))
+        except ValueError as error:
+            damage[i] = str(error)
+        else:
+            kinds[i] = Kind.INTEGER if isinstance(number, int) else Kind.FLOAT
+            bits[i] = number if isinstance(number, int) else np.float64(number).view(np.int64)
+    return Numbers(kinds, bits, payloads, damage)
+
+
+def _text_payload(text: str, encoding: Encoding) -> bytes:
+    """The bytes of a value that is no number; of a JSON string its text."""
+    if encoding is Encoding.JSON and text.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(text)).encode(errors="backslashreplace")
+    return text.encode()
 
 
 def whole_number(value: Value) -> int:

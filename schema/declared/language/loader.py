@@ -8,6 +8,7 @@ path of the option.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from timebeam.schema.declared.codec.rollups import kept_fields
 from timebeam.schema.declared.language.checks import check_declaration, check_layout
 from timebeam.schema.declared.language.columns import Columns, columns_of
 from timebeam.schema.declared.language.key_parts import Times, parts_of
+from timebeam.schema.declared.language.point_fields import overlaps, point_fields
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import (
     CellTime,
@@ -81,6 +83,7 @@ def load(text: str, file_name: str) -> Declaration:
         except ProblemError as problem:
             problems.append(problem)
     problems += check_declaration(layouts, day_tables, rolled)
+    problems += overlaps([*layouts, *(layout for layout, _ in targets)])
     if problems:
         raise DeclarationError("\n".join(f"{file_name}: {problem}" for problem in problems))
     texts = [f"{file_name}: {warning}" for warning in warnings]
@@ -154,6 +157,8 @@ def _layout(section: Section) -> TableLayout:
     )
     gc.must_be_read()
     section.value("rollup")
+    if "points" in section:
+        layout = dataclasses.replace(layout, points=point_fields(section.section("points"), layout))
     section.must_be_read()
     return layout
 

@@ -1,0 +1,281 @@
+"""The points in rows of declared tables: cells to times and values in columns.
+
+A *label* tells the values of a row apart: the field of a fixed column, the qualifier of an entry of a map,
+the field that is the qualifier of a reading. It is in the metric or a tag, so that a series has a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.declared.codec import keys, qualifiers, times, values
+from timebeam.schema.declared.model import (
+    COLUMN,
+    CellTime,
+    Encoding,
+    PointFields,
+    Suffix,
+    TableLayout,
+    TimeQualifier,
+)
+from timebeam.schema.layouts.reading import DecodedRows, Selected
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Int32s, Int64s, PointBatch, Series
+
+
+class RowFields(NamedTuple):
+    """The fields of a row that its series have in common, and the time in its key, in the part's unit."""
+
+    texts: Mapping[str, str]
+    key_time: int | None
+
+
+def fields_of_row(layout: TableLayout, row: Row) -> RowFields:
+    """The fields in the key and in the columns that are tags.
+
+    Raises:
+      ValueError: the key, or such a column, is not of this layout.
+    """
+    texts, key_time = keys.fields(layout, row.key)
+    tags = points_of(layout).tags
+    for column in layout.columns:
+        if column.field in tags and column.field not in texts:
+            for cell in row.cells:
+                if cell.qualifier == column.qualifier and cell.family == layout.family:
+                    texts[column.field] = str(values.decode(cell.value, column.encoding))
+    return RowFields(texts, key_time)
+
+
+def points_of(layout: TableLayout) -> PointFields:
+    """How the rows of a layout read as points; it must say so."""
+    assert layout.points is not None
+    return layout.points
+
+
+def label_of_cell(layout: TableLayout, cell: Cell) -> str | None:
+    """The label of a cell; None if it holds no value of a point."""
+    if cell.family != layout.family:
+        return None
+    fields = points_of(layout).values
+    for column in layout.columns:
+        if column.qualifier == cell.qualifier:
+            return column.field if column.field in fields else None
+    try:
+        if layout.series is not None and layout.series.field in fields:
+            is_timed = isinstance(layout.series.qualifier, TimeQualifier)
+            return "" if is_timed else cell.qualifier.decode()
+        if layout.map is not None and layout.map.field in fields:
+            qualifiers.entry_names(layout.map, cell.qualifier)
+            return cell.qualifier.decode()
+    except ValueError:  # `audit` reports such a column
+        return None
+    return None
+
+
+def label_of_series(layout: TableLayout, series: Series) -> str:
+    """The label of the values of a series."""
+    points = points_of(layout)
+    if points.placeholder == COLUMN:
+        return points.placeholder_of(series.metric) or ""
+    if layout.series is None or layout.series.field not in points.values:
+        return points.values[0]
+    if isinstance(layout.series.qualifier, TimeQualifier):
+        return ""
+    if layout.series.qualifier == points.placeholder:
+        return points.placeholder_of(series.metric) or ""
+    return dict(series.tags)[layout.series.qualifier]
+
+
+def series_of(layout: TableLayout, texts: Mapping[str, str], label: str) -> Series:
+    """The series of the values of a row that have a label."""
+    points = points_of(layout)
+    if layout.series is not None and isinstance(layout.series.qualifier, str):
+        texts = {**texts, layout.series.qualifier: label}
+    name = points.placeholder
+    metric = points.metric_of(label if name == COLUMN else texts[name] if name else "")
+    return Series.of(metric, {key: texts[key] for key in points.tags if key in texts})
+
+
+def qualifier_of(layout: TableLayout, label: str) -> bytes | None:
+    """The qualifier of the values that have a label; None if it depends on the row."""
+    for column in layout.columns:
+        if column.field == label and column.field in points_of(layout).values:
+            return column.qualifier
+    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
+        return None
+    return label.encode()
+
+
+def time_source(layout: TableLayout) -> str:
+    """Where the times of points come from: `key`, `cell`, `steps`, `column`, `start`."""
+    assert layout.event is not None
+    if layout.time is not None and times.is_exact(layout.time):
+        return "key"
+    if layout.cell_time is CellTime.EVENT and layout.event[1] != "us":
+        return "cell"
+    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
+        return "steps"
+    if any(column.field == layout.event[0] for column in layout.columns):
+        return "column"
+    return "start"
+
+
+def versions(layout: TableLayout) -> int:
+    """The versions of a cell that are points: all where their timestamps alone tell records apart."""
+    return layout.max_versions if time_source(layout) == "cell" and times.shares_rows(layout) else 1
+
+
+def is_unique(layout: TableLayout) -> bool:
+    """Whether one instant of a series is in one row only."""
+    assert layout.event is not None
+    known = {*layout.fields} & {*points_of(layout).tags, layout.event[0]}
+    ties = (
+        key_part
+        for key_part in layout.key
+        if isinstance(key_part, Suffix)
+        and (key_part.sources is None or not known.issuperset(key_part.sources))
+    )
+    return layout.event[1] != "us" and not any(ties)
+
+
+def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
+    """The points of rows of one table, each row with one of its series."""
+    cells: list[Cell] = []
+    owners: list[int] = []
+    damage: list[tuple[Row, str]] = []
+    labels: dict[bytes, str | None] = {}
+    key_times = np.zeros(len(rows), np.int64)
+    for number, (row, series) in enumerate(rows):
+        label = label_of_series(layout, series)
+        try:
+            key_times[number] = _time_of_row(layout, row)
+        except ValueError as error:
+            damage.append((row, str(error)))
+            continue
+        for cell in row.cells:
+            if cell.qualifier not in labels:
+                labels[cell.qualifier] = label_of_cell(layout, cell)
+            if labels[cell.qualifier] == label and cell.family == layout.family:
+                cells.append(cell)
+                owners.append(number)
+    index = np.array(owners, np.int32)
+    batch, damaged_cells = _decode_cells(layout, cells, index, key_times, rows)
+    damage += [(rows[owners[i]].row, text) for i, text in damaged_cells.items()]
+    return DecodedRows(batch, damage, 0)
+
+
+def _time_of_row(layout: TableLayout, row: Row) -> int:
+    """The time in the key or in the column of the event time, in its unit; 0 if the cells have it.
+
+    Raises:
+      ValueError: the row has none.
+    """
+    assert layout.event is not None
+    source = time_source(layout)
+    if source == "cell":
+        return 0
+    if source != "column":
+        key_time = keys.fields(layout, row.key)[1]
+        if key_time is None:
+            raise ValueError(f"row key {row.key!r} has no time")
+        return key_time
+    for column in layout.columns:
+        for cell in row.cells:
+            if column.field == layout.event[0] and cell.qualifier == column.qualifier:
+                time = values.whole_number(values.decode(cell.value, column.encoding))
+                if not 0 <= time <= times.last(layout.event[1]):
+                    raise ValueError(f"{column.field} {time} is no time from 1970 to the year 9999")
+                return time
+    raise ValueError(f"the row has no column {layout.event[0]}, which is its time")
+
+
+def _decode_cells(
+    layout: TableLayout, cells: Sequence[Cell], owners: Int32s, key_times: Int64s, rows: Sequence[Selected]
+) -> tuple[PointBatch, dict[int, str]]:
+    """(the points of n cells, those of a row ascending in time; why others cannot be read, by cell)."""
+    stamps_ms = np.array([cell.timestamp_ms for cell in cells], np.int64)
+    times_ms, damage = _times(layout, cells, stamps_ms, key_times[owners])
+    kinds, bits = np.zeros(len(cells), np.uint8), np.zeros(len(cells), np.int64)
+    payloads: list[bytes] = []
+    by_qualifier = {cell.qualifier: _encoding(layout, cell) for cell in cells}
+    encodings = np.array([by_qualifier[cell.qualifier] for cell in cells])
+    for encoding in sorted(set(encodings.tolist())):
+        indices = np.flatnonzero(encodings == encoding)
+        numbers = values.numbers([cells[i].value for i in indices.tolist()], Encoding(encoding))
+        shift = np.where(numbers.kinds > 1, len(payloads), 0)
+        kinds[indices], bits[indices] = numbers.kinds, numbers.bits + shift
+        payloads += numbers.payloads
+        damage |= {int(indices[i]): text for i, text in numbers.damage.items()}
+    order = np.lexsort((stamps_ms, times_ms, owners))
+    order = order[~np.isin(order, list(damage))] if damage else order
+    same = (owners[order][1:] == owners[order][:-1]) & (times_ms[order][1:] == times_ms[order][:-1])
+    order = order[np.append(~same, True)] if len(order) else order
+    numbers_of: dict[Series, int] = {}
+    series_index = np.array([numbers_of.setdefault(series, len(numbers_of)) for _, series in rows], np.int32)
+    times_ms = times_ms[order]
+    batch = PointBatch(
+        list(numbers_of),
+        series_index[owners[order]],
+        times_ms,
+        times_ms % 1000 != 0,
+        kinds[order],
+        bits[order],
+        stamps_ms[order],
+        None,
+        payloads,
+    )
+    return batch, damage
+
+
+def _times(
+    layout: TableLayout, cells: Sequence[Cell], stamps_ms: Int64s, key_times: Int64s
+) -> tuple[Int64s, dict[int, str]]:
+    """(int64[n] times of cells in ms, why a cell has none by its index)."""
+    assert layout.event is not None
+    damage: dict[int, str] = {}
+    steps = np.zeros(len(cells), np.int64)
+    form = layout.series.qualifier if layout.series is not None else None
+    if isinstance(form, TimeQualifier):
+        steps, damage = _steps(layout, form, cells)
+    source = time_source(layout)
+    if source == "cell":
+        return stamps_ms, damage
+    times_ms = times.to_ms(key_times, layout.event[1])
+    if source == "steps" and isinstance(form, TimeQualifier) and layout.time and layout.time.bucket:
+        starts_ms = bucket_starts(times_ms, layout.time.bucket, layout.time.zone)
+        times_ms = qualifiers.times_after(form, starts_ms, steps, layout.time.zone)
+    return times_ms, damage
+
+
+def _steps(layout: TableLayout, form: TimeQualifier, cells: Sequence[Cell]) -> tuple[Int64s, dict[int, str]]:
+    """(int64[n] steps after the start of the bucket, why a qualifier tells none by the index of its cell)."""
+    assert layout.time is not None
+    assert layout.time.bucket is not None
+    steps, damage = np.zeros(len(cells), np.int64), {}
+    known: dict[bytes, int | ValueError] = {}
+    for i, cell in enumerate(cells):
+        if cell.qualifier not in known:
+            try:
+                known[cell.qualifier] = qualifiers.steps_within(form, layout.time.bucket, cell.qualifier)
+            except ValueError as error:
+                known[cell.qualifier] = error
+        count = known[cell.qualifier]
+        if isinstance(count, int):
+            steps[i] = count
+        else:
+            damage[i] = str(count)
+    return steps, damage
+
+
+def _encoding(layout: TableLayout, cell: Cell) -> str:
+    """How the value of a cell is stored."""
+    for column in layout.columns:
+        if column.qualifier == cell.qualifier:
+            return column.encoding.value
+    dynamic = layout.series or layout.map
+    assert dynamic is not None
+    return dynamic.encoding.value

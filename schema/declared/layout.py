@@ -1,0 +1,276 @@
+"""Declared tables as a layout that points are read from; the layout `table`.
+
+It stores records (`timebeam.schema.declared.codec`), so that points are not written into it as such.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.declared.codec import keys, points
+from timebeam.schema.declared.codec.audit import audit_rows
+from timebeam.schema.declared.codec.plan import ReadPlan, plan
+from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.model import COLUMN, Declaration, Field, Hash, Suffix, TableLayout, Time, inputs
+from timebeam.schema.layouts import (
+    Cell,
+    ColumnRange,
+    Decoded,
+    DecodedRows,
+    Finding,
+    ReadableLayout,
+    Reader,
+    RefusedRows,
+    Restored,
+    Row,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+    TableSpec,
+    UnknownNameError,
+)
+from timebeam.schema.points import PointBatch, Series, join
+
+NAME = "table"
+
+_SERIES = 100_000
+"""Series of a scan that are remembered."""
+
+_AUDITED_ROWS = 1000
+"""Rows that are audited together."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _TableSelection:
+    """What a selection reads of one table.
+
+    Attributes:
+      labels: of the values that can be selected; None for all.
+    """
+
+    layout: TableLayout
+    plan: ReadPlan
+    labels: frozenset[str] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DeclaredTables(ReadableLayout, RefusedRows):
+    """The tables of a declaration; those with `[layout.NAME.points]` hold points."""
+
+    declaration: Declaration
+    name = NAME
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `ReadableLayout.tables`; those with points first."""
+        readable = {layout.table for layout in self._readable()}
+        specs = [
+            dataclasses.replace(spec, holds_points=spec.name in readable) for spec in tables(self.declaration)
+        ]
+        return sorted(specs, key=lambda spec: not spec.holds_points)
+
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `ReadableLayout.select`; a row comes once for each of its series, with their cells.
+
+        Raises:
+          UnknownNameError: no table has points of this metric, or with one of the tag keys.
+        """
+        for table in self._tables_of(selection):
+            known: LruCache[tuple[str, ...], Series] = LruCache(_SERIES)
+            for row in reader.scan(_scan(table)) if table.plan.ranges else ():
+                yield from _selected(table, row, selection, known)
+
+    def full_scan(self, selection: Selection) -> str:
+        """See `ReadableLayout.full_scan`."""
+        for table in self._tables_of(selection):
+            if not table.plan.served and table.plan.ranges:
+                return scan_reason(table.layout, [*selection.tags])
+        return ""
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """See `ReadableLayout.decode`."""
+        decoded = self.decode_rows([Selected(row, series)])
+        return Decoded(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """See `ReadableLayout.decode_rows`."""
+        layouts = {layout.table: layout for layout in self._readable()}
+        by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
+        decoded = [points.decode_points(layouts[table], [*same]) for table, same in by_table]
+        if len(decoded) == 1:
+            return decoded[0]
+        batches = [content.batch for content in decoded if len(content.batch)]
+        batch = join(batches) if batches else PointBatch.of([], 0)
+        return DecodedRows(batch, [entry for content in decoded for entry in content.damage], 0)
+
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """See `ReadableLayout.several_rows`: all series of tables whose keys keep equal times apart."""
+        if all(map(points.is_unique, self._readable())):
+            return frozenset()
+        selected = self.select(selection, reader)
+        tied = {layout.table for layout in self._readable() if not points.is_unique(layout)}
+        return frozenset(
+            each.series for each in selected if not isinstance(each, Finding) and each.row.table in tied
+        )
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `ReadableLayout.cut_at`: before the first part that keeps records of one time apart."""
+        return min((_before_ties(layout, key) for layout in self._readable()), default=key)
+
+    def key_error(self, key: bytes) -> str:
+        """See `ReadableLayout.key_error`: why it is a key of none of the tables."""
+        errors = []
+        for layout in self._readable():
+            try:
+                keys.fields(layout, key)
+            except ValueError as error:
+                errors.append(str(error))
+            else:
+                return ""
+        return errors[0] if errors else ""
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """See `ReadableLayout.audit`: rows that the declaration would not write."""
+        for layout in self.declaration.all_layouts:
+            rows = iter(read(layout.table))
+            while batch := list(itertools.islice(rows, _AUDITED_ROWS)):
+                yield from audit_rows(layout, batch)
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `RefusedRows.restore`: the row itself, if the declaration would write it."""
+        for layout in self.declaration.all_layouts:
+            if layout.table == row.table:
+                damage = [finding.text for finding in audit_rows(layout, [row])]
+                if damage:
+                    raise ValueError(damage[0])
+                return Restored(PointBatch.of([], 0), row)
+        raise ValueError(f"{self.declaration.file_name} declares no table {row.table}")
+
+    def _readable(self) -> list[TableLayout]:
+        """The layouts with points."""
+        return [layout for layout in self.declaration.all_layouts if layout.points is not None]
+
+    def _tables_of(self, selection: Selection) -> list[_TableSelection]:
+        """What a selection reads of each table.
+
+        Raises:
+          UnknownNameError: no table has points of this metric, or with one of the tag keys.
+        """
+        metric, layouts = selection.metric, self._readable()
+        if metric is not None:
+            layouts = [layout for layout in layouts if layout.may_have(metric)]
+            if not layouts:
+                names = self._metrics()
+                raise UnknownNameError(f"no declared table has points of metric {metric!r}", metric, names)
+        for tag in selection.tags:
+            tagged = [layout for layout in layouts if tag in points.points_of(layout).tags]
+            if not tagged:
+                tags = sorted({name for layout in layouts for name in points.points_of(layout).tags})
+                raise UnknownNameError(f"no table of these points has tag key {tag!r}", tag, _Beginning(tags))
+            layouts = tagged
+        return [_table_selection(layout, selection) for layout in layouts]
+
+    def _metrics(self) -> _Beginning:
+        """The metrics that the declaration names, and how the others begin."""
+        return _Beginning(
+            [
+                metric
+                for layout in self._readable()
+                for metric in layout.metrics or (points.points_of(layout).metric,)
+            ]
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Names that begin with a string, for `UnknownNameError`."""
+
+    names: Sequence[str]
+
+    def __call__(self, start: str) -> list[str]:
+        return [name for name in self.names if name.startswith(start)]
+
+
+def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
+    """Why a read of a table by these fields is not served by its key."""
+    first = next((key_part for key_part in layout.key if isinstance(key_part, (Field, Time, Hash))), None)
+    needed = " and ".join(sorted(inputs(first))) if first else "nothing"
+    by = f"by {', '.join(fields)} " if fields else ""
+    return f"a read of table {layout.table} {by}scans all of it, since its keys begin with {needed}"
+
+
+def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelection:
+    """What a selection reads of a table that has its metric and tag keys."""
+    fields = points.points_of(layout)
+    values: dict[str, Sequence[str]] = {key: sorted(texts) for key, texts in selection.tags.items() if texts}
+    if selection.metric is not None and fields.placeholder is not None:
+        values[fields.placeholder] = (fields.placeholder_of(selection.metric) or "",)
+    labels: Sequence[str] | None = values.pop(COLUMN, None) if fields.placeholder == COLUMN else None
+    if layout.series is not None and isinstance(layout.series.qualifier, str):
+        labels = values.get(layout.series.qualifier, labels)
+    in_key = {name: texts for name, texts in values.items() if name in keys.names(layout)}
+    table_plan = plan(layout, in_key, selection.start_ms, selection.end_ms + 1)
+    return _TableSelection(layout, table_plan, None if labels is None else frozenset(labels))
+
+
+def _scan(table: _TableSelection) -> Scan:
+    """The rows that can hold what is selected, with the columns that are needed."""
+    layout = table.layout
+    columns = None
+    needs_columns = points.time_source(layout) == "column" or any(
+        column.field in points.points_of(layout).tags and column.field not in keys.names(layout)
+        for column in layout.columns
+    )
+    if table.labels is not None and len(table.labels) == 1 and not needs_columns:
+        (label,) = table.labels
+        qualifier = points.qualifier_of(layout, label)
+        columns = None if qualifier is None else ColumnRange(layout.family, qualifier, qualifier + b"\0")
+    table_plan = table.plan
+    return Scan(
+        layout.table, table_plan.ranges, table_plan.key_pattern, columns, versions=points.versions(layout)
+    )
+
+
+def _selected(
+    table: _TableSelection, row: Row, selection: Selection, known: LruCache[tuple[str, ...], Series]
+) -> Iterator[Selected | Finding]:
+    """The selected series of a row, each with its cells."""
+    layout = table.layout
+    try:
+        texts = points.fields_of_row(layout, row).texts
+    except ValueError as error:
+        yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+        return
+    cells_by_label: dict[str, list[Cell]] = {}
+    for cell in row.cells:
+        label = points.label_of_cell(layout, cell)
+        if label is not None and (table.labels is None or label in table.labels):
+            cells_by_label.setdefault(label, []).append(cell)
+    needs_row = points.time_source(layout) == "column"
+    for label, cells in cells_by_label.items():
+        name = (label, *itertools.chain(*texts.items()))
+        series = known.get(name)
+        if series is None:
+            series = known[name] = points.series_of(layout, texts, label)
+        if selection.takes(series):
+            yield Selected(row if needs_row else row._replace(cells=cells), series)
+
+
+def _before_ties(layout: TableLayout, key: bytes) -> bytes:
+    """The bytes of a key before the part that keeps records of one instant apart; the key without one."""
+    if points.is_unique(layout):
+        return key
+    try:
+        pieces = keys.split(layout, key)
+    except ValueError:
+        return b""
+    is_us = layout.event is not None and layout.event[1] == "us"
+    size = 0
+    for key_part, piece in zip(layout.key, pieces, strict=True):
+        if isinstance(key_part, Suffix) or (is_us and isinstance(key_part, Time)):
+            break
+        size += len(piece) + len(layout.separator)
+    return key[:size]
