@@ -116,7 +116,7 @@ def _find(
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
     keyed = find_capability(layout, SeriesIndex)
     if keyed is None:
-        return from_rows(target, layout, pattern), f"the rows of table {tables}"
+        return from_rows(target, layout, pattern), f"the rows of {tables}"
     return from_keys(target, keyed, pattern), f"the keys of table {tables}"
 
 

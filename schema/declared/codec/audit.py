@@ -25,6 +25,7 @@ from timebeam.schema.declared.model import (
     Const,
     Encoding,
     Field,
+    Hash,
     MapColumns,
     Part,
     Salt,
@@ -145,15 +146,15 @@ def _verifiable(layout: TableLayout) -> tuple[Part, ...]:
     }
     if has_exact_time(layout) and event is not None:
         texts.add(event)
-    return tuple(
-        key_part
-        for key_part in layout.key
-        if isinstance(key_part, (Const, Field, Time))
-        or (
-            follows(key_part, texts)
-            and not (isinstance(key_part, Salt) and key_part.since and event not in texts)
-        )
-    )
+
+    def is_verifiable(key_part: Part) -> bool:
+        if isinstance(key_part, Salt) and key_part.since and event not in texts:
+            return False
+        if isinstance(key_part, (Salt, Hash)):
+            return all(source in layout.key or source.name in texts for source in key_part.sources)
+        return isinstance(key_part, (Const, Field, Time)) or follows(key_part, texts)
+
+    return tuple(filter(is_verifiable, layout.key))
 
 
 def _batch(layout: TableLayout, records: Sequence[Record]) -> RecordBatch:

@@ -21,7 +21,7 @@ from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.layouts import Finding, Selected, Selection, Severity, UnknownNameError
+from timebeam.schema.layouts import Finding, Row, Selected, Selection, Severity, UnknownNameError
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Kind, PointBatch
 
