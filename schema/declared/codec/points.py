@@ -24,7 +24,7 @@ from timebeam.schema.declared.model import (
 )
 from timebeam.schema.layouts.reading import DecodedRows, Selected
 from timebeam.schema.layouts.tables import Cell, Row
-from timebeam.schema.points import Int32s, Int64s, PointBatch, Series
+from timebeam.schema.points import Int32s, Int64s, PointBatch, Series, latest_points
 
 
 class RowFields(NamedTuple):
@@ -210,10 +210,10 @@ def _decode_cells(
         kinds[indices], bits[indices] = numbers.kinds, numbers.bits + shift
         payloads += numbers.payloads
         damage |= {int(indices[i]): text for i, text in numbers.damage.items()}
-    order = np.lexsort((stamps_ms, times_ms, owners))
-    order = order[~np.isin(order, list(damage))] if damage else order
-    same = (owners[order][1:] == owners[order][:-1]) & (times_ms[order][1:] == times_ms[order][:-1])
-    order = order[np.append(~same, True)] if len(order) else order
+    good = np.ones(len(cells), np.bool_)
+    good[list(damage)] = False
+    readable = np.flatnonzero(good)
+    order = readable[latest_points(owners[readable], times_ms[readable], stamps_ms[readable])]
     numbers_of: dict[Series, int] = {}
     series_index = np.array([numbers_of.setdefault(series, len(numbers_of)) for _, series in rows], np.int32)
     times_ms = times_ms[order]
