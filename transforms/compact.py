@@ -21,8 +21,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, 
 from timebeam.transforms.dead_letters.rows import over_limit
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
-from timebeam.transforms.readers.ranges import within
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import TableReader, within
 
 NAMESPACE = "timebeam-compact"
 """Of the counters that only this job has."""

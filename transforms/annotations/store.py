@@ -1,4 +1,4 @@
-"""Annotations into Bigtable: each edit is located, then applied there (docs/how-to/annotations.md)."""
+"""Stores annotations: each edit gets a row and column, and is applied there (docs/how-to/annotations.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
     """Lists of `AnnotationEdit` in; the PCollection of `Rejected` ones out.
 
     Args:
-      endless: whether the input is a stream, of which a bundle is all that is known; else all edits of one
-        annotation are carried out together.
+      endless: whether the input is a stream: the edits of each bundle are applied together, else all edits.
       dry_run: resolve names, and write nothing.
     """
 
@@ -50,14 +49,14 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
             return edits | "Refuse" >> beam.ParDo(_RefuseFn(str(error)))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
         addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])
-        together = addressed.main
+        groups = addressed.main
         if not self._endless:
-            grouped = together | "GroupPerAnnotation" >> beam.GroupByKey()
-            together = grouped | "Join" >> beam.ParDo(_JoinFn()).with_output_types(
+            grouped = groups | "GroupPerAnnotation" >> beam.GroupByKey()
+            groups = grouped | "Join" >> beam.ParDo(_JoinFn()).with_output_types(
                 tuple[tuple[bytes, bytes], list[Any]]
             )
         store = _StoreFn(self._target, layout, dry_run=self._dry_run)
-        stored = together | "Store" >> beam.ParDo(store)
+        stored = groups | "Store" >> beam.ParDo(store)
         return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
 
 
@@ -100,7 +99,7 @@ class _AddressFn(beam.DoFn):
             yield tuple(place), addressed  # type: ignore[misc]
 
     def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RefusedError]:
-        """The TSUID of each edit, empty for a global annotation, or why it has none."""
+        """The TSUID of each edit, or why it has none; empty for a global annotation."""
         named = [edit.series for edit in edits if edit.series is not None]
         keys = iter(self._keys.of(named)) if named else iter(())
         tsuids = [self._tsuid(edit, next(keys) if edit.series is not None else None) for edit in edits]
@@ -123,7 +122,7 @@ class _AddressFn(beam.DoFn):
             return error
 
     def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RefusedError]:
-        """TSUIDs with a UID that has no name: no query can find their annotations."""
+        """The TSUIDs with a UID without a name: no query could find their annotations."""
         names_by_tsuid = {
             tsuid: select.row_names(self._layout.options, cells.place(self._layout.options, tsuid, 1).key)
             for tsuid in tsuids
@@ -157,7 +156,7 @@ class _JoinFn(beam.DoFn):
 
 
 class _StoreFn(beam.DoFn):
-    """((row key, qualifier), list of `AddressedEdit`) in; `Rejected` out. Stores all before a bundle ends."""
+    """((row key, qualifier), list of `AddressedEdit`) in, stored before the bundle ends; `Rejected` out."""
 
     def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
         self._target, self._layout, self._dry_run = target, layout, dry_run

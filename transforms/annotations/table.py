@@ -1,4 +1,4 @@
-"""Edits of annotations merged with what is stored, by compare-and-set (docs/how-to/annotations.md).
+"""Applies edits of annotations to the stored annotations, by compare-and-set (docs/how-to/annotations.md).
 
 As meta/Annotation.syncToStorage of OpenTSDB 2.4.1, and safe beside TSDs that edit the same annotations.
 """
@@ -26,13 +26,13 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 
 _STAGE = Stage.ENCODE
-"""Of refusals. Those of WRITE have rows as payloads, where these have edits, which a replay reads again."""
+"""The stage of refusals. The payload of a refusal of stage WRITE is a row; here it is an edit."""
 
 _CONNECTIONS = 16
 
 
 class AddressedEdit(NamedTuple):
-    """An edit and where its annotation stands; `tsuid` is hex, empty for a global one."""
+    """An edit, and the TSUID of its annotation in hex; empty for a global annotation."""
 
     tsuid: str
     edit: AnnotationEdit
@@ -45,44 +45,44 @@ def store(
     *,
     dry_run: bool = False,
 ) -> list[Rejected]:
-    """Carries out the edits of some annotations; those that are refused.
+    """Applies edits of annotations; returns the refused edits.
 
     Args:
-      groups: by place, all edits of each, in any order.
+      groups: all edits of each annotation by its place, in any order.
     """
-    found = stored_cells(target, layout, groups)
+    stored = stored_cells(target, layout, groups)
     table = _AnnotationTable(target, layout, dry_run=dry_run)
     with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
-        done = list(pool.map(lambda at: table.carry_out(at, groups[at], found.get(at)), groups))
-    metrics.count_annotations("annotations_written", sum(one.written for one in done))
-    metrics.count_annotations("annotations_deleted", sum(one.deleted for one in done))
-    return [rejected for one in done for rejected in one.refused]
+        outcomes = list(pool.map(lambda place: table.apply(place, groups[place], stored.get(place)), groups))
+    metrics.count_annotations("annotations_written", sum(outcome.written for outcome in outcomes))
+    metrics.count_annotations("annotations_deleted", sum(outcome.deleted for outcome in outcomes))
+    return [rejected for outcome in outcomes for rejected in outcome.refused]
 
 
 def stored_cells(
     target: Target, layout: Annotations, places: Iterable[cells.Place]
 ) -> dict[cells.Place, StoredCell]:
-    """The cells at these places that exist."""
-    wanted = set(places)
-    keys = sorted({at.key for at in wanted})
+    """The existing cells at these places."""
+    places = set(places)
+    keys = sorted({place.key for place in places})
     scan = Scan(layout.data_table, [(key, key + b"\x00") for key in keys], columns=cells.COLUMNS)
     return {
-        at: StoredCell(cell.timestamp_ms, cell.value)
+        place: StoredCell(cell.timestamp_ms, cell.value)
         for row in TableReader(target).scan(scan)
         for cell in row.cells
-        if (at := cells.Place(row.key, cell.qualifier)) in wanted
+        if (place := cells.Place(row.key, cell.qualifier)) in places
     }
 
 
 class StoredCell(NamedTuple):
-    """What stands at a place."""
+    """The content of a cell."""
 
     timestamp_ms: int
     value: bytes
 
 
 class EditOutcome(NamedTuple):
-    """What came of the edits of one annotation."""
+    """The result of the edits of one annotation."""
 
     written: bool
     deleted: bool
@@ -95,45 +95,45 @@ class _AnnotationTable:
     def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
         self._target, self._layout, self._dry_run = target, layout, dry_run
 
-    def carry_out(
-        self, at: cells.Place, addressed: Sequence[AddressedEdit], stored: StoredCell | None
+    def apply(
+        self, place: cells.Place, addressed: Sequence[AddressedEdit], stored: StoredCell | None
     ) -> EditOutcome:
-        """Changes one annotation, however often others change it meanwhile.
+        """Applies edits to one annotation; again from the stored one if another writer changes it meanwhile.
 
-        An answer that got lost is cleared up by reading: the edits over what they have made change nothing.
+        If an answer is lost, the cell is read again: edits that were stored change nothing.
         """
         event = self._layout.options.is_event_time
         backoff = Backoff()
         while True:
-            before, edits, refused = _begin(stored, [one.edit for one in addressed])
-            then = after(before, edits, addressed[0].tsuid, event_time=event)
-            if then == before or (then.note is None and stored is None):
+            old, edits, refused = _applicable(stored, [addressed_edit.edit for addressed_edit in addressed])
+            new = after(old, edits, addressed[0].tsuid, event_time=event)
+            if new == old or (new.note is None and stored is None):
                 return EditOutcome(False, False, refused)
-            outcome = EditOutcome(then.note is not None, then.note is None, refused)
+            outcome = EditOutcome(new.note is not None, new.note is None, refused)
             try:
-                if self._dry_run or self._swap(at, stored, then):
+                if self._dry_run or self._replace(place, stored, new):
                     return outcome
             except REFUSALS as error:
                 why = RefusedError(Reason.WRITE_REFUSED, f"Bigtable refused the annotation: {error}")
                 return EditOutcome(False, False, [*refused, *(edit.refuse(why, _STAGE) for edit in edits)])
-            name = f"annotation {at.qualifier.hex()} of row {at.key.hex()}"
-            backoff.wait(exceptions.Aborted(f"{name} changes all the time"))
-            stored = stored_cells(self._target, self._layout, [at]).get(at)
+            name = f"annotation {place.qualifier.hex()} of row {place.key.hex()}"
+            backoff.wait(exceptions.Aborted(f"{name} keeps changing"))
+            stored = stored_cells(self._target, self._layout, [place]).get(place)
 
-    def _swap(self, at: cells.Place, stored: StoredCell | None, then: State) -> bool:
-        """Stores a state if what stands there is what was read; whether it was."""
-        old = Cell(FAMILY, at.qualifier, *stored) if stored else None
-        note = then.note
-        new = Cell(FAMILY, at.qualifier, then.timestamp_ms, note.stored()) if note else None
-        return replace_cells(self._target, self._layout.data_table, [Replacement(at.key, old, new)])[0]
+    def _replace(self, place: cells.Place, stored: StoredCell | None, state: State) -> bool:
+        """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
+        old = Cell(FAMILY, place.qualifier, *stored) if stored else None
+        note = state.note
+        new = Cell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
+        return replace_cells(self._target, self._layout.data_table, [Replacement(place.key, old, new)])[0]
 
 
-def _begin(
+def _applicable(
     stored: StoredCell | None, edits: Sequence[AnnotationEdit]
 ) -> tuple[State, Sequence[AnnotationEdit], list[Rejected]]:
-    """(what is stored, the edits that can be carried out on it, the refusals of the others).
+    """(the stored state, the edits that can be applied to it, the refusals of others).
 
-    What is stored and is no annotation can be replaced or deleted, and not changed.
+    A stored value that is not an annotation can be replaced or deleted, but not changed.
     """
     if stored is None:
         return NOTHING, edits, []
@@ -141,7 +141,7 @@ def _begin(
         return State(parse_stored(stored.value), stored.timestamp_ms), edits, []
     except NotAnAnnotationError as error:
         why = RefusedError(
-            Reason.VALUE_NOT_STORABLE, f"what is stored there is no annotation ({error}): PUT or DELETE it"
+            Reason.VALUE_NOT_STORABLE, f"the stored value is not an annotation ({error}): PUT or DELETE it"
         )
     ordered = sorted(edits, key=lambda edit: edit.order)
     first = next((n for n, edit in enumerate(ordered) if edit.method is not Method.POST), len(ordered))

@@ -18,8 +18,7 @@ from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, re
 from timebeam.transforms.dead_letters.rows import refused_row
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.points import read_decoded
-from timebeam.transforms.readers.ranges import within
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import TableReader, within
 
 BATCH_POINTS = 100_000
 

@@ -20,8 +20,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, 
 from timebeam.transforms.dead_letters.rows import row_of
 from timebeam.transforms.dead_letters.store import from_json
 from timebeam.transforms.ingest.pack import mutations
-from timebeam.transforms.readers.remember import RememberingReader
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import RememberingReader, TableReader
 
 POINTS: Final = "points"
 ROWS: Final = "rows"

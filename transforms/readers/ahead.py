@@ -1,4 +1,4 @@
-"""An iterator run ahead of its reader by a thread: while one waits for the network, the other computes."""
+"""An iterator that a thread runs ahead of its consumer: one waits for the network, the other computes."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-One = TypeVar("One")
+Element = TypeVar("Element")
 
 _END_SECONDS = 5  # for a thread that waits for the network
 
 
-class Ahead(Generic[One]):
-    """A thread that runs an iterator, at most `most` elements ahead, and hands over what it raises too."""
+class Ahead(Generic[Element]):
+    """A thread that runs an iterator, at most `most` elements ahead; its errors reach the consumer."""
 
-    def __init__(self, make: Callable[[], Iterable[One]], most: int) -> None:
-        self._found: queue.Queue[tuple[One] | BaseException | None] = queue.Queue(most)
+    def __init__(self, make: Callable[[], Iterable[Element]], most: int) -> None:
+        self._queue: queue.Queue[tuple[Element] | BaseException | None] = queue.Queue(most)
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(make,), name="timebeam-ahead", daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[One]:
-        while (found := self._found.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found[0]
+    def __iter__(self) -> Iterator[Element]:
+        while (entry := self._queue.get()) is not None:
+            if isinstance(entry, BaseException):
+                raise entry
+            yield entry[0]
 
     def stop(self) -> None:
-        """Asks the thread to end; what it has found is forgotten."""
+        """Asks the thread to end, and drops its elements."""
         self._is_stopped.set()
         with contextlib.suppress(queue.Empty):
-            while True:  # makes room for one and for the end behind it, so that the thread never waits
-                self._found.get_nowait()
+            while True:  # makes room for an element and for the end, so that the thread never waits
+                self._queue.get_nowait()
 
     def join(self) -> None:
-        """Waits until the thread has ended, a few seconds if it waits for the network."""
+        """Waits until the thread has ended; a few seconds if it waits for the network."""
         self._thread.join(_END_SECONDS)
 
-    def _run(self, make: Callable[[], Iterable[One]]) -> None:
+    def _run(self, make: Callable[[], Iterable[Element]]) -> None:
         end: BaseException | None = None
         try:
-            for one in make():
+            for element in make():
                 if self._is_stopped.is_set():
                     break
-                self._found.put((one,))
-        except BaseException as error:  # whatever it is, the reader must not wait for ever
+                self._queue.put((element,))
+        except BaseException as error:  # any error, so that the consumer never waits forever
             end = error
-        self._found.put(end)
+        self._queue.put(end)
 
 
-def ahead(make: Callable[[], Iterable[One]], most: int) -> Iterator[One]:
+def ahead(make: Callable[[], Iterable[Element]], most: int) -> Iterator[Element]:
     """The elements of an iterable that a thread makes and runs, at most `most` elements ahead.
 
-    To close it ends the thread: at once, or as soon as the network gives what it waits for.
+    Closing it ends the thread, at once or when the network answers.
     """
     running = Ahead(make, most)
     try:

@@ -1,32 +1,37 @@
-"""The `Reader` that layouts read Bigtable with."""
+"""Readers of Bigtable for layouts (`timebeam.schema.layouts.Reader`): plain, remembering, of a key range."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.layouts import Cell, Finding, Row, Scan, Selected
+from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import read_keys, read_ranges, row_filter
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range
 from timebeam.transforms.bigtable.target import Target
 
 _ROWS_AT_ONCE = 1000
 
+MOST_REMEMBERED_ROWS = 200_000
+"""The largest number of rows that a `RememberingReader` has in memory; beyond it, all are forgotten."""
+
 
 def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
-    """The rows of a scan, ascending by key within each of its ranges, the ranges in their order."""
+    """The rows of the ranges of a scan in their order, ascending by key within each."""
     return read_ranges(
         target, scan.table, scan.ranges, _filter(scan), lambda: RowMerger(scan.table, Row, Cell)
     )
 
 
 def scan_qualifiers(target: Target, scan: Scan) -> Iterator[tuple[bytes, list[bytes]]]:
-    """(row key, the qualifiers of its cells in order) of the rows of a scan, in the order of `scan_rows`.
+    """(row key, the qualifiers of its cells) of the rows of a scan, in the order of `scan_rows`.
 
-    Values are not sent, and no `Cell` is made.
+    The service sends no values, and no `Cell` is made.
 
     Args:
-      scan: of a table with one family, or of the columns of one.
+      scan: of a table with one family, or of columns of one family.
     """
     keys_only = _filter(dataclasses.replace(scan, keys_only=True))
     return read_ranges(target, scan.table, scan.ranges, keys_only, QualifierMerger)
@@ -39,7 +44,7 @@ def _filter(scan: Scan) -> object:
 
 
 class TableReader:
-    """The `Reader` that layouts read with."""
+    """The `Reader` of a Bigtable instance."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -54,27 +59,27 @@ class TableReader:
 
 
 def read_ahead(
-    found: Iterable[Selected | Finding], most: int = 100_000
+    selection: Iterable[Selected | Finding], most: int = 100_000
 ) -> Iterator[list[Selected] | Finding]:
-    """Rows in lists that are worth decoding together; findings as they come.
+    """Rows in lists that are worth decoding together; findings one by one.
 
     Args:
-      most: points of a list, roughly.
+      most: about the number of points in a list.
     """
-    held: list[Selected] = []
+    rows: list[Selected] = []
     size = 0
-    for one in found:
-        if isinstance(one, Finding):
-            yield one
+    for selected in selection:
+        if isinstance(selected, Finding):
+            yield selected
             continue
-        held.append(one)
-        cells = one.row.cells
+        rows.append(selected)
+        cells = selected.row.cells
         size += len(cells) + (len(cells[0].qualifier) + len(cells[0].value)) // 8 if cells else 0
-        if size >= most or len(held) >= _ROWS_AT_ONCE:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if size >= most or len(rows) >= _ROWS_AT_ONCE:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
 def scan_table(target: Target, table: str) -> Iterator[Row]:
@@ -83,5 +88,72 @@ def scan_table(target: Target, table: str) -> Iterator[Row]:
 
 
 def read_rows(target: Target, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
-    """The rows of these keys that exist."""
+    """The existing rows with these keys, by key."""
     return {row.key: row for row in read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell))}
+
+
+class RememberingReader:
+    """A `Reader` that reads each row by key once, for rows that never change, as those of the UID table.
+
+    Missing rows are read again.
+
+    Args:
+      table: the table whose rows are remembered; None for all tables.
+    """
+
+    def __init__(self, reader: Reader, table: str | None = None) -> None:
+        self._reader, self._table = reader, table
+        self._rows: dict[tuple[str, bytes], Row] = {}
+
+    def scan(self, scan: Scan) -> Iterable[Row]:
+        """See `Reader.scan`."""
+        return self._reader.scan(scan)
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """See `Reader.rows`."""
+        if self._table not in (None, table):
+            return self._reader.rows(table, keys)
+        rows = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
+        missing = [key for key in keys if key not in rows]
+        if missing:
+            if len(self._rows) + len(missing) > MOST_REMEMBERED_ROWS:
+                self._rows = {}
+            new = self._reader.rows(table, missing)
+            self._rows.update({(table, key): row for key, row in new.items()})
+            rows.update(new)
+        return rows
+
+
+def within(reader: Reader, layout: ReadableLayout, keys: KeyRange) -> Reader:
+    """A reader limited to the data rows in a range of keys, and to index rows with the same keys."""
+    return RangeReader(
+        reader, {spec.name for spec in layout.tables() if spec.holds_points or spec.same_keys}, keys
+    )
+
+
+def scan_within(scan: Scan, keys: KeyRange) -> Scan:
+    """A scan limited to a range of keys; it may have no ranges."""
+    ranges = [common for scanned in scan.ranges if (common := common_range(scanned, keys)) is not None]
+    return dataclasses.replace(scan, ranges=ranges)
+
+
+class RangeReader:
+    """A `Reader` limited to a range of keys in some tables; it reads all rows of others."""
+
+    def __init__(self, reader: Reader, tables: Collection[str], within: KeyRange) -> None:
+        self._reader, self._tables, self._within = reader, tables, within
+
+    def scan(self, scan: Scan) -> Iterator[Row]:
+        """See `Reader.scan`."""
+        if scan.table in self._tables and self._within != WHOLE_TABLE:
+            scan = scan_within(scan, self._within)
+            if not scan.ranges:
+                return
+        yield from self._reader.scan(scan)
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """See `Reader.rows`."""
+        if table in self._tables:
+            start, end = self._within
+            keys = [key for key in keys if start <= key and (not end or key < end)]
+        return self._reader.rows(table, keys)

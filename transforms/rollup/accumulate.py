@@ -31,9 +31,7 @@ from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, refuse
 from timebeam.transforms.ingest.series_keys import SeriesKeys
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
-from timebeam.transforms.readers.ranges import within
-from timebeam.transforms.readers.remember import RememberingReader
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.encode import encode
 from timebeam.transforms.rollup.in_place import TableInPlace
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey

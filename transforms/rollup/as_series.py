@@ -48,8 +48,7 @@ from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwriting
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.ranges import within
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.memory import give_back_memory
 from timebeam.transforms.rollup.reading import read_numbers, read_period
 

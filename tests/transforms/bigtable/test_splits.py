@@ -20,8 +20,7 @@ from timebeam.transforms.bigtable.splits import (
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.readers.ranges import RangeReader, scan_within
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import RangeReader, TableReader, scan_within
 
 KEYS = st.lists(st.binary(min_size=1, max_size=3), max_size=8, unique=True).map(sorted)
 

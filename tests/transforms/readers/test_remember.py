@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from timebeam.schema.layouts import Row, Scan
-from timebeam.transforms.readers import remember
-from timebeam.transforms.readers.remember import RememberingReader
+from timebeam.transforms.readers import table_reader
+from timebeam.transforms.readers.table_reader import RememberingReader
 
 
 class Rows:
@@ -55,7 +55,7 @@ def test_without_a_table_the_rows_of_all_tables_are_remembered() -> None:
 
 
 def test_it_remembers_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remember, "MOST_ROWS", 2)
+    monkeypatch.setattr(table_reader, "MOST_REMEMBERED_ROWS", 2)
     below = Rows([b"a", b"b", b"c"])
     reader = RememberingReader(below, "uid")
     assert reader.rows("uid", [b"a", b"b"]).keys() == {b"a", b"b"}
