@@ -16,6 +16,7 @@ REQUIRES = [
     "msgspec>=0.18,<1",  # JSON of records, heroic-json and kairosdb-json
     "numpy>=1.26,<3",  # points in columns
     "pyarrow>=16,<26",  # numbers parsed and texts grouped, many at a time
+    "shtab>=1.13,<2",  # `timebeam completion`: scripts that start no program when Tab is pressed
     "google-re2>=1.1.20250722,<2",  # regular expressions in linear time
     "zstandard>=0.22,<1",  # .zst files
 ]

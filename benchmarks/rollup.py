@@ -53,7 +53,7 @@ from timebeam.pipelines.commands import rollup
 from timebeam.pipelines.job import write_dead_letters
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Load
-from timebeam.pipelines.options.parameters import parser_of
+from timebeam.pipelines.options.command_line import parser_of
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.opentsdb import add_rollup, opentsdb_rollup

@@ -22,6 +22,8 @@ from timebeam.pipelines.output.printable import PrintableStream
 # A command is the module of its name in `commands/`, except these.
 _ELSEWHERE = {"emulator": "timebeam.pipelines.local.emulator"}
 COMMANDS = {
+    "init": "a settings file for this folder, and what to do next",
+    "config": "every setting and where it comes from",
     "emulator": "a local Bigtable in the foreground",
     "tables": "create the tables of a layout, set how long cells are kept",
     "ingest": "points from files or Pub/Sub into Bigtable",
@@ -39,6 +41,7 @@ COMMANDS = {
     "check": "does every row decode, are the UIDs sound",
     "plan": "what a load of points needs: rows, bytes, nodes",
     "layout": "explain declared tables, draw their key heat",
+    "completion": "a script that completes command lines in bash, zsh or fish",
 }
 
 _IN_BUCKET = re.compile(r"(^|=)gs://")

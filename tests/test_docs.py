@@ -11,7 +11,7 @@ import pytest
 from timebeam.pipelines.cli import COMMANDS
 from timebeam.pipelines.commands import query
 from timebeam.pipelines.deploy import options_page
-from timebeam.pipelines.options.parameters import parser_of
+from timebeam.pipelines.options.command_line import parser_of
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.messages import FORMATS
 from timebeam.schema.points import Reason

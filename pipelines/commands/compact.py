@@ -16,6 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
@@ -25,9 +26,9 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     boolean,
     not_negative,
-    parser_of,
 )
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day, range_parameters
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
@@ -170,10 +171,16 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
     return Compact(CompactJob(target, layout, start_s, end_s, form, settled_ms, options.dry_run))
 
 
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of("compact", "Makes one cell of each row of closed hours.", EXAMPLES, PARAMETERS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Compacts one range of time; returns the exit code."""
-    parser = parser_of("compact", "Makes one cell of each row of closed hours.", EXAMPLES, PARAMETERS)
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     return run_job(job_of(options, run_ms), Run.of(options, flags, run_ms))

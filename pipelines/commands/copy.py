@@ -16,6 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     LAYOUT,
@@ -24,9 +25,9 @@ from timebeam.pipelines.options.parameters import (
     Parameter,
     UsageError,
     boolean,
-    parser_of,
 )
 from timebeam.pipelines.options.period import time_of
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import PointsSummary
@@ -67,6 +68,7 @@ PARAMETERS = (
             help=f"--{parameter.name} of the layout to write",
             group="To",
             shown_for=None,
+            setting=False,
         )
         for parameter in LAYOUT[1:]
     ),
@@ -189,13 +191,20 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
     return Copy(graph, source, start_ms, end_ms)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Copies, and reads everything back; returns the exit code."""
-    parser = parser_of(
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of(
         "copy", "Copies the points of a time range, then proves that they are there.", EXAMPLES, PARAMETERS
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Copies, and reads everything back; returns the exit code."""
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
+    use_stored(options, "from")
+    use_stored(options, "to", _TO)
     run_ms = int(time.time() * 1000)
     job, values = job_of(options, run_ms), vars(options)
     create_source = _create_command(job.source, {**values, "meta": MetaMode.OFF.value})

@@ -18,14 +18,8 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
-from timebeam.pipelines.options.parameters import (
-    Parameter,
-    UsageError,
-    not_negative,
-    parser_of,
-    positive,
-    whole,
-)
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import Parameter, UsageError, not_negative, positive, whole
 from timebeam.schema.common.times import parse_time
 
 PARAMETERS = (
@@ -76,9 +70,14 @@ _BYTES_A_REQUEST = 4_000_000
 _MESSAGES_A_REQUEST = 1000
 
 
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of("generate", "Makes points, with what goes wrong on the way.", EXAMPLES, PARAMETERS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Sends everything, with a line about it on standard error."""
-    parser = parser_of("generate", "Makes points, with what goes wrong on the way.", EXAMPLES, PARAMETERS)
+    parser = command_parser()
     options = parser.parse_args(argv)
     if bool(options.output) == bool(options.topic):
         raise UsageError("give one of --output and --topic")

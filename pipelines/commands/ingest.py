@@ -11,6 +11,7 @@ from timebeam.pipelines.ingest.jobs import IngestFiles, IngestMessages
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.job import Run, Source
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     BUCKET_PATH,
@@ -30,10 +31,10 @@ from timebeam.pipelines.options.parameters import (
     boolean,
     names,
     not_negative,
-    parser_of,
     positive,
     whole,
 )
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import (
     check_writer,
     format_of,
@@ -89,6 +90,7 @@ DEAD_LETTERS = Parameter(
     default="dead-letters",
     regex=LETTERS,
     example="gs://my-bucket/dead-letters/points",
+    setting=True,
 )
 
 WRITING = (
@@ -99,21 +101,37 @@ WRITING = (
         "for messages",
         "Layout",
         choices=names(Packing),
+        setting=True,
     ),
-    Parameter("auto_create_metrics", "give unknown metrics a UID", "UIDs", boolean, False),
-    Parameter("auto_create_tagks", "give unknown tag keys a UID", "UIDs", boolean, True),
-    Parameter("auto_create_tagvs", "give unknown tag values a UID", "UIDs", boolean, True),
-    Parameter("random_metrics", "give new metrics random UIDs, which spreads writes", "UIDs", boolean, False),
+    Parameter("auto_create_metrics", "give unknown metrics a UID", "UIDs", boolean, False, setting=True),
+    Parameter("auto_create_tagks", "give unknown tag keys a UID", "UIDs", boolean, True, setting=True),
+    Parameter("auto_create_tagvs", "give unknown tag values a UID", "UIDs", boolean, True, setting=True),
     Parameter(
-        "uid_cache_size", "names and series that a worker process remembers", "UIDs", positive, 1_000_000
+        "random_metrics",
+        "give new metrics random UIDs, which spreads writes",
+        "UIDs",
+        boolean,
+        False,
+        setting=True,
     ),
-    Parameter("uid_snapshot_size", "names read ahead from the UID table", "UIDs", whole, 1_000_000),
+    Parameter(
+        "uid_cache_size",
+        "names and series that a worker process remembers",
+        "UIDs",
+        positive,
+        1_000_000,
+        setting=True,
+    ),
+    Parameter(
+        "uid_snapshot_size", "names read ahead from the UID table", "UIDs", whole, 1_000_000, setting=True
+    ),
     Parameter(
         "uid_negative_seconds",
         "how long a name without a UID, which gets none, is not looked up again",
         "UIDs",
         not_negative,
         60.0,
+        setting=True,
     ),
     *BIGTABLE,
     Parameter(
@@ -123,6 +141,7 @@ WRITING = (
         "Bigtable",
         default="direct",
         choices=("direct", "beam"),
+        setting=True,
     ),
     Parameter(
         "mark_touched",
@@ -130,6 +149,7 @@ WRITING = (
         "Bigtable",
         boolean,
         False,
+        setting=True,
     ),
     Parameter(
         "meta",
@@ -152,6 +172,7 @@ STORING = (
         "Input",
         choices=(*FORMATS, RECORDS),
         required=True,
+        setting=True,
     ),
     DEAD_LETTERS,
     Parameter(
@@ -161,6 +182,7 @@ STORING = (
         not_negative,
         30.0,
         most=86_400,
+        setting=True,
     ),
     Parameter(
         "stop_when_idle",
@@ -295,12 +317,18 @@ def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
     return mode
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Stores points or records; returns the exit code."""
-    parser = parser_of(
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of(
         "ingest", "Stores the points of files, or of Pub/Sub messages, in Bigtable.", EXAMPLES, PARAMETERS
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Stores points or records; returns the exit code."""
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project, check=not options.preflight)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     return run_job(job_of(options), Run.of(options, flags, run_ms))

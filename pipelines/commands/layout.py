@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.options.parameters import Parameter, UsageError, parser_of
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import Parameter, UsageError
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.charts.chart import need_plots
 from timebeam.pipelines.output.charts.picture import plain
@@ -36,11 +37,17 @@ EXAMPLES = """\
   timebeam layout heat examples/tables/battery_salted.toml --input examples/tables/battery.jsonl"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Explains a declaration, or draws a sample's writes; exit code 1 if the declaration is wrong."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("layout", "Tables declared in TOML.", EXAMPLES, PARAMETERS)
     parser.add_argument("action", choices=["check", "heat"], help="explain the tables, or draw key heat")
     parser.add_argument("file", help="the declaration, a TOML file")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Explains a declaration, or draws a sample's writes; exit code 1 if the declaration is wrong."""
+    parser = command_parser()
     options = parser.parse_args(argv)
     try:
         declaration = load(text_of(options.file, "declaration of tables"), options.file)

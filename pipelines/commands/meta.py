@@ -15,15 +15,9 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options.parameters import (
-    BIGTABLE,
-    LAYOUT,
-    SUMMARY,
-    Parameter,
-    UsageError,
-    boolean,
-    parser_of,
-)
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
@@ -167,8 +161,8 @@ def job_of(options: argparse.Namespace) -> MetaSync:
     return MetaSync(work, options.purge, options.yes)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Creates what is missing; returns the exit code."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of(
         "meta",
         "Creates the meta data of series and names that is missing; safe to repeat.",
@@ -176,8 +170,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         PARAMETERS,
     )
     parser.add_argument("action", choices=["sync"], help="create what is missing, as `tsdb uid metasync`")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Creates what is missing; returns the exit code."""
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     command = create_command(argparse.Namespace(**{**vars(options), "meta": True}))
     return run_job(job_of(options), Run.of(options, flags, run_ms, command))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     LAYOUT,
@@ -16,7 +17,6 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     names,
     not_negative,
-    parser_of,
     positive,
 )
 from timebeam.pipelines.options.values import layout_named
@@ -138,9 +138,14 @@ def _layout_of(options: argparse.Namespace) -> Layout:
     return layout
 
 
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of("plan", "What a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures a sample and prints what the load needs."""
-    parser = parser_of("plan", "What a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
+    parser = command_parser()
     options = parser.parse_args(argv)
     layout, load = _layout_of(options), load_of(options)
     try:

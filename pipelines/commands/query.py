@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     LAYOUT,
@@ -18,8 +19,8 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     boolean,
     not_negative,
-    parser_of,
 )
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
@@ -62,6 +63,7 @@ PARAMETERS = (
         "opentsdb: the rollup configuration; what is rolled up is not read point by point "
         "(docs/how-to/rollups.md)",
         "Query",
+        setting=True,
     ),
     Parameter("no_annotations", "opentsdb: do not look for annotations", "Query", boolean, False),
     Parameter("global_annotations", "opentsdb: show global annotations too", "Query", boolean, False),
@@ -161,12 +163,19 @@ def _with_annotations(
     return complete
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints or plots the answer; exit code 1 if a name is unknown."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("query", "Reads points back.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints or plots the answer; exit code 1 if a name is unknown."""
+    options = command_parser().parse_args(argv)
+    use_stored(options)
     try:
-        return run(parser.parse_args(argv))
+        return run(options)
     except UnknownNameError as error:
         near = " or ".join(repr(name) for name in error.near())
         hint = f"; did you mean {near}?" if near else ""

@@ -13,7 +13,9 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.job import Job, Run
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, boolean, parser_of
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, boolean
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
@@ -101,10 +103,16 @@ def job_of(options: argparse.Namespace) -> RebuildIndex:
     return RebuildIndex(ReindexJob(target_of(options), layout, options.dry_run))
 
 
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of("reindex", "Rebuilds the index tables; safe to repeat.", EXAMPLES, PARAMETERS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Rebuilds the index tables; returns the exit code."""
-    parser = parser_of("reindex", "Rebuilds the index tables; safe to repeat.", EXAMPLES, PARAMETERS)
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     return run_job(job_of(options), Run.of(options, flags, run_ms))

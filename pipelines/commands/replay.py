@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from timebeam.pipelines.commands.ingest import STORING, points_graph
 from timebeam.pipelines.ingest.jobs import IngestMessages, ReplayFiles
 from timebeam.pipelines.job import Run, Source
-from timebeam.pipelines.options.parameters import parser_of
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
 from timebeam.transforms.input.files import match
@@ -39,11 +40,18 @@ def job_of(options: argparse.Namespace) -> ReplayFiles | IngestMessages:
     return ReplayFiles(graph, [file.path for file in match([options.source])])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Stores the payloads of dead letters; those of a subscription until it is stopped."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("replay", "Ingests the payloads of dead letters.", EXAMPLES, PARAMETERS)
     parser.add_argument("source", metavar="SOURCE", help="files or a pattern, or projects/P/subscriptions/S")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Stores the payloads of dead letters; those of a subscription until it is stopped."""
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     return run_job(job_of(options), Run.of(options, flags, run_ms))

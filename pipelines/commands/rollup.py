@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from timebeam.pipelines.job import Run
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
@@ -20,10 +21,10 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     boolean,
     not_negative,
-    parser_of,
     whole,
 )
-from timebeam.pipelines.options.period import delay_ms, period_of, range_parameters
+from timebeam.pipelines.options.period import ZONE, delay_ms, period_of, range_parameters
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_of
 from timebeam.pipelines.preflight.checks import PREFLIGHT
 from timebeam.pipelines.rollup.config import ROLLUP_CONFIG, read_config
@@ -44,14 +45,7 @@ PARAMETERS = (
         "end of the range, not included",
         "1h-ago",
     ),
-    Parameter(
-        "zone",
-        "time zone in which days are counted, as Europe/Berlin",
-        "Rollup",
-        default="UTC",
-        regex=r"[A-Za-z][-+_/A-Za-z0-9]*",
-        example="Europe/Berlin",
-    ),
+    ZONE,
     Parameter(
         "delay_hours",
         "a day is complete so many hours after its end",
@@ -59,6 +53,7 @@ PARAMETERS = (
         not_negative,
         0.0,
         most=24 * CENTURY_DAYS,
+        setting=True,
     ),
     Parameter(
         "allow_incomplete",
@@ -82,6 +77,7 @@ PARAMETERS = (
         whole,
         0,
         most=CENTURY_DAYS,
+        setting=True,
     ),
     Parameter(
         "dead_letters",
@@ -90,6 +86,7 @@ PARAMETERS = (
         default="dead-letters",
         regex=LETTERS,
         example="gs://my-bucket/dead-letters/rollup",
+        setting=True,
     ),
     *LAYOUT,
     TABLES,
@@ -138,15 +135,21 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRo
     return TouchedRollups(rollup, now_ms - delay_ms(options)) if options.touched else rollup
 
 
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
+
+
 def main(argv: Sequence[str] | None = None, *, now_ms: int | None = None) -> int:
     """Rolls up one range of time, or the touched ones one after the other; returns the exit code.
 
     Args:
       now_ms: the time of the run in ms since 1970; without it that of the system's clock.
     """
-    parser = parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
+    parser = command_parser()
     options, rest = parser.parse_known_args(argv)
     flags = beam_options(parser, rest, options.project, check=not options.preflight)
+    use_stored(options)
     run_ms = int(time.time() * 1000)
     now_ms = run_ms if now_ms is None else now_ms
     job = job_of(options, now_ms)

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.pipelines.commands.query import tag_filters
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError, parser_of
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
@@ -68,11 +70,18 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
     return Wanted(options.metric, tags)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Lists series, none are a result too; exit code 1 if some could not be read."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("series", "Lists series.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lists series, none are a result too; exit code 1 if some could not be read."""
+    parser = command_parser()
     options = parser.parse_args(argv)
+    use_stored(options)
     layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
     results, where = _find(options, target, layout, pattern)

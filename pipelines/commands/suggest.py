@@ -7,7 +7,9 @@ import json
 from collections.abc import Sequence
 
 from timebeam.pipelines.commands.series import check_storable
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, parser_of, positive
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, positive
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts.opentsdb.select import names_from
@@ -28,12 +30,19 @@ EXAMPLES = """\
   timebeam suggest tagk --layout opentsdb"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Lists names; none are a result too."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("suggest", "Lists the names that begin with a text.", EXAMPLES, PARAMETERS)
     parser.add_argument("kind", choices=KINDS, help="of what")
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="what the names begin with")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lists names; none are a result too."""
+    parser = command_parser()
     options = parser.parse_args(argv)
+    use_stored(options)
     layout, target = layout_of(options), target_of(options)
     if layout.uids is None:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")

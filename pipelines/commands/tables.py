@@ -7,18 +7,23 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
+from timebeam.pipelines.commands.check import audit
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CENTURY_DAYS,
+    DECLARED,
     LAYOUT,
     TABLES,
     Parameter,
     UsageError,
     boolean,
     not_negative,
-    parser_of,
+    whole,
 )
-from timebeam.pipelines.options.values import create_command, layout_with, tables_of, target_of
+from timebeam.pipelines.options.period import ZONE
+from timebeam.pipelines.options.stored import store_again, store_new, use_stored
+from timebeam.pipelines.options.values import create_command, layout_of, layout_with, tables_of, target_of
 from timebeam.pipelines.rollup.config import tables_of_rollups
 from timebeam.schema.layouts import SeriesMeta, TableSpec, Trees
 from timebeam.schema.meta.ts_meta import meta_table
@@ -28,7 +33,8 @@ from timebeam.transforms.trees.table import tree_table
 PARAMETERS = (
     *LAYOUT,
     TABLES,
-    Parameter("rollup_config", "with the tables of this rollup configuration", "Layout"),
+    dataclasses.replace(ZONE, group="Layout", help="of rollups: " + ZONE.help),
+    Parameter("rollup_config", "with the tables of this rollup configuration", "Layout", setting=True),
     Parameter("meta", "opentsdb: with the meta table of series", "Layout", boolean, False),
     Parameter("trees", "opentsdb: with the table of trees", "Layout", boolean, False),
     Parameter(
@@ -41,9 +47,18 @@ PARAMETERS = (
     ),
     Parameter("table", "retention: only this table, with its prefix", "Retention"),
     Parameter("family", "retention: only this family, as d7 of kairosdb", "Retention"),
+    Parameter(
+        "rows",
+        "adopt: look at about so many rows of points, from the first; 0 for all",
+        "Adopt",
+        whole,
+        100_000,
+    ),
     *BIGTABLE,
     Parameter("dry_run", "say what would be done, and do nothing", "Run", boolean, False),
 )
+
+_FINDINGS = 10
 
 EXAMPLES = """\
   timebeam tables create --layout opentsdb --project my-project --instance my-instance
@@ -51,25 +66,37 @@ EXAMPLES = """\
   timebeam tables create --layout opentsdb --rollup_config rollups.json
   timebeam tables create --layout opentsdb --meta --trees
   timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)
+  timebeam tables adopt --layout opentsdb --salt_width 1   (tables that a TSD made)
   timebeam tables retention --layout opentsdb
   timebeam tables retention --layout opentsdb --max_age_days 400 --dry_run
   timebeam tables retention --layout kairosdb --retention 7,90 --family d7 --max_age_days 7"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Creates what is missing, or sets an age; says what it did; doing it again changes nothing."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of(
         "tables",
-        "Creates the tables of a layout, or sets how long their cells are kept; safe to repeat.",
+        "Creates the tables of a layout, adopts those of another system, or sets how long cells are kept; "
+        "safe to repeat.",
         EXAMPLES,
         PARAMETERS,
     )
     parser.add_argument(
         "action",
-        choices=["create", "retention"],
-        help="create what is missing; or show, and set, how long cells are kept",
+        choices=["create", "adopt", "retention"],
+        help="create what is missing; store the settings of tables that another system made; show, or set, "
+        "how long cells are kept",
     )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Creates what is missing, or sets an age; says what it did; doing it again changes nothing."""
+    parser = command_parser()
     options = parser.parse_args(argv)
+    if options.action == "adopt":
+        return _adopt(options)
+    use_stored(options)
     specs = list(tables_of(options))
     if options.rollup_config:
         specs += tables_of_rollups(options)
@@ -81,8 +108,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         specs.append(tree_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
+    if options.layout != DECLARED:
+        for line in store_new(options, dry_run=options.dry_run):
+            print(line)
     for line in create_tables(target_of(options), specs, dry_run=options.dry_run):
         print(line)
+    return 0
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    """Stores the settings of the options if the rows in the tables agree with them; 1 if they do not.
+
+    Raises:
+      UsageError: the layout is not given, or is that of declared tables.
+    """
+    if options.layout is None:
+        raise UsageError("adopt needs the layout of the tables: --layout")
+    layout, target = layout_of(options), target_of(options)
+    check_tables(target, layout.tables(), create_command(options))
+    if audit(target, layout, _FINDINGS, options.rows or None):
+        print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
+        return 1
+    if options.dry_run:
+        print("these settings fit the rows; nothing was stored (dry run)")
+        return 0
+    print(store_again(options))
     return 0
 
 

@@ -8,7 +8,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from timebeam.pipelines.options.parameters import UsageError, parser_of
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, target_of
 from timebeam.pipelines.runners import beam_options
 from timebeam.pipelines.trees.options import (
@@ -40,8 +42,8 @@ from timebeam.transforms.trees.table import TreeTable
 _SERIES_AT_ONCE = 2_000
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one of the four actions; exit code 1 if a tree in the table cannot be read whole."""
+def command_parser() -> CommandParser:
+    """The parser of the command."""
     parser = parser_of("trees", "Series in trees, by rules, as OpenTSDB keeps them.", EXAMPLES, PARAMETERS)
     parser.add_argument("action", choices=[*_ACTIONS, "sync"], help="what to do; see the examples")
     parser.add_argument(
@@ -49,11 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="*",
         help="create: the file with the tree; test: the series, as metric tag=value ..., or a TSUID",
     )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one of the four actions; exit code 1 if a tree in the table cannot be read whole."""
+    parser = command_parser()
     options, rest = parser.parse_known_intermixed_args(argv)
     if options.action != "sync" and rest:
         parser.unknown(rest[0])
     if options.action in ("show", "sync") and options.argument:
         raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
+    use_stored(options)
     try:
         if options.action == "sync":
             return run_sync(options, beam_options(parser, rest, options.project))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from timebeam.pipelines.commands import compact, copy, ingest, rollup
+from timebeam.pipelines.options.command_line import with_profiles
 from timebeam.pipelines.options.parameters import Parameter
 
 
@@ -39,7 +40,7 @@ class Deployable:
         """Those of the template: the required ones first, then group by group as they are declared."""
         parameters = [
             parameter
-            for parameter in self.declared
+            for parameter in with_profiles(self.declared)
             if not parameter.local and parameter.name not in self.without
         ]
         parameters = [

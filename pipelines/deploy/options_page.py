@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timebeam.pipelines.cli import COMMANDS, module_of
+from timebeam.pipelines.options.command_line import with_profiles
 from timebeam.pipelines.options.parameters import Parameter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.md"
@@ -81,8 +82,7 @@ def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:
 
 def _parameters(command: str) -> tuple[Parameter, ...]:
     """The options that a command declares."""
-    parameters: tuple[Parameter, ...] = importlib.import_module(module_of(command)).PARAMETERS
-    return parameters
+    return tuple(with_profiles(importlib.import_module(module_of(command)).PARAMETERS))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from timebeam.pipelines.local.process import child
-from timebeam.pipelines.options.parameters import Parameter, boolean, parser_of, whole
+from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import Parameter, boolean, whole
 
 HOST_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 VERSION = "v1.58.0"
@@ -294,14 +295,19 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command `timebeam emulator`: runs the emulator until Ctrl-C. Returns the exit code."""
-    parser = parser_of(
+def command_parser() -> CommandParser:
+    """The parser of the command."""
+    return parser_of(
         "emulator",
         "Runs Google's Bigtable emulator in the foreground; builds it first if there is none.",
         EXAMPLES,
         PARAMETERS,
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `timebeam emulator`: runs the emulator until Ctrl-C. Returns the exit code."""
+    parser = command_parser()
     options = parser.parse_args(argv)
     if not options.build_only and not _is_free(options.port):
         parser.error(f"--port {options.port} is in use: give another one, or 0 for any free one")

@@ -8,12 +8,11 @@ import dataclasses
 import enum
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from timebeam.pipelines.options.parsing import Parser
 from timebeam.schema.common.option import Kind, Option
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.messages import FORMATS, MessageFormat
@@ -64,6 +63,8 @@ class Parameter:
       example: a text that it can have; made from the default and `choices` if empty.
       local: why it is an option of the command alone and not a parameter of templates.
       shown_for: another parameter, and the values of it for which a form shows this one; None for all.
+      setting: whether a settings file and an environment variable may give it too.
+      stored: whether the stored settings of the tables hold its value.
     """
 
     name: str
@@ -81,6 +82,8 @@ class Parameter:
     example: str = ""
     local: str = ""
     shown_for: tuple[str, tuple[str, ...]] | None = None
+    setting: bool = False
+    stored: bool = False
 
     def value_of(self, text: str) -> Any:
         """The value that a text means.
@@ -199,6 +202,8 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
         regex="|".join((*option.choices, BUCKET_PATH)) if is_file else option.regex,
         example=option.example,
         shown_for=option.shown_for or (owner, owners),
+        setting=True,
+        stored=option.stored,
     )
 
 
@@ -227,6 +232,7 @@ FORMAT = (
         default=RecordEncoding.JSON.value,
         choices=names(RecordEncoding),
         shown_for=("format", ("records",)),
+        setting=True,
     ),
 )
 
@@ -239,6 +245,7 @@ FORMATS_OF_MESSAGES = Parameter(
     many=True,
     regex=r"[-a-z]+(,[-a-z]+)*",
     example="influx,opentsdb-text",
+    setting=True,
 )
 
 DECLARED = "table"
@@ -255,6 +262,7 @@ TABLES = Parameter(
     regex=BUCKET_PATH,
     example="gs://my-bucket/tables.toml",
     shown_for=("layout", ("table",)),
+    setting=True,
 )
 
 LAYOUT = (
@@ -264,6 +272,8 @@ LAYOUT = (
         "Layout",
         choices=(*LAYOUTS, DECLARED),
         required=True,
+        setting=True,
+        stored=True,
     ),
     Parameter(
         "table_prefix",
@@ -272,6 +282,7 @@ LAYOUT = (
         default="",
         regex=r"[-_.a-zA-Z0-9]*",
         example="prod-",
+        setting=True,
     ),
     *_declared("Layout", "layout", LAYOUTS),
 )
@@ -282,6 +293,7 @@ BIGTABLE = (
         "Google Cloud project; `local` with an emulator",
         "Bigtable",
         local="the launcher gives it: the project in which the job runs",
+        setting=True,
     ),
     Parameter(
         "instance",
@@ -290,6 +302,7 @@ BIGTABLE = (
         label="Bigtable instance",
         regex=r"[a-z][-a-z0-9]*[a-z0-9]",
         example="my-instance",
+        setting=True,
     ),
     Parameter(
         "app_profile",
@@ -298,6 +311,7 @@ BIGTABLE = (
         label="Bigtable app profile",
         regex=r"[_a-zA-Z0-9][-_.a-zA-Z0-9]*",
         example="ingest",
+        setting=True,
     ),
 )
 
@@ -319,37 +333,3 @@ MAX_REFUSED = Parameter(
     example="0.5%",
     local="a job on Dataflow goes on when the program has ended",
 )
-
-
-def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
-    """Declares parameters as options, in their groups."""
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for parameter in parameters:
-        if parameter.group not in groups:
-            groups[parameter.group] = parser.add_argument_group(parameter.group)
-        options: dict[str, Any] = {"help": parameter.help.replace("%", "%%"), "default": parameter.default}
-        if parameter.required:
-            options["required"] = True
-        elif parameter.default not in (None, "", False):
-            options["help"] += f" (default: {parameter.default})"
-        if parameter.kind is boolean:
-            options |= {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
-        else:
-            options |= {"type": parameter.value_of, "metavar": parameter.name.upper()}
-            if parameter.choices:
-                options |= {"choices": parameter.choices, "metavar": "|".join(parameter.choices)}
-            if parameter.many:
-                options["nargs"] = "+"
-        groups[parameter.group].add_argument(f"--{parameter.name}", **options)
-
-
-def parser_of(command: str, description: str, examples: str, parameters: Iterable[Parameter]) -> Parser:
-    """The parser of one command, with examples at the end of its help."""
-    parser = Parser(
-        prog=f"timebeam {command}",
-        description=description,
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_parameters(parser, parameters)
-    return parser

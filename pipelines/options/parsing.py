@@ -41,7 +41,7 @@ class _Store(argparse.Action):
             if values == []:  # argparse takes the `--` of `--tag=--` for an end of options
                 raise argparse.ArgumentError(self, "expected a value")
             if self.nargs == "+":
-                values = [*(getattr(namespace, self.dest) or ()), *values]
+                values = parser.add_values(self.dest, values)
             else:
                 parser.check_repeated(self.dest, option_string, values)
         setattr(namespace, self.dest, values)
@@ -74,6 +74,16 @@ class Parser(argparse.ArgumentParser):
         """Ends the program if an option has had another value before."""
         if self._values.setdefault(dest, value) != value:
             self.error(f"{option} is given twice, with different values: give it once")
+
+    def add_values(self, dest: str, values: Sequence[Any]) -> list[Any]:
+        """The values of a list so far, in place of its default: with those of one more time."""
+        self._values[dest] = [*self._values.get(dest, ()), *values]
+        return list(self._values[dest])
+
+    @property
+    def given_words(self) -> set[str]:
+        """The names of the options that the last command line gave."""
+        return set(self._values)
 
     def options(self) -> set[str]:
         """The names of all options, as they are written."""

@@ -12,6 +12,17 @@ from timebeam.schema.common.times import parse_time, utc_text
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
 
+ZONE = Parameter(
+    "zone",
+    "time zone in which days are counted, as Europe/Berlin",
+    "Rollup",
+    default="UTC",
+    regex=r"[A-Za-z][-+_/A-Za-z0-9]*",
+    example="Europe/Berlin",
+    setting=True,
+    stored=True,
+)
+
 
 def range_parameters(group: str, day: str, end: str, end_example: str) -> tuple[Parameter, ...]:
     """The options `--day`, `--start` and `--end`.

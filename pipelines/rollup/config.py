@@ -20,6 +20,7 @@ ROLLUP_CONFIG = Parameter(
     template=TemplateType.READ_FILE,
     regex=BUCKET_PATH,
     example="gs://my-bucket/rollups.json",
+    setting=True,
 )
 
 

@@ -30,6 +30,7 @@ class Option:
       regex: what its whole text must match; empty for any.
       example: a text that it can have; empty if the default is one.
       shown_for: another option, and the values of it for which this one has a meaning; None if it always has.
+      stored: whether the bytes of the tables depend on it, so that their stored settings hold its value.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Option:
     regex: str = ""
     example: str = ""
     shown_for: tuple[str, tuple[str, ...]] | None = None
+    stored: bool = False
 
 
 def values_of(members: type[enum.Enum]) -> tuple[str, ...]:

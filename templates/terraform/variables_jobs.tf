@@ -138,6 +138,8 @@ variable "ingest" {
     mark_touched: writer direct: note the hours of complete days that receive points, for rollup touched
     meta: opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the meta data of UIDs too); docs/how-to/meta.md
     dry_run: parse, assign, pack and count, and write nothing
+    config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
+    profile: profile of the settings file
   EOT
 
   type = object({
@@ -163,6 +165,8 @@ variable "ingest" {
     mark_touched         = optional(bool)
     meta                 = optional(string)
     dry_run              = optional(bool)
+    config               = optional(string)
+    profile              = optional(string)
   })
 
   validation {
@@ -244,6 +248,16 @@ variable "ingest" {
     condition     = contains(["off", "track", "full"], coalesce(var.ingest.meta, "off"))
     error_message = "meta must be one of off, track, full."
   }
+
+  validation {
+    condition     = var.ingest.config == null || can(regex("^(gs://[a-z0-9][-_.a-z0-9]*/.+)$", var.ingest.config))
+    error_message = "config must be such as gs://my-bucket/timebeam.toml."
+  }
+
+  validation {
+    condition     = var.ingest.profile == null || can(regex("^([-_.a-zA-Z0-9]+)$", var.ingest.profile))
+    error_message = "profile must be such as prod."
+  }
 }
 
 variable "rollup" {
@@ -257,6 +271,8 @@ variable "rollup" {
     delay_hours: a day is complete so many hours after its end
     allow_incomplete: also a day or range that is not over: what is there; run it again when it is over
     lookback_days: days before that one to do again, for late points
+    config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
+    profile: profile of the settings file
   EOT
 
   type = object({
@@ -267,6 +283,8 @@ variable "rollup" {
     delay_hours      = optional(number)
     allow_incomplete = optional(bool)
     lookback_days    = optional(number)
+    config           = optional(string)
+    profile          = optional(string)
   })
   default = {}
 
@@ -298,5 +316,15 @@ variable "rollup" {
   validation {
     condition     = var.rollup.lookback_days == null || can(regex("^([0-9]+)$", var.rollup.lookback_days))
     error_message = "lookback_days must be such as 0."
+  }
+
+  validation {
+    condition     = var.rollup.config == null || can(regex("^(gs://[a-z0-9][-_.a-z0-9]*/.+)$", var.rollup.config))
+    error_message = "config must be such as gs://my-bucket/timebeam.toml."
+  }
+
+  validation {
+    condition     = var.rollup.profile == null || can(regex("^([-_.a-zA-Z0-9]+)$", var.rollup.profile))
+    error_message = "profile must be such as prod."
   }
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from timebeam.pipelines import cli
-from timebeam.pipelines.options.parsing import Parser
+from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.runners import beam_options
 
 _METHODS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
@@ -25,13 +25,13 @@ def refusal(arguments: Sequence[str]) -> str | None:
         return None
     if command not in cli.COMMANDS:
         return f"no command {command!r}"
-    methods = {name: getattr(Parser, name) for name in _METHODS}
+    methods = {name: getattr(CommandParser, name) for name in _METHODS}
     inside = [0]
 
     def asked(name: str) -> Callable[..., object]:
         """One of the methods: the outermost call on the command's own parser ends the program."""
 
-        def parse(self: Parser, *arguments: object, **named: object) -> object:
+        def parse(self: CommandParser, *arguments: object, **named: object) -> object:
             inside[0] += 1
             try:
                 found = methods[name](self, *arguments, **named)
@@ -48,7 +48,7 @@ def refusal(arguments: Sequence[str]) -> str | None:
 
     said = io.StringIO()
     with (
-        mock.patch.multiple(Parser, **{name: asked(name) for name in methods}),
+        mock.patch.multiple(CommandParser, **{name: asked(name) for name in methods}),
         mock.patch.object(cli, "_check_credentials"),
         contextlib.redirect_stderr(said),
         contextlib.redirect_stdout(io.StringIO()),

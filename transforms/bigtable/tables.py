@@ -48,8 +48,8 @@ def create_tables(target: Target, specs: Sequence[TableSpec], *, dry_run: bool) 
         if existing is None:
             yield f"{action} table {spec.name}, {_families_text(rules)}"
             if not dry_run:
-                with _admin_errors(target):
-                    table.create(column_families=rules)
+                with _admin_errors(target), contextlib.suppress(exceptions.AlreadyExists):
+                    table.create(column_families=rules)  # unless another program has just done so
             continue
         changes = {family: rule for family, rule in rules.items() if existing.get(family) != rule}
         for family, rule in changes.items():
@@ -124,6 +124,15 @@ def check_tables(target: Target, specs: Sequence[TableSpec], create_command: str
         raise BigtableError(
             f"missing in {target}: {', '.join(missing)}. Create what is missing with: {create_command}"
         )
+
+
+def table_exists(target: Target, name: str) -> bool:
+    """Whether the instance has a table of this name.
+
+    Raises:
+      BigtableError: the instance cannot be reached.
+    """
+    return _family_rules(target, _table(target, name)) is not None
 
 
 def table_names(target: Target) -> list[str]:

@@ -194,6 +194,7 @@ class HeroicReadable(Heroic):
             "heroic-readable: put the names of resources into row keys, beside their values",
             Kind.FLAG,
             False,
+            stored=True,
         ),
     )
 

@@ -105,6 +105,7 @@ OPTIONS = (
         "milliseconds (created by 1.3.0 or later), seconds (reading only)",
         default=RowSpec.LEGACY.value,
         choices=values_of(RowSpec),
+        stored=True,
     ),
     Option(
         "retention",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from timebeam.schema.layouts.opentsdb import many_rows, uid_table
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from timebeam.schema.layouts.opentsdb.keys import parse_key
+from timebeam.schema.layouts.opentsdb.keys import parse_key, salt
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.reading import Finding, Severity
@@ -90,6 +90,10 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
             continue
         if key_fields.base_s % 3600:
             yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
+        bucket = salt(options, key_fields.metric, b"".join(key + value for key, value in key_fields.tags))
+        if key_fields.salt != bucket:
+            message = f"salt {key_fields.salt.hex()} is not that of the series, {bucket.hex()}"
+            yield _damage(row.table, row.key, f"{message}: another number of salt buckets?")
         pairs = [("metrics", key_fields.metric)]
         for key, value in key_fields.tags:
             pairs += (("tagk", key), ("tagv", value))

@@ -92,11 +92,17 @@ class OpenTsdbOptions:
 
 
 OPTIONS = (
-    Option("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", Kind.WHOLE, 0),
-    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", Kind.WHOLE, 20),
-    Option("uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", Kind.WHOLE, 3),
-    Option("uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", Kind.WHOLE, 3),
-    Option("uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", Kind.WHOLE, 3),
+    Option("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", Kind.WHOLE, 0, stored=True),
+    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", Kind.WHOLE, 20, stored=True),
+    Option(
+        "uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", Kind.WHOLE, 3, stored=True
+    ),
+    Option(
+        "uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", Kind.WHOLE, 3, stored=True
+    ),
+    Option(
+        "uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", Kind.WHOLE, 3, stored=True
+    ),
     Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", Kind.WHOLE, 8),
     Option(
         "decimals",
@@ -111,6 +117,7 @@ OPTIONS = (
         "event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
         default=CellTime.ARRIVAL.value,
         choices=values_of(CellTime),
+        stored=True,
     ),
     Option(
         "use_max_value",
@@ -119,6 +126,7 @@ OPTIONS = (
         Kind.FLAG,
         True,
         shown_for=("cell_time", (CellTime.EVENT.value,)),
+        stored=True,
     ),
 )
 """The options of the layout beside `table_prefix`: fields of `OpenTsdbOptions`."""

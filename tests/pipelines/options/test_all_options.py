@@ -18,15 +18,8 @@ import pytest
 from tests.support.commands import Ran, timebeam
 from timebeam.pipelines.cli import COMMANDS, module_of
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.options.parameters import (
-    LAYOUT,
-    Parameter,
-    boolean,
-    not_negative,
-    parser_of,
-    positive,
-    whole,
-)
+from timebeam.pipelines.options.command_line import parser_of
+from timebeam.pipelines.options.parameters import LAYOUT, Parameter, boolean, not_negative, positive, whole
 
 NOWHERE = "localhost:1"
 START = ("--start", "2026-11-20")
@@ -50,7 +43,9 @@ ROLLUPS = {
     ],
 }
 
-BASE = {
+BASE: dict[str, tuple[str, ...]] = {
+    "init": (),
+    "config": (),
     "emulator": ("--build_only",),
     "tables": ("create", *OPENTSDB),
     "ingest": (*OPENTSDB, "--format", "influx", "--input", "points"),
@@ -68,6 +63,7 @@ BASE = {
     "check": OPENTSDB,
     "plan": (*OPENTSDB, "--series", "10"),
     "layout": ("check", "tables.toml"),
+    "completion": ("bash",),
 }
 """A line of each command that is right."""
 
@@ -97,6 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder.mkdir(exist_ok=True)
     (folder / "points").write_text("cpu,host=a value=1 1795250200000000000\n")
     (folder / "rollups.json").write_text(json.dumps(ROLLUPS))
+    (folder / "timebeam.toml").unlink(missing_ok=True)  # of `timebeam init`
     example = Path(__file__).resolve().parents[3] / "examples" / "tables" / "market.toml"
     (folder / "tables.toml").write_bytes(example.read_bytes())
     monkeypatch.chdir(folder)

@@ -1,0 +1,171 @@
+"""The parser of a command: an option, else a variable, else the settings file, else the default.
+
+What none of them gives is taken from the stored settings of the tables (`timebeam.pipelines.options.stored`),
+by the commands that open tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, boolean
+from timebeam.pipelines.options.parsing import Parser
+from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
+
+DEFAULT = "default"
+"""The origin of a value that nothing gives."""
+
+_COMMANDS = "timebeam.pipelines.commands"
+
+CONFIG = Parameter(
+    "config",
+    f"settings file, local or gs://; without it {FILE} of this folder, if there is one",
+    "Settings",
+    template=TemplateType.READ_FILE,
+    regex=BUCKET_PATH,
+    example=f"gs://my-bucket/{FILE}",
+)
+PROFILE = Parameter(
+    "profile", "profile of the settings file", "Settings", regex=r"[-_.a-zA-Z0-9]+", example="prod"
+)
+
+
+class CommandParser(Parser):
+    """Parses a command line over the settings of variables and of the settings file.
+
+    The parsed options have `origins`: where the value of each parameter comes from, by name.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], **named: Any) -> None:
+        """See `argparse.ArgumentParser`.
+
+        Args:
+          parameters: of the command.
+        """
+        super().__init__(**named)
+        self.parameters = with_profiles(parameters)
+        self._settings = {parameter.name: parameter for parameter in parameters if parameter.setting}
+        add_parameters(self, self.parameters)
+        if "project" in self._settings:  # it opens tables, whose stored settings may tell
+            for action in self._actions:
+                stored = action.dest in self._settings and self._settings[action.dest].stored
+                action.required = action.required and not stored
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See `argparse.ArgumentParser.parse_known_args`.
+
+        Raises:
+          UsageError: the settings file cannot be read, or a setting is wrong.
+        """
+        words = list(args or ())
+        asks_for_help = not {"-h", "--help"}.isdisjoint(words)
+        if asks_for_help or hasattr(namespace, "origins"):  # parse_known_intermixed_args parses twice
+            return super().parse_known_args(args, namespace)
+        settings = self._given(words)
+        for action in self._actions:
+            if action.dest in settings:
+                texts = settings[action.dest].texts
+                parameter = self._settings[action.dest]
+                value = settings[action.dest].value(parameter)
+                action.default = value if parameter.many else texts[0]
+                action.required = False
+        options, rest = super().parse_known_args(args, namespace)
+        origins = {parameter.name: DEFAULT for parameter in self.parameters}
+        origins |= {name: setting.origin for name, setting in settings.items()}
+        options.origins = origins | {name: f"--{name}" for name in self.given_words & set(origins)}
+        return options, rest
+
+    def _given(self, words: Sequence[str]) -> dict[str, Setting]:
+        """The settings of this command that variables and the settings file give."""
+        if not self._settings:
+            return {}
+        finder = Parser(prog=self.prog, add_help=False)
+        add_parameters(finder, (CONFIG, PROFILE))
+        chosen = finder.parse_known_args(words)[0]
+        settings = given_settings(chosen.config, chosen.profile, os.environ)
+        return {name: setting for name, setting in settings.items() if name in self._settings}
+
+
+def with_profiles(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
+    """The parameters of a command with `--config` and `--profile`, if some of them are settings."""
+    return (
+        (*parameters, CONFIG, PROFILE) if any(parameter.setting for parameter in parameters) else parameters
+    )
+
+
+def given_settings(
+    config: str | None, profile: str | None, environment: Mapping[str, str]
+) -> dict[str, Setting]:
+    """The settings that variables give, and those of the settings file that variables do not give, by name.
+
+    Args:
+      config, profile: as the options give them; None if they do not.
+
+    Raises:
+      UsageError: see `read_profiles`; there is no such profile.
+    """
+    config = config or environment.get("TIMEBEAM_CONFIG") or None
+    profile = profile or environment.get("TIMEBEAM_PROFILE") or None
+    is_there = config or profile or os.path.lexists(FILE)
+    by_file = read_profiles(config, setting_parameters()).settings(profile) if is_there else {}
+    by_variable = {}
+    if any(name.startswith("TIMEBEAM_") for name in environment):
+        by_variable = variables(environment, setting_parameters().values())
+    return by_file | by_variable
+
+
+@functools.cache
+def setting_parameters() -> dict[str, Parameter]:
+    """The parameters of all commands that a settings file may give, by name.
+
+    The modules of `timebeam.pipelines.commands` declare them; they are imported by name, like plug-ins.
+    """
+    folder = importlib.import_module(_COMMANDS)
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__, _COMMANDS + "."))
+    declared = [parameter for name in names for parameter in importlib.import_module(name).PARAMETERS]
+    settings: dict[str, Parameter] = {}
+    for parameter in declared:
+        if parameter.setting:
+            settings.setdefault(parameter.name, parameter)
+    return settings
+
+
+def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
+    """Declares parameters as options, in their groups."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for parameter in parameters:
+        if parameter.group not in groups:
+            groups[parameter.group] = parser.add_argument_group(parameter.group)
+        options: dict[str, Any] = {"help": parameter.help.replace("%", "%%"), "default": parameter.default}
+        if parameter.required:
+            options["required"] = True
+        elif parameter.default not in (None, "", False):
+            options["help"] += f" (default: {parameter.default})"
+        if parameter.kind is boolean:
+            options |= {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
+        else:
+            options |= {"type": parameter.value_of, "metavar": parameter.name.upper()}
+            if parameter.choices:
+                options |= {"choices": parameter.choices, "metavar": "|".join(parameter.choices)}
+            if parameter.many:
+                options["nargs"] = "+"
+        groups[parameter.group].add_argument(f"--{parameter.name}", **options)
+
+
+def parser_of(
+    command: str, description: str, examples: str, parameters: Iterable[Parameter]
+) -> CommandParser:
+    """The parser of one command, with examples at the end of its help."""
+    return CommandParser(
+        tuple(parameters),
+        prog=f"timebeam {command}",
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )

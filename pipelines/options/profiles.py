@@ -1,0 +1,178 @@
+"""timebeam.toml: settings that are written once, for all commands, and by profile.
+
+    layout = "opentsdb"             # for every command
+
+    [profiles.prod]                 # with --profile prod, over those above
+    project = "my-project"
+    instance = "metrics"
+
+A key is the name of an option without `--` (those with `Parameter.setting`), its value what the option takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from timebeam.pipelines.options.parameters import Parameter, UsageError
+from timebeam.pipelines.options.parsing import did_you_mean
+
+FILE = "timebeam.toml"
+"""Read from the folder in which a command runs, if neither --config nor TIMEBEAM_CONFIG names a file."""
+
+PROFILES = "profiles"
+"""The table of the file that holds the profiles."""
+
+VARIABLES = "TIMEBEAM_"
+"""How the environment variables of settings begin; the name of the setting follows, in capitals."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """The text of a setting and where it was found.
+
+    Attributes:
+      texts: one text; several for an option of several values.
+      origin: as `profile prod of timebeam.toml`, `TIMEBEAM_PROJECT`.
+    """
+
+    texts: tuple[str, ...]
+    origin: str
+
+    def value(self, parameter: Parameter) -> Any:
+        """The value that the texts mean.
+
+        Raises:
+          UsageError: they mean none; the message names the origin.
+        """
+        try:
+            values = [parameter.value_of(text) for text in self.texts]
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise UsageError(f"{self.origin}: {parameter.name}: {error}") from error
+        for text in self.texts if parameter.choices else ():
+            if text not in parameter.choices:
+                choices = ", ".join(parameter.choices)
+                hint = did_you_mean(text, parameter.choices)
+                raise UsageError(f"{self.origin}: {parameter.name}: {text!r} is none of {choices}{hint}")
+        if parameter.many:
+            return values
+        if len(values) != 1:
+            raise UsageError(f"{self.origin}: {parameter.name} takes one value, not {len(values)}")
+        return values[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Profiles:
+    """The content of a settings file.
+
+    Attributes:
+      path: of the file; empty if there is none.
+      shared: settings of every command, by name.
+      profiles: settings by profile.
+    """
+
+    path: str = ""
+    shared: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    profiles: Mapping[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, path: str, names: Collection[str]) -> Profiles:
+        """Reads the text of a settings file.
+
+        Args:
+          names: the settings that there are.
+
+        Raises:
+          UsageError: it is not TOML, a key is unknown, or a value is of a type that no option takes.
+        """
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path} is not TOML: {error}") from error
+        tables = content.pop(PROFILES, {})
+        if not isinstance(tables, dict):
+            raise UsageError(f"{path}: {PROFILES} must be tables: [{PROFILES}.NAME]")
+        profiles = {}
+        for name, table in tables.items():
+            place = f"{path}, profile {name}"
+            if not isinstance(table, dict):
+                raise UsageError(f"{place}: a profile is a table: [{PROFILES}.{name}]")
+            profiles[name] = _texts(table, place, names)
+        return cls(path, _texts(content, path, (*names, PROFILES)), profiles)
+
+    def settings(self, profile: str | None) -> dict[str, Setting]:
+        """The settings of a profile, over the shared ones, by name.
+
+        Raises:
+          UsageError: there is no such profile.
+        """
+        settings = {name: Setting(texts, self.path) for name, texts in self.shared.items()}
+        if profile is None:
+            return settings
+        if not self.path:
+            raise UsageError(
+                f"no {FILE} with a profile {profile!r} in this folder: give --config FILE, or write one with "
+                "`timebeam init`"
+            )
+        if profile not in self.profiles:
+            known = f"it has {', '.join(self.profiles)}" if self.profiles else "it has none"
+            raise UsageError(
+                f"{self.path}: no profile {profile!r}{did_you_mean(profile, self.profiles) or f': {known}'}"
+            )
+        origin = f"profile {profile} of {self.path}"
+        return settings | {name: Setting(texts, origin) for name, texts in self.profiles[profile].items()}
+
+
+def read_profiles(path: str | None, names: Collection[str]) -> Profiles:
+    """The settings file of a path, or `timebeam.toml` of the folder; an empty one if there is neither.
+
+    Args:
+      path: local, or of any file system that Beam knows.
+      names: see `Profiles.parse`.
+
+    Raises:
+      UsageError: it cannot be read, or see `Profiles.parse`.
+    """
+    if path is None:
+        if not os.path.lexists(FILE):
+            return Profiles()
+        path = FILE
+    try:
+        with FileSystems.open(path) as file:
+            text = str(file.read(), "utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the settings {path} are not UTF-8: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand
+        raise UsageError(f"cannot read the settings {path}: {error}") from error
+    return Profiles.parse(text, path, names)
+
+
+def variables(environment: Mapping[str, str], parameters: Iterable[Parameter]) -> dict[str, Setting]:
+    """The settings that environment variables give, by name; an empty variable gives none."""
+    settings = {}
+    for parameter in parameters:
+        variable = VARIABLES + parameter.name.upper()
+        text = environment.get(variable, "")
+        if text:
+            texts = tuple(text.split()) if parameter.many else (text,)
+            settings[parameter.name] = Setting(texts, variable)
+    return settings
+
+
+def _texts(table: Mapping[str, Any], place: str, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The texts of the keys of a TOML table."""
+    texts = {}
+    for key, value in table.items():
+        if key not in names:
+            raise UsageError(f"{place}: unknown key {key!r}{did_you_mean(key, names)}")
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, str | int | float) for item in values):
+            raise UsageError(f"{place}: {key} must be a string, a number, true, false, or a list of strings")
+        texts[key] = tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in values)
+    return texts

@@ -1,0 +1,258 @@
+"""Stored settings: what the bytes of tables depend on, in a small table beside them.
+
+Table PREFIXtimebeam: `timebeam tables create` and `tables adopt` write it; every command that opens tables
+reads it once. `cbt read PREFIXtimebeam` shows it.
+
+| row key | family | qualifier | value, UTF-8 |
+|---|---|---|---|
+| a layout, as `opentsdb` | `settings` | `version` | `1` |
+| | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
+
+Cells have timestamp 0. A setting that a row lacks is not checked. Tables that other systems made have no row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from google.api_core import exceptions
+
+from timebeam.pipelines.options.command_line import DEFAULT
+from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
+from timebeam.pipelines.options.period import ZONE
+from timebeam.pipelines.options.values import layout_named, target_of
+from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
+from timebeam.transforms.bigtable.conditional import create_cells
+from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.tables import create_tables, table_exists
+from timebeam.transforms.bigtable.target import BigtableError, Target
+
+VERSION = "1"
+"""Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
+
+FAMILY = "settings"
+
+_VERSION_COLUMN = "version"
+_STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
+
+StoredRows = Mapping[str, Mapping[str, str]]
+"""The texts of the settings by name, by layout."""
+
+
+def settings_table(table_prefix: str) -> TableSpec:
+    """The table of stored settings."""
+    return TableSpec(f"{table_prefix}timebeam", {FAMILY: 1}, holds_points=False)
+
+
+def use_stored(options: argparse.Namespace, layout: str = "layout", before: str = "") -> None:
+    """Compares options with the stored settings of their tables, and takes from these what is not given.
+
+    Args:
+      options: as `CommandParser` parses them; those that are not given are set.
+      layout: the name of the option of the layout.
+      before: what the names of its other options begin with.
+
+    Raises:
+      UsageError: an option contradicts a stored setting; or the layout is not given and not stored.
+      BigtableError: a newer timebeam stored them, or they may not be read.
+    """
+    values = vars(options)
+    if values[layout] == DECLARED:
+        return
+    table = settings_table(values[before + "table_prefix"]).name
+    rows = _reachable_rows(options, table)
+    if values[layout] is None:
+        values[layout] = _only_layout(rows, layout, table)
+        options.origins[layout] = f"table {table}"
+    contradictions = []
+    for name, value in _parsed(rows.get(values[layout], {}), table).items():
+        option = before + name
+        if option not in values:
+            continue
+        if options.origins[option] == DEFAULT:
+            values[option] = value
+            options.origins[option] = f"table {table}"
+        elif values[option] != value:
+            contradictions.append(
+                f"{options.origins[option]} says {name} {setting_text(values[option])}, but table {table} "
+                f"says that layout {values[layout]} has {setting_text(value)} here"
+            )
+    if contradictions:
+        raise UsageError(
+            f"{'; '.join(contradictions)}: leave it out, choose other tables (--{before}table_prefix), or "
+            "correct what is stored with `timebeam tables adopt`"
+        )
+
+
+def read_rows(target: Target, table: str) -> StoredRows:
+    """The stored settings of all layouts of a table prefix; none if there is no such table.
+
+    Raises:
+      BigtableError: they may not be read, or the instance cannot be reached.
+    """
+    return _rows(target, table) if table_exists(target, table) else {}
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, str]:
+    """The texts to be stored for the layout of the options, by name; the zone only if rollups are made."""
+    names = [option.name for option in LAYOUTS[options.layout].declared_options if option.stored]
+    if getattr(options, "rollup_config", None):
+        names.append(ZONE.name)
+    return {name: setting_text(vars(options)[name]) for name in names}
+
+
+def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
+    """Stores the settings of tables that are to be created, or are empty; yields a line for each thing done.
+
+    If several programs do so at the same time, one of them stores its settings.
+
+    Raises:
+      UsageError: another program has just stored others.
+    """
+    target, spec = target_of(options), settings_table(options.table_prefix)
+    texts = settings_of(options)
+    stored = read_rows(target, spec.name).get(options.layout, {})
+    if stored and not texts.keys() - stored.keys():
+        return
+    if not stored:
+        for table in layout_named(options.layout, vars(options)).tables():
+            if _has_rows(target, table.name):
+                yield (
+                    f"settings not stored: table {table.name} has rows; `timebeam tables adopt` looks at "
+                    "them first"
+                )
+                return
+    yield from (line for line in create_tables(target, [spec], dry_run=dry_run) if " exists, " not in line)
+    if dry_run:
+        yield f"would store {_shown(options.layout, texts)}"
+        return
+    row = _row(spec.name, options.layout, texts)
+    now = {
+        column.qualifier.decode(): value.decode()
+        for column, value in create_cells(target, spec.name, [row], {}).values.items()
+    }
+    differing = [name for name in texts if now.get(name) != texts[name]]
+    if differing:
+        name = differing[0]
+        raise UsageError(
+            f"another program has just stored {name} {now.get(name)} for these tables, where this one says "
+            f"{texts[name]}: run it again with the same options"
+        )
+    yield f"stored {_shown(options.layout, texts)}"
+
+
+def store_again(options: argparse.Namespace) -> str:
+    """Stores the settings of the options in the place of those that are stored; says what it did.
+
+    Raises:
+      BigtableError: the row could not be written.
+    """
+    target, spec = target_of(options), settings_table(options.table_prefix)
+    texts = settings_of(options)
+    list(create_tables(target, [spec], dry_run=False))
+    stored = read_rows(target, spec.name).get(options.layout, {})
+    _parsed(stored, spec.name)  # raises an error if a newer timebeam stored them
+    row = _row(spec.name, options.layout, texts)
+    stale = [Deletion(FAMILY, name.encode()) for name in stored.keys() - texts.keys()]
+    failures = mutate_rows(target, spec.name, [row._replace(deleted=stale)])
+    if failures:
+        raise BigtableError(f"table {spec.name} refused the settings: {failures[0]}")
+    return f"stored {_shown(options.layout, texts)}"
+
+
+def setting_text(value: Any) -> str:
+    """A value as an option takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value) if isinstance(value, enum.Enum) else str(value)
+
+
+def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
+    """The stored settings; none where no instance is named or answers, which the command says better."""
+    try:
+        target = target_of(options)
+        if not table_exists(target, table):
+            return {}
+    except (UsageError, BigtableError):
+        return {}
+    return _rows(target, table)
+
+
+def _rows(target: Target, table: str) -> StoredRows:
+    """The stored settings of a table that exists."""
+    try:
+        rows = list(
+            read_ranges(target, table, [WHOLE_TABLE], row_filter(), lambda: RowMerger(table, Row, Cell))
+        )
+    except exceptions.PermissionDenied as error:
+        raise BigtableError(
+            f"no permission to read the stored settings, table {table}: {error.message}"
+        ) from error
+    return {
+        row.key.decode(errors="replace"): {
+            cell.qualifier.decode(errors="replace"): cell.value.decode(errors="replace")
+            for cell in row.cells
+            if cell.family == FAMILY
+        }
+        for row in rows
+    }
+
+
+def _only_layout(rows: StoredRows, layout: str, table: str) -> str:
+    """The layout of the only row.
+
+    Raises:
+      UsageError: there is none, or there are several.
+    """
+    if len(rows) > 1:
+        raise UsageError(f"table {table} has settings of {', '.join(rows)}: give --{layout}")
+    if not rows:
+        raise UsageError(f"the following arguments are required: --{layout}")
+    return next(iter(rows))
+
+
+def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
+    """The values of a row.
+
+    Raises:
+      BigtableError: a newer timebeam wrote it, or it is damaged.
+    """
+    if not texts:
+        return {}
+    newer = [f"version {texts.get(_VERSION_COLUMN)}"] if texts.get(_VERSION_COLUMN) != VERSION else []
+    newer += [f"setting {name}" for name in texts if name not in (*_STORED, _VERSION_COLUMN)]
+    if newer:
+        raise BigtableError(
+            f"table {table} has {', '.join(newer)}, which this timebeam does not know (it knows version "
+            f"{VERSION}): a newer one wrote it; upgrade this one"
+        )
+    try:
+        return {name: _STORED[name].value_of(text) for name, text in texts.items() if name in _STORED}
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise BigtableError(f"table {table} holds a damaged setting: {error}") from error
+
+
+def _has_rows(target: Target, table: str) -> bool:
+    """Whether a table is there and not empty."""
+    if not table_exists(target, table):
+        return False
+    return next(scan_keys(target, table, limit=1), None) is not None
+
+
+def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:
+    """The row of a layout."""
+    columns = {_VERSION_COLUMN: VERSION, **texts}
+    cells = [Cell(FAMILY, name.encode(), 0, text.encode()) for name, text in columns.items()]
+    return Row(table, layout.encode(), cells)
+
+
+def _shown(layout: str, texts: Mapping[str, str]) -> str:
+    """What is stored, for people."""
+    values = ", ".join(f"{name} {text}" for name, text in texts.items())
+    return f"settings of layout {layout}" + (f": {values}" if values else "")

@@ -1,0 +1,134 @@
+"""timebeam.toml: what it may hold, and what is said of what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from timebeam.pipelines.options.parameters import Parameter, UsageError, boolean, whole
+from timebeam.pipelines.options.profiles import FILE, Profiles, Setting, read_profiles, variables
+
+NAMES = ("layout", "salt_width", "formats", "auto_create_metrics", "project")
+
+TEXT = """\
+layout = "opentsdb"
+salt_width = 1
+auto_create_metrics = true
+
+[profiles.prod]
+project = "my-project"
+salt_width = 2
+formats = ["influx", "opentsdb-text"]
+"""
+
+
+def parsed(text: str) -> Profiles:
+    return Profiles.parse(text, FILE, NAMES)
+
+
+def test_shared_settings_hold_without_a_profile() -> None:
+    assert parsed(TEXT).settings(None) == {
+        "layout": Setting(("opentsdb",), FILE),
+        "salt_width": Setting(("1",), FILE),
+        "auto_create_metrics": Setting(("true",), FILE),
+    }
+
+
+def test_a_profile_goes_over_the_shared_settings() -> None:
+    origin = f"profile prod of {FILE}"
+    assert parsed(TEXT).settings("prod") == parsed(TEXT).settings(None) | {
+        "project": Setting(("my-project",), origin),
+        "salt_width": Setting(("2",), origin),
+        "formats": Setting(("influx", "opentsdb-text"), origin),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layuot = 'x'", "timebeam.toml: unknown key 'layuot': did you mean layout?"),
+        ("profile = 'prod'", "timebeam.toml: unknown key 'profile': did you mean profiles?"),
+        ("[profiles.p]\nzzz = 1", "timebeam.toml, profile p: unknown key 'zzz'"),
+        ("[profiles.p.layout]\nx = 1", "timebeam.toml, profile p: layout must be a string, a number, true"),
+        ("layout = [1, [2]]", "timebeam.toml: layout must be a string"),
+        ("layout = 2026-11-20", "timebeam.toml: layout must be a string"),
+        ("profiles = 1", "timebeam.toml: profiles must be tables: [profiles.NAME]"),
+        ("[profiles]\np = 1", "timebeam.toml, profile p: a profile is a table: [profiles.p]"),
+        ("layout = ", "timebeam.toml is not TOML: Invalid value (at end of document)"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parsed(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ("prd", "timebeam.toml: no profile 'prd': did you mean prod?"),
+        ("x", "timebeam.toml: no profile 'x': it has prod"),
+    ],
+)
+def test_an_unknown_profile_is_an_error(profile: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parsed(TEXT).settings(profile)
+    assert str(error.value) == message
+
+
+def test_a_profile_without_a_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_profiles(None, NAMES).settings(None) == {}
+    with pytest.raises(UsageError, match=r"no timebeam\.toml .* --config FILE"):
+        read_profiles(None, NAMES).settings("prod")
+
+
+def test_the_file_of_the_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / FILE).write_text(TEXT)
+    assert read_profiles(None, NAMES) == parsed(TEXT)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot read the settings nowhere\.toml"):
+        read_profiles("nowhere.toml", NAMES)
+    (tmp_path / FILE).write_bytes(b"layout = '\xff'")
+    with pytest.raises(UsageError, match=r"settings timebeam\.toml are not UTF-8"):
+        read_profiles(None, NAMES)
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(UsageError, match=r"cannot read the settings timebeam\.toml"):
+        read_profiles(None, NAMES)
+
+
+def test_a_value_that_an_option_does_not_take_names_its_origin() -> None:
+    salt, auto = Parameter("salt_width", "", "", whole), Parameter("auto", "", "", boolean)
+    layout = Parameter("layout", "", "", choices=("opentsdb", "heroic"))
+    formats = Parameter("formats", "", "", many=True)
+    assert Setting(("1",), FILE).value(salt) == 1
+    assert Setting(("true",), FILE).value(auto) is True
+    assert Setting(("a", "b"), FILE).value(formats) == ["a", "b"]
+    for texts, parameter, message in (
+        (("x",), salt, "timebeam.toml: salt_width: 'x' is no whole number"),
+        (("opentsd",), layout, "timebeam.toml: layout: 'opentsd' is none of opentsdb, heroic: did you mean"),
+        (("1", "2"), salt, "timebeam.toml: salt_width takes one value, not 2"),
+    ):
+        with pytest.raises(UsageError) as error:
+            Setting(texts, FILE).value(parameter)
+        assert message in str(error.value)
+
+
+def test_variables_give_settings_unless_they_are_empty() -> None:
+    parameters = [Parameter(name, "", "", many=name == "formats") for name in NAMES]
+    environment = {
+        "TIMEBEAM_LAYOUT": "heroic",
+        "TIMEBEAM_PROJECT": "",
+        "TIMEBEAM_FORMATS": "a b",
+        "HOME": "/",
+    }
+    assert variables(environment, parameters) == {
+        "layout": Setting(("heroic",), "TIMEBEAM_LAYOUT"),
+        "formats": Setting(("a", "b"), "TIMEBEAM_FORMATS"),
+    }

@@ -1,0 +1,275 @@
+"""Stored settings: written by `tables create` and `adopt`, compared and used by whoever opens the tables."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Bigtable
+from tests.support.commands import Ran, timebeam
+from timebeam.pipelines.cli import COMMANDS
+from timebeam.pipelines.options.command_line import DEFAULT
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.stored import FAMILY, read_rows, settings_table, store_new
+from timebeam.schema.layouts import Cell, Row
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.tables import create_tables, drop_table
+from timebeam.transforms.bigtable.target import Target
+
+ROOT = Path(__file__).resolve().parents[3]
+
+OPENTSDB = {
+    "version": "1",
+    "salt_width": "1",
+    "salt_buckets": "20",
+    "uid_width_metric": "3",
+    "uid_width_tagk": "3",
+    "uid_width_tagv": "3",
+    "cell_time": "arrival",
+    "use_max_value": "true",
+}
+
+POINTS = "".join(f"put sys.load {1_795_250_000 + i} {i}.5 host=web01\n" for i in range(50))
+
+
+class Place:
+    """Tables of one test."""
+
+    def __init__(self, bigtable: Bigtable, prefix: str, folder: Path) -> None:
+        self.target = Target(bigtable.project, bigtable.instance)
+        self.prefix = prefix
+        self.table = settings_table(prefix).name
+        self.folder = folder
+
+    def run(self, *arguments: str) -> Ran:
+        place = ("--project", self.target.project, "--instance", self.target.instance)
+        return timebeam(*arguments, *place, "--table_prefix", self.prefix)
+
+    def rows(self) -> dict[str, dict[str, str]]:
+        return {layout: dict(texts) for layout, texts in read_rows(self.target, self.table).items()}
+
+    def write(self, layout: str, **texts: str) -> None:
+        assert list(create_tables(self.target, [settings_table(self.prefix)], dry_run=False))
+        cells = [Cell(FAMILY, name.encode(), 0, text.encode()) for name, text in texts.items()]
+        assert mutate_rows(self.target, self.table, [Row(self.table, layout.encode(), cells)]) == []
+
+    def ingest(self, *options: str) -> Ran:
+        path = self.folder / "points.txt"
+        path.write_text(POINTS)
+        letters = str(self.folder / "letters")
+        line = ("ingest", "--format", "opentsdb-text", "--input", str(path), "--dead_letters", letters)
+        return self.run(*line, "--auto_create_metrics", *options)
+
+
+@pytest.fixture
+def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
+    return Place(bigtable, prefix, tmp_path)
+
+
+def contradiction(ran: Ran, *texts: str) -> None:
+    """Asserts that a command stopped with one line that has these texts, and did nothing."""
+    assert (ran.code, ran.out) == (2, ""), ran
+    lines = ran.err.splitlines()
+    assert len(lines) == 2, ran.err
+    for text in texts:
+        assert text in lines[0]
+
+
+def test_create_stores_what_the_bytes_depend_on(place: Place) -> None:
+    ran = place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1")
+    assert ran.code == 0
+    assert f"created table {place.table}, families settings (newest 1)" in ran.out
+    assert "stored settings of layout opentsdb: salt_width 1, salt_buckets 20," in ran.out
+    assert place.rows() == {"opentsdb": OPENTSDB}
+    again = place.run("tables", "create", "--layout", "opentsdb")
+    assert (again.code, "stored" in again.out) == (0, False)
+    assert place.rows() == {"opentsdb": OPENTSDB}
+
+
+def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "heroic-readable", "--resource_names").code == 0
+    assert place.run("tables", "create", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    assert place.rows() == {
+        "heroic-readable": {"version": "1", "resource_names": "true"},
+        "kairosdb": {"version": "1", "row_spec": "milliseconds"},
+    }
+    ran = place.run("check")
+    contradiction(ran, f"table {place.table} has settings of heroic-readable, kairosdb: give --layout")
+
+
+def test_a_dry_run_stores_nothing(place: Place) -> None:
+    ran = place.run("tables", "create", "--layout", "opentsdb", "--dry_run")
+    assert f"would create table {place.table}" in ran.out
+    assert "would store settings of layout opentsdb: salt_width 0" in ran.out
+    assert place.rows() == {}
+
+
+def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.ingest().code == 0
+    ran = place.run("query", "sys.load", "--start", "2026-11-21")
+    assert (ran.code, "50 points" in ran.out) == (0, True), ran
+    assert "damaged: 0" in place.run("check").out
+    assert place.run("suggest", "metrics").out == "sys.load\n"
+
+
+def test_a_wrong_option_stops_every_command(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.ingest("--salt_width", "1").code == 0
+    wrong = ("--layout", "opentsdb", "--salt_width", "2")
+    start = ("--start", "2026-11-21")
+    lines = {
+        "tables": ("tables", "create", *wrong),
+        "ingest": ("ingest", *wrong, "--format", "opentsdb-text", "--input", "x"),
+        "replay": ("replay", "x", *wrong, "--format", "opentsdb-text"),
+        "query": ("query", "sys.load", *wrong, *start),
+        "series": ("series", "*", *wrong),
+        "suggest": ("suggest", "metrics", *wrong),
+        "meta": ("meta", "sync", *wrong),
+        "trees": ("trees", "show", *wrong),
+        "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
+        "reindex": ("reindex", *wrong),
+        "rollup": ("rollup", *wrong, "--rollup_config", "x"),
+        "compact": ("compact", *wrong),
+        "check": ("check", *wrong),
+    }
+    without_tables = {"init", "config", "emulator", "generate", "plan", "layout", "completion"}
+    assert lines.keys() | without_tables >= set(COMMANDS) - {"serve"}
+    for line in lines.values():
+        contradiction(
+            place.run(*line),
+            "--salt_width says salt_width 2",
+            f"table {place.table} says",
+            "has 1 here",
+            "leave it out",
+        )
+
+
+def test_copy_compares_both_layouts(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb").code == 0
+    assert place.run("tables", "create", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    line = ("copy", "--from", "opentsdb", "--to", "kairosdb", "--start", "2026-11-21", "--verify_only")
+    to = ("--to_table_prefix", place.prefix)
+    contradiction(
+        place.run(*line, *to, "--to_row_spec", "legacy"), "--to_row_spec says row_spec legacy", "milliseconds"
+    )
+    assert place.run(*line, *to).code == 0
+
+
+def test_the_profile_is_named_where_it_contradicts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb").code == 0
+    monkeypatch.chdir(place.folder)
+    Path("timebeam.toml").write_text("[profiles.p]\nsalt_width = 1\n")
+    contradiction(place.run("check", "--profile", "p"), "profile p of timebeam.toml says salt_width 1")
+
+
+def test_tables_without_stored_settings_are_not_checked(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb").code == 0
+    drop_table(place.target, place.table)
+    assert place.ingest("--layout", "opentsdb").code == 0
+    assert place.run("check", "--layout", "opentsdb", "--salt_width", "1").code == 1
+    ran = place.run("check")
+    contradiction(ran, "the following arguments are required: --layout")
+
+
+def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.ingest().code == 0
+    drop_table(place.target, place.table)
+    ran = place.run("tables", "create", "--layout", "opentsdb")
+    assert ran.code == 0
+    assert f"settings not stored: table {place.prefix}tsdb has rows" in ran.out
+    assert place.rows() == {}
+
+
+def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.ingest().code == 0
+    drop_table(place.target, place.table)
+    for wrong in (
+        ("--salt_width", "0"),
+        ("--salt_width", "1", "--salt_buckets", "7"),
+        ("--uid_width_tagk", "4"),
+    ):
+        ran = place.run("tables", "adopt", "--layout", "opentsdb", *wrong)
+        assert ran.code == 1, wrong
+        assert "damage: " in ran.out
+        assert "these settings do not fit the rows; nothing was stored" in ran.err
+        assert place.rows() == {}
+    right = ("tables", "adopt", "--layout", "opentsdb", "--salt_width", "1")
+    assert "nothing was stored (dry run)" in place.run(*right, "--dry_run").out
+    assert place.rows() == {}
+    assert place.run(*right, "--rows", "1").code == 0
+    assert place.rows() == {"opentsdb": OPENTSDB}
+
+
+def test_adopt_replaces_settings_that_are_wrong(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "kairosdb").code == 0
+    assert place.rows()["kairosdb"]["row_spec"] == "legacy"
+    assert place.run("tables", "adopt", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    assert place.rows()["kairosdb"]["row_spec"] == "milliseconds"
+
+
+def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place) -> None:
+    config = str(place.folder / "rollups.json")
+    Path(config).write_text((ROOT / "examples" / "rollups.json").read_text())
+    create = ("tables", "create", "--layout", "opentsdb")
+    assert place.run(*create, "--salt_width", "1").code == 0
+    assert place.run(*create, "--rollup_config", config, "--zone", "Europe/Berlin").code == 0
+    assert place.rows() == {"opentsdb": OPENTSDB | {"zone": "Europe/Berlin"}}
+    contradiction(
+        place.run("rollup", "--rollup_config", config, "--zone", "UTC", "--day", "2026-11-20"),
+        "--zone says zone UTC",
+        "has Europe/Berlin here",
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"version": "2", "salt_width": "0"}, "has version 2, which this timebeam does not know"),
+        ({"version": "1", "escaped": "true"}, "has setting escaped, which this timebeam does not know"),
+        ({"version": "1", "salt_width": "x"}, "holds a damaged setting: 'x' is no whole number"),
+    ],
+)
+def test_what_a_newer_timebeam_stored_is_refused(place: Place, texts: dict[str, str], message: str) -> None:
+    place.write("opentsdb", **texts)
+    for line in (("check",), ("tables", "create")):
+        ran = place.run(*line, "--layout", "opentsdb")
+        assert ran.code == 1
+        assert message in ran.err
+        assert len(ran.err.splitlines()) == 1
+
+
+def test_of_two_programs_that_create_at_once_one_stores_its_settings(place: Place) -> None:
+    def create(salt_width: int) -> str:
+        values = {name: value for name, value in OPENTSDB.items() if name != "version"}
+        options = argparse.Namespace(
+            project=place.target.project,
+            instance=place.target.instance,
+            app_profile=None,
+            layout="opentsdb",
+            table_prefix=place.prefix,
+            max_tags=8,
+            decimals="exact",
+            origins=dict.fromkeys(values, DEFAULT),
+            **{name: int(text) if text.isdigit() else text for name, text in values.items()},
+        )
+        options.salt_width, options.use_max_value = salt_width, True
+        try:
+            return " ".join(store_new(options, dry_run=False))
+        except UsageError as error:
+            return str(error)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(create, [width % 2 for width in range(8)]))
+    stored = place.rows()["opentsdb"]["salt_width"]
+    for width, text in zip([width % 2 for width in range(8)], said, strict=True):
+        if str(width) == stored:
+            assert not text or "stored settings of layout opentsdb: salt_width" in text
+        else:
+            assert f"another program has just stored salt_width {stored}" in text
+    assert any("stored settings" in text for text in said)
