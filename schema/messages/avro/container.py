@@ -10,7 +10,7 @@ of whole blocks, each a container of its own, with its blocks decompressed.
 from __future__ import annotations
 
 import dataclasses
-import io
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -139,129 +139,104 @@ class Container(NamedTuple):
                 yield block
 
 
-def unpack(data: bytes) -> Container:
-    """The whole blocks of a container; of compressed ones as many as become `LARGEST_CONTAINER` bytes."""
-    try:
-        header = read_header(data)
-    except EarlyEndError:
-        return Container(None, b"", 0, EarlyEndError(_EARLY))
-    except ContainerError as error:
-        return Container(None, b"", 0, error)
-    offset = len(header.raw)
-    plain = io.BytesIO()
-    plain.write(header.plain)
-    damage: ContainerError | None = None
-    while offset < len(data) and damage is None:
-        try:
-            block = read_block(data, offset, header.sync)
-            if header.codec == "null":
-                _check_count(block.records, block.next - offset)
-            else:
-                plain.write(_plain(header, block, data, LARGEST_CONTAINER - plain.tell()))
-            offset = block.next
-        except EarlyEndError:
-            damage = EarlyEndError(_EARLY)
-        except TooLargeError:
-            damage = TooLargeError(f"more than {LARGEST_CONTAINER} bytes after decompression")
-        except ContainerError as error:
-            damage = error
-    if header.codec == "null":
-        return Container(header, data if offset == len(data) else data[:offset], offset, damage)
-    return Container(header, plain.getvalue(), offset, damage)
-
-
-def _plain(header: Header, block: Block, data: bytes, limit: int) -> bytes:
-    """A block of a compressed container as that of one that is not.
-
-    Raises:
-      ContainerError: it is damaged, or would have more than `limit` bytes.
-    """
-    content = decompress(header.codec, data[block.start : block.end], max(min(limit, LARGEST_BLOCK), 0))
-    framed = write_long(block.records) + write_long(len(content)) + content + header.sync
-    _check_count(block.records, len(framed))
-    return framed
-
-
-def _check_count(records: int, size: int) -> None:
-    """Refuses a block with more records than bytes, with its frame."""
-    if records > size:
-        raise ContainerError(f"damaged block: {records} records in {size} bytes")
-
-
 class ContainerCutter:
-    """Cuts the bytes of a container, as they come, into containers that are not compressed.
+    """Cuts the bytes of a container, as they arrive, into containers that are not compressed.
 
     Attributes:
-      rest: the bytes not handed on: the beginning of a block, or what came from damage on.
-      offset: where `rest` begins in the bytes that came.
-      damage: why nothing is handed on any more, if so; all before `rest` has been.
+      header: of the container; None until it has arrived.
+      rest: the bytes not handed on: the beginning of a block, or everything from damage on.
+      offset: where `rest` begins in the bytes that arrived.
+      damage: why nothing more is handed on; everything before `rest` has been.
     """
 
-    def __init__(self, size: int) -> None:
-        """A piece is handed on as soon as it has `size` bytes."""
+    def __init__(self, size: int, limit: int | None = None) -> None:
+        """A cutter that hands on a container as soon as it has `size` bytes, and no more than `limit`."""
+        self.header: Header | None = None
         self.rest = b""
         self.offset = 0
         self.damage: ContainerError | None = None
-        self._size = size
-        self._header: Header | None = None
+        self._size, self._limit = size, limit
         self._buffered: list[bytes] = []
         self._buffered_bytes = 0
-        self._plain_offset = 0  # of the first block held, as if no block had been compressed
+        self._plain_offset = 0  # of the first buffered block, as if no block had been compressed
 
     def add(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The pieces that are complete with `data`, each as (offset, container), one by one.
+        """The containers that are complete with `data`, each as (offset, container).
 
-        The offset and a place in the container add up to the place in the bytes that came, or to
-        what it were if their blocks were not compressed.
+        The offset plus a position in the container is the position in the bytes that arrived or, of a
+        compressed container, in these bytes with their blocks decompressed.
         """
         data = self.rest + data
         start, position = self.offset, 0
         self.rest = b""
         try:
-            if self._header is None and self.damage is None:
-                self._header = read_header(data)
-                position = len(self._header.raw)
-                self._plain_offset = len(self._header.plain)
-            while self._header and self.damage is None:
-                block = read_block(data, position, self._header.sync)
-                self._hold(self._header, block, data, position)
-                position = block.next
+            if self.header is None and self.damage is None:
+                self.header = read_header(data)
+                position = len(self.header.raw)
+                self._plain_offset = len(self.header.plain)
+            while self.header and self.damage is None:
+                position = self._buffer(self.header, data, position)
                 if self._buffered_bytes >= self._size:
                     self.offset = start + position
-                    yield from self._take()
+                    yield from self._flush()
         except EarlyEndError:
-            pass  # until more bytes come
+            pass  # the block or header is complete when more bytes arrive, or `finish` calls it damage
         except ContainerError as error:
             self.damage = error
         self.rest, self.offset = data[position:], start + position
         if self.damage:
-            yield from self._take()
+            yield from self._flush()
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """The last pieces; then bytes that end inside a block or the header are damage too."""
-        if self.damage is None and (self.rest or self._header is None):
+        """The last container; if the bytes end inside a block or the header, sets `damage`."""
+        if self.damage is None and (self.rest or self.header is None):
             self.damage = EarlyEndError(_EARLY)
-        yield from self._take()
+        yield from self._flush()
 
-    def _hold(self, header: Header, block: Block, data: bytes, offset: int) -> None:
-        """Keeps the block that begins at a place for the next piece, decompressed."""
+    def _buffer(self, header: Header, data: bytes, offset: int) -> int:
+        """Buffers the block that begins at `offset`, decompressed; returns where it ends.
+
+        Raises:
+          EarlyEndError: it does not end in the bytes.
+          ContainerError: it is damaged, or too large.
+        """
+        block = read_block(data, offset, header.sync)
         if header.codec == "null":
-            _check_count(block.records, block.next - offset)
             raw = data[offset : block.next]
         else:
-            raw = _plain(header, block, data, LARGEST_BLOCK)
+            limit = LARGEST_BLOCK
+            if self._limit is not None:
+                limit = max(min(limit, self._limit - len(header.plain) - self._buffered_bytes), 0)
+            content = decompress(header.codec, data[block.start : block.end], limit)
+            raw = write_long(block.records) + write_long(len(content)) + content + header.sync
+        if block.records > len(raw):
+            raise ContainerError(f"damaged block: {block.records} records in {len(raw)} bytes")
         self._buffered.append(raw)
         self._buffered_bytes += len(raw)
+        return block.next
 
-    def _take(self) -> list[tuple[int, bytes]]:
-        """What is held as one piece, if anything is."""
-        if self._header is None or not self._buffered:
+    def _flush(self) -> list[tuple[int, bytes]]:
+        """The buffered blocks as one container, if there are any."""
+        if self.header is None or not self._buffered:
             return []
-        header = self._header.plain
-        piece = self._plain_offset - len(header), b"".join([header, *self._buffered])
+        plain_header = self.header.plain
+        offset = self._plain_offset - len(plain_header)
+        container = b"".join([plain_header, *self._buffered])
         self._plain_offset += self._buffered_bytes
         self._buffered, self._buffered_bytes = [], 0
-        return [piece]
+        return [(offset, container)]
+
+
+def unpack(data: bytes) -> Container:
+    """The whole blocks of a container; if compressed, up to `LARGEST_CONTAINER` bytes of them."""
+    cutter = ContainerCutter(sys.maxsize, LARGEST_CONTAINER)
+    containers = [*cutter.add(data), *cutter.finish()]
+    damage = cutter.damage
+    if isinstance(damage, TooLargeError):
+        damage = TooLargeError(f"more than {LARGEST_CONTAINER} bytes after decompression")
+    header_only = cutter.header.plain if cutter.header else b""
+    text = containers[0][1] if containers else header_only
+    return Container(cutter.header, text, cutter.offset, damage)
 
 
 def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:

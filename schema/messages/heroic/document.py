@@ -10,13 +10,14 @@ Members that none of these has are ignored, as Heroic ignores them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, distribution, series_of
+from timebeam.schema.messages.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _VERSION = re.compile(r"([12])\.[0-9]+\.[0-9]+")
@@ -31,18 +32,12 @@ class DocumentPoints(NamedTuple):
     refused: list[RefusedError]
 
 
-class _Members(tuple[tuple[str, Any], ...]):
-    """The members of a JSON object in their order, a name perhaps twice."""
-
-    __slots__ = ()
-
-
 def _constant(text: str) -> float:
     """NaN, and NaN for the infinities: no JSON, and refused as values."""
     return math.nan
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=_constant)
 
 
 def version_of(text: object) -> int:
@@ -101,7 +96,7 @@ def _typed_value(value: object) -> Value:
     """The value of version 2: an object of one member; a distribution is looked for first."""
     if value is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
-    members = _object(value, "the value of version 2") if isinstance(value, _Members) else {}
+    members = _object(value, "the value of version 2") if isinstance(value, JsonPairs) else {}
     if members.get("distributionValue") is not None:
         return distribution(members["distributionValue"])
     if "doubleValue" in members:
@@ -111,11 +106,11 @@ def _typed_value(value: object) -> Value:
 
 def _written(members: dict[str, Any]) -> DocumentPoints:
     """The points of the body of a write; without `series` they are those of the empty one."""
-    series_members = _object(members.get("series") or _Members(), "series")
+    series_members = _object(members.get("series") or JsonPairs(), "series")
     tags = _texts(series_members.get("tags"), "tags", skip_null=False)
     resources = _texts(series_members.get("resource"), "resource", skip_null=False)
     series = _series(series_members.get("key") if series_members else "", tags, resources)
-    data = _object(members.get("data") or _Members(), "data")
+    data = _object(members.get("data") or JsonPairs(), "data")
     kind, points = data.get("type"), data.get("data")
     if kind not in ("points", "distributionPoints") and data:
         why = f"Unsupported metric type {str(kind)[:40]!r}: send points or distributionPoints"
@@ -157,7 +152,7 @@ def _distribution_point(point: object) -> tuple[int, Value]:
 
 def _object(value: object, subject: str) -> dict[str, Any]:
     """The members of an object, of which none may stand twice."""
-    if not isinstance(value, _Members):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
     members: dict[str, Any] = {}
     for name, member in value:
@@ -175,7 +170,7 @@ def _texts(value: object, subject: str, *, skip_null: bool) -> list[tuple[str, s
     """
     if value is None:
         return []
-    if not isinstance(value, _Members):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_TAG, f"{subject} must be a JSON object of texts")
     return list(_pairs((pair for pair in value if not skip_null or pair[1] is not None), subject))
 
@@ -195,15 +190,6 @@ def _series(metric: object, tags: list[tuple[str, str]], resources: list[tuple[s
     if not isinstance(metric, str):
         raise RefusedError(Reason.BAD_METRIC, f"the key must be a text, not {str(metric)[:40]}")
     series = series_of(metric, tags, resources)
-    for text in _all_texts(series):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {text[:80]!a}") from error
+    for text in (metric, *itertools.chain.from_iterable(series.tags + series.resources)):
+        check_string(text)
     return series
-
-
-def _all_texts(series: Series) -> Iterator[str]:
-    yield series.metric
-    for pair in series.tags + series.resources:
-        yield from pair

@@ -18,8 +18,8 @@ import numpy as np
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.messages.kairosdb.elements import elements
-from timebeam.schema.messages.kairosdb.metric import DECODER, Value, read_metric
+from timebeam.schema.messages.json_elements import DECODER, elements
+from timebeam.schema.messages.kairosdb.metric import Value, read_metric
 from timebeam.schema.messages.kairosdb.rules import TTL_OPTION, Ttl, ttl_option
 from timebeam.schema.messages.refusals import Refusals
 from timebeam.schema.points import (
@@ -138,11 +138,12 @@ class KairosDbJson(MessageFormat):
         Args:
           number: of the first one in its array, for the error texts.
         """
-        for element in elements(gathered.message.text, start, end, number):
+        metrics = elements(gathered.message.text, start, end, trailing_comma=True)
+        for i, element in enumerate(metrics, number):
             try:
                 if isinstance(element.value, RefusedError):
                     raise element.value
-                metric = read_metric(element.value, element.number, self._ttl)
+                metric = read_metric(element.value, i, self._ttl)
             except RefusedError as error:
                 gathered.refuse(element.start, element.end, error)
                 continue

@@ -8,10 +8,10 @@ and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md §8), whose error texts a
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
+from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.kairosdb.rules import Ttl, check_ttl, checked_long, double_of, long_of, short
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -19,24 +19,6 @@ Value = int | float | str
 
 _FIELDS = {"name", "tags", "timestamp", "time", "value", "datapoints", "type", "ttl", "skip_validate"}
 _JAVA_LONG = re.compile(r"[+-]?\d+")  # of any script, as Character.isDigit
-
-
-class Number(str):
-    """A JSON number as it was written."""
-
-    __slots__ = ()
-
-
-class Members(tuple[tuple[str, Any], ...]):
-    """The members of a JSON object in their order, a key perhaps twice."""
-
-    __slots__ = ()
-
-
-DECODER = json.JSONDecoder(
-    object_pairs_hook=Members, parse_float=Number, parse_int=Number, parse_constant=Number
-)
-"""Reads JSON for `read_metric`."""
 
 
 class Metric(NamedTuple):
@@ -51,13 +33,13 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
     """The points of a metric object.
 
     Args:
-      value: as `DECODER` reads it.
+      value: as `json_elements.DECODER` reads it.
       number: which element of the array it is, for the error texts.
 
     Raises:
       RefusedError: nothing of it can be taken.
     """
-    if not isinstance(value, Members):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}] must be a JSON object")
     fields: dict[str, Any] = {}
     for key, member in value:
@@ -126,13 +108,13 @@ def _tags(value: Any, context: str) -> dict[str, str | None]:
     """The tags of a metric; numbers and booleans become their text."""
     if value is None:
         return {}
-    if not isinstance(value, Members):
+    if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_TAG, f"{context}.tags must be a JSON object of texts")
     tags: dict[str, str | None] = {}
     for key, text in value:
         if key in tags:
             raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate key: {short(key)}")
-        _check_text(key)
+        check_string(key)
         tags[key] = _text(text, f"{context}.tag[{short(key)}].value", Reason.BAD_TAG)
     return tags
 
@@ -145,16 +127,8 @@ def _text(value: Any, context: str, reason: Reason) -> str | None:
         return "true" if value else "false"
     if not isinstance(value, str):
         raise RefusedError(reason, f"{context}: expected a text")
-    _check_text(value)
+    check_string(value)
     return str(value)
-
-
-def _check_text(text: str) -> None:
-    """Refuses what JSON's escapes can say and no encoding can: one half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {short(text)!a}") from error
 
 
 class _PointReader:
@@ -213,7 +187,7 @@ class _PointReader:
 
 def _type_of(value: str | bool) -> str:
     """The type of a value that comes without."""
-    if isinstance(value, str) and (isinstance(value, Number) or _looks_like_number(value)):
+    if isinstance(value, str) and (isinstance(value, NumberText) or _looks_like_number(value)):
         return "double" if "." in value else "long"
     return "string"
 
@@ -234,7 +208,7 @@ def _value(value: str | bool, data_type: str) -> Value:
         raise RefusedError(Reason.BAD_NUMBER, f"{str(value).lower()} is no {data_type}")
     if data_type == "double":
         return double_of(value)
-    if isinstance(value, Number):
+    if isinstance(value, NumberText):
         return long_of(value, Reason.BAD_NUMBER)
     if not _JAVA_LONG.fullmatch(value):
         raise RefusedError(Reason.BAD_NUMBER, f'For input string: "{short(value)}"')

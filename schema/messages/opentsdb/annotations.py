@@ -17,14 +17,9 @@ from typing import Any, NamedTuple
 from timebeam.schema.annotations.edits import NO_CHANGES, AnnotationEdit, Method
 from timebeam.schema.annotations.record import Pairs, sorted_custom
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.opentsdb.json_format import tags_of
-from timebeam.schema.messages.opentsdb.json_values import (
-    JsonPairs,
-    NumberText,
-    check_text,
-    is_document,
-    values,
-)
+from timebeam.schema.messages.opentsdb.json_values import is_document, values
 from timebeam.schema.messages.refusals import Refusals
 from timebeam.schema.messages.rules import parse_time
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
@@ -199,7 +194,7 @@ def _text(members: dict[str, Any], key: str) -> str | None:
         return None
     if not isinstance(text, str) or isinstance(text, NumberText):
         raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a text")
-    check_text(text)
+    check_string(text)
     return text or None
 
 
@@ -215,8 +210,8 @@ def _custom(value: object) -> Pairs | None:
             text = "true" if text else "false"
         if not isinstance(text, str):
             raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a text")
-        check_text(key)
-        check_text(text)
+        check_string(key)
+        check_string(text)
         if pairs.setdefault(key, str(text)) != text:
             raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} stands twice")
     return sorted_custom(list(pairs.items()))

@@ -15,14 +15,9 @@ import numpy as np
 
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Framing, Point
+from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.lines import LineFormat, Places, Record
-from timebeam.schema.messages.opentsdb.json_values import (
-    JsonPairs,
-    NumberText,
-    check_text,
-    is_document,
-    values,
-)
+from timebeam.schema.messages.opentsdb.json_values import is_document, values
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
 
@@ -71,7 +66,7 @@ def _point(value: object) -> Point:
         raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
     if not isinstance(metric, str) or isinstance(metric, NumberText):
         raise RefusedError(Reason.BAD_METRIC, "the metric must be a text")
-    check_text(metric)
+    check_string(metric)
     time = members.get("timestamp")
     if not isinstance(time, str):
         raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
@@ -92,12 +87,12 @@ def tags_of(value: object) -> dict[str, str]:
         raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of texts")
     tags: dict[str, str] = {}
     for key, text in value:
-        check_text(key)
+        check_string(key)
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
             raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a text")
-        check_text(text)
+        check_string(text)
         add_tag(tags, key, str(text))
     return tags
 

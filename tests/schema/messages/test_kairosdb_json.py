@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.schema.messages.test_kairosdb_text import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.kairosdb.elements import elements
+from timebeam.schema.messages.json_elements import elements
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
 from timebeam.schema.messages.kairosdb.metric import read_metric
 from timebeam.schema.messages.kairosdb.rules import Ttl
@@ -262,12 +262,12 @@ def check(form: KairosDbJson, text: bytes) -> Parsed:
     """Asserts that a body is read as its metric objects are one by one."""
     parsed = form.parse(Message(text, 5, "f", 100))
     points, refused = [], []
-    for element in elements(text, 0, len(text)):
+    for number, element in enumerate(elements(text, 0, len(text), trailing_comma=True)):
         payload, offset = text[element.start : element.end], 100 + element.start
         try:
             if isinstance(element.value, RefusedError):
                 raise element.value
-            found = read_metric(element.value, element.number, Ttl.REFUSE)
+            found = read_metric(element.value, number, Ttl.REFUSE)
         except RefusedError as error:
             refused.append((payload, error.reason, error.message, offset))
             continue
