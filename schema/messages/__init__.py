@@ -1,4 +1,4 @@
-"""Message formats by name: bytes in, points in columns and refused records out."""
+"""Message formats by name: they turn bytes into points in columns and refused records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     """A new instance of the format of that name, with its options by name.
 
     Raises:
-      ValueError: there is none of that name, or one of its options makes no sense.
+      ValueError: no format has this name, or the value of an option is wrong.
     """
     if name not in FORMATS:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")

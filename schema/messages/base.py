@@ -1,7 +1,7 @@
-"""The contract of a message format, and the registry by name.
+"""The contract of a message format.
 
-A format turns the bytes of a block of a file, or of one message, into points in columns plus the
-records it refuses. To add one: a module here with a `MessageFormat`, its line in `FORMATS`, its tests.
+A format turns the bytes of a block of a file, or of a message, into points in columns and refused records.
+To add one: a module with a `MessageFormat`, its line in `FORMATS`, its tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ E = TypeVar("E", bound=enum.Enum)
 
 
 class Point(NamedTuple):
-    """One point as the slow paths of the formats hand it on."""
+    """One point from the slow path of a format."""
 
     series: Series
     time_ms: int
@@ -32,14 +32,14 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """Bytes to parse, and what is known of them.
+    """Bytes to parse, and where they come from.
 
     Attributes:
       text: a block of whole records of a file, or the payload of one message.
-      arrival_ms: publish time of the message or modification time of the file, in ms.
+      arrival_ms: publish time of the message, or modification time of the file, in ms.
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source.
-      envelope: what else is known of a message of Pub/Sub.
+      envelope: of a Pub/Sub message; else None.
     """
 
     text: bytes
@@ -51,7 +51,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a message held: its good points, its refused parts, and edits of annotations."""
+    """The content of a message: its points, the refused records, and edits of annotations."""
 
     batch: PointBatch
     rejected: Sequence[Rejected]
@@ -59,7 +59,7 @@ class Parsed:
 
 
 class Framing(enum.Enum):
-    """How a file of a format can be cut into messages of whole records."""
+    """How files of a format are cut into messages of whole records."""
 
     LINES = "lines"
     JSON = "lines, or JSON documents over several lines"
@@ -71,8 +71,8 @@ class MessageFormat(abc.ABC):
     """One wire format. Instances keep bounded caches and belong to one thread.
 
     Attributes:
-      edits_annotations: whether its records are edits of annotations, and no points.
-      declared_options: what `from_options` takes; formats may share one.
+      edits_annotations: whether its records are edits of annotations instead of points.
+      declared_options: the options of `from_options`; formats may share one.
     """
 
     name: str
@@ -83,22 +83,22 @@ class MessageFormat(abc.ABC):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
-        """A new instance with those of the options that are the format's own; here there are none.
+        """A new instance, from those of the options that the format declares.
 
         Raises:
-          ValueError: a value makes no sense; the message names the option.
+          ValueError: a value is wrong; the message names the option.
         """
         return cls()
 
     @abc.abstractmethod
     def parse(self, message: Message) -> Parsed:
-        """Reads every record of a message; never raises for bad input, it is in `rejected`."""
+        """Reads every record of a message; never raises for bad input, but returns it in `rejected`."""
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
-        """Reads several messages of one source into as few batches as can be.
+        """Reads several messages of one source into as few batches as possible.
 
-        What comes after parsing costs about a millisecond for a batch of any size, so that messages of
-        one point each must go on together. Offsets of refusals are those within their messages.
+        Each batch costs about a millisecond after parsing, whatever its size, so messages of one point each
+        must share batches. Offsets of refusals count from the start of their message.
         """
         joined = joined_of(messages)
         parsed = [self.parse(message) for message in messages]
@@ -111,7 +111,7 @@ class MessageFormat(abc.ABC):
 
 
 def joined_of(messages: Sequence[Message]) -> Joined:
-    """Where messages stand in their texts joined by newlines."""
+    """The positions of messages in their texts joined by newlines."""
     n = len(messages)
     lengths = np.fromiter((len(message.text) for message in messages), np.int64, n) + 1
     arrivals = np.fromiter((message.arrival_ms for message in messages), np.int64, n)
@@ -121,10 +121,10 @@ def joined_of(messages: Sequence[Message]) -> Joined:
 
 
 def member(choices: type[E], option: str, value: str) -> E:
-    """The member of an enum that the value of an option names.
+    """The member of an enum with the value of an option.
 
     Raises:
-      ValueError: there is none.
+      ValueError: no member has it.
     """
     try:
         return choices(value)

@@ -1,9 +1,9 @@
-"""Numbers out of text, many at a time: the vectorised half of the line formats.
+"""Reads numbers from text, many at a time: the columnar half of the line formats.
 
-A record (one line) is cut into five pieces: the text before the first number, the first number, the
-text between, the second number, the rest. The numbers become arrays here; the three texts are the
-key of the series (see `lines`). Accepted is a strict subset of JSON's and Java's numbers, so that
-whatever is odd goes to the formats' slow path and is judged there.
+A line is cut into five strings: the text before the first number, the first number, the text between, the
+second number, the rest. The numbers become arrays here; the three texts are the key of the series (see
+`lines`). Only a strict subset of JSON's and Java's numbers is accepted; all others go to the slow path of
+their format, which decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 WINDOW = 24
-"""Bytes looked at from the start of a number; a longer one goes to the slow path."""
+"""Bytes read from the start of a number; longer numbers go to the slow path."""
 
 _PLAIN = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _GUESSES = 12  # distances tried before the lines are searched one by one
@@ -25,17 +25,17 @@ _MASKS = np.tril(np.full((WINDOW + 1, WINDOW), 255, np.uint8), -1)  # row k: the
 
 
 def padded(text: bytes) -> bytes:
-    """The text with room behind it, so that every window and word lies inside."""
+    """The text with padding after it, so that every window and word lies inside."""
     return text + bytes(WINDOW + 8)
 
 
 def byte_view(text: bytes) -> Bytes:
-    """uint8[n], the bytes of a text, not copied."""
+    """uint8[n]: a view of the bytes of a text."""
     return np.frombuffer(text, np.uint8)
 
 
 def words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """uint64[n]: the eight bytes from each position on, the first one lowest."""
+    """uint64[n]: the eight bytes from each position int64[n] on, the first one lowest."""
     every = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
     return every[positions]
 
@@ -46,7 +46,7 @@ def word(eight: bytes) -> int:
 
 
 def windows(text: bytes, positions: Int64s) -> Bytes:
-    """uint8[n, WINDOW]: the bytes from each position on."""
+    """uint8[n, WINDOW]: the bytes from each position int64[n] on."""
     every = np.ndarray((len(text) - WINDOW + 1,), f"V{WINDOW}", text, 0, (1,))
     return every[positions].view(np.uint8).reshape(-1, WINDOW)
 
@@ -54,8 +54,8 @@ def windows(text: bytes, positions: Int64s) -> Bytes:
 def time_lengths(view: Bytes, starts: Int64s) -> Int64s:
     """int64[n]: 10 or 13, the digits of a timestamp; 0 where it has another form.
 
-    The first one is not 0, which would be no JSON number, or hexadecimal to the parser. That the
-    others are digits shows when they are parsed.
+    The first digit is not 0: such numbers are not JSON, and the parser may read them as hexadecimal. The
+    parser checks that all are digits.
     """
     lengths = np.where(_is_digit(view[starts + 9]) & ~_is_digit(view[starts + 10]), 10, 0)
     long = lengths == 0
@@ -73,18 +73,17 @@ def number_lengths(window: Bytes) -> Int64s:
 
 
 def decimals(window: Bytes, lengths: Int64s) -> tuple[Bools, Bools]:
-    """(bool[n], bool[n]): which of n numbers hold one of `.`, `e`, `E`, and which an exponent."""
+    """(bool[n], bool[n]): which of n numbers have one of `.`, `e`, `E`; which have an exponent."""
     inside = window & _MASKS[lengths]
     exponent = _any_byte((inside | 32) == 101)
     return exponent | _any_byte(inside == 46), exponent
 
 
 def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) -> Bools:
-    """bool[n]: whether a number may be parsed here: JSON's grammar, in so far as the parser is laxer.
+    """bool[n]: whether a number may be parsed here: checks JSON's grammar where the parser does not.
 
-    Refuses a leading zero (also that of 0x10, which the parser would take), plus sign or point, a
-    last byte that is no digit, integers of more than 18 digits. Numbers with an exponent are matched
-    one by one.
+    Refused are a leading zero (also in 0x10, which the parser would accept), plus sign or point, a last byte
+    that is no digit, and integers of more than 18 digits. Numbers with an exponent are matched one by one.
     """
     row = np.arange(0, len(window) * WINDOW, WINDOW)
     flat = window.reshape(-1)
@@ -99,11 +98,11 @@ def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) 
 
 
 def strings_between(text: bytes, *cuts: Int64s) -> pa.StringArray:
-    """The text cut at each line's cuts, not copied and not decoded.
+    """The text cut at each line's cuts, neither copied nor decoded.
 
     Args:
-      cuts: k arrays int64[n]; all first ones, second ones ... of n lines, ascending within a line and
-        from line to line. Piece i * k + j begins at cut j of line i and ends at the next cut.
+      cuts: k arrays int64[n]: the first cuts of n lines, the second cuts, ...; ascending within a line and
+        from line to line. String i * k + j begins at cut j of line i and ends at the next cut.
     """
     offsets = np.empty(len(cuts[0]) * len(cuts) + 1, np.int32)
     lines = offsets[:-1].reshape(-1, len(cuts))
@@ -116,18 +115,18 @@ def strings_between(text: bytes, *cuts: Int64s) -> pa.StringArray:
 
 
 def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
-    """(int64[n], bool[n]): the integers and which of them could be parsed."""
+    """(integers int64[n], bool[n] whether each could be parsed)."""
     return _cast(numbers, pa.int64(), np.dtype(np.int64))
 
 
 def distinct(cut: pa.StringArray, indexes: Int64s) -> tuple[Int64s, list[bytes]]:
-    """(int64[n], k texts): which of the distinct texts each of the pieces `indexes` is."""
+    """(int64[n], k strings): the number of each string `indexes` int64[n], and the distinct strings."""
     dictionary = cut.take(pa.array(indexes)).dictionary_encode()
     return dictionary.indices.to_numpy().astype(np.int64), dictionary.dictionary.to_pylist()
 
 
 def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]] | None:
-    """As `distinct` for texts of at most 16 bytes that are all the same; None if they are not."""
+    """Like `distinct`, for strings of at most 16 bytes that are all equal; None if they are not."""
     size = int(ends[0] - starts[0])
     if size > 16 or not (ends - starts == size).all():
         return None
@@ -141,7 +140,7 @@ def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, li
 
 
 def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
-    """(bits int64[n], kinds uint8[n], good bool[n]) of the pieces `indexes`: integers and decimals mixed."""
+    """(bits int64[n], kinds uint8[n], good bool[n]) of the strings `indexes`, integers and decimals mixed."""
     bits = np.empty(len(indexes), np.int64)
     good = np.empty(len(indexes), np.bool_)
     integer_rows, decimals = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
@@ -155,7 +154,7 @@ def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int
 def _cast(
     numbers: pa.StringArray, to: pa.DataType, dtype: np.dtype[np.int64] | np.dtype[np.float64]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Bools]:
-    """Numbers parsed by pyarrow, which refuses all if one is bad: then one by one which it is."""
+    """Numbers parsed by pyarrow; since it refuses all if one is bad, bad ones are then found one by one."""
     try:
         good = np.ones(len(numbers), np.bool_)
         result = numbers.cast(to).to_numpy(zero_copy_only=False)
@@ -166,7 +165,7 @@ def _cast(
         result = np.zeros(len(numbers), dtype)
         if good.any() and not good.all():
             result[good], good[good] = _cast(numbers.filter(pa.array(good)), to, dtype)
-        elif good.all():  # well-formed, yet refused by pyarrow: leave them to the slow path
+        elif good.all():  # well-formed, but refused by pyarrow: left to the slow path
             good[:] = False
     if dtype == np.float64:
         good &= np.isfinite(result)
@@ -174,10 +173,10 @@ def _cast(
 
 
 def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s) -> Int64s:
-    """int64[n]: where a marker of 8 to 16 bytes ends in each line, -1 where it is not found.
+    """int64[n]: where a marker of 8 to 16 bytes ends in each line; -1 for lines without it.
 
-    Lines of one producer look alike: the distance from `near` seen in one line is tried on all
-    others at once, a few times; the rest is searched line by line.
+    Lines of one producer look alike, so the distance from `near` in one line is tried on all others at
+    once, a few times; the remaining lines are searched one by one.
     """
     positions = np.full(len(starts), -1, np.int64)
     pending = np.arange(len(starts))

@@ -1,7 +1,7 @@
-"""Formats whose records are lines, read on two paths: most lines in columns, the odd ones one by one.
+"""Formats whose records are lines, read on two paths: most lines in columns, the others one by one.
 
-A format tells which lines of a block it can read in columns; all others go to its slow path, which
-reads any line and is the reference that the tests hold the columns against.
+A format tells which lines of a block it can read in columns. All others go to its slow path, which reads any
+line and is the reference that tests compare the columnar path with.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from timebeam.schema.points import (
     concatenate,
 )
 
-_AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, one of a message may not
+_AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 _IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Record:
-    """One record as the slow path sees it: a point or the reason why not, and its span in the text."""
+class LineRecord:
+    """A record from the slow path: its span in the text, and its point or refusal."""
 
     start: int
     end: int
@@ -41,8 +41,8 @@ class Record:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Columns:
-    """The points that were read in columns; `starts` and `ends` are the spans of their lines."""
+class PointColumns:
+    """n points that were read in columns; `names` are their series, `starts` and `ends` spans of lines."""
 
     names: list[Series]
     series: Int64s
@@ -54,17 +54,17 @@ class Columns:
     ends: Int64s
 
     @classmethod
-    def empty(cls) -> Columns:
+    def empty(cls) -> PointColumns:
         """No points."""
         none = np.empty(0, np.int64)
         return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
 
-    def take(self, points: Int64s) -> Columns:
-        """A selection of points, with their series only."""
+    def take(self, points: Int64s) -> PointColumns:
+        """A selection of points, without unused series."""
         used = np.flatnonzero(np.bincount(self.series[points], minlength=1))
         rank = np.zeros(len(self.names), np.int64)
         rank[used] = np.arange(len(used))
-        return Columns(
+        return PointColumns(
             [self.names[number] for number in used.tolist()],
             rank[self.series[points]],
             self.times_ms[points],
@@ -77,13 +77,13 @@ class Columns:
 
 
 class LinewiseFormat(MessageFormat):
-    """A format of lines; a subclass reads many of them in columns, and any single one."""
+    """A format of lines; a subclass reads many lines in columns, and any single line."""
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """(starts, ends) int64[n] of the lines that hold more than blanks, without their newlines."""
+        """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
         view = columns.byte_view(text)
         newline = view == 10
-        if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: they get no numbers
+        if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: only others get spans
             newline = np.concatenate(([True], newline, [True]))
             starts = np.flatnonzero(newline[:-1] > newline[1:])
             ends = np.flatnonzero(newline[1:] > newline[:-1])
@@ -103,23 +103,23 @@ class LinewiseFormat(MessageFormat):
         return starts, ends
 
     @abc.abstractmethod
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
-        """The points of the lines that can be read in columns, and the numbers of the other lines.
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
 
         Args:
-          starts, ends: int64[n], the lines as `spans` gives them; one at least.
+          starts, ends: int64[n], the lines from `spans`; at least one.
         """
 
     @abc.abstractmethod
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
-        """The records of one line (or other span), one by one: the slow path and the reference."""
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """The records of one line (or other span): the slow path, and the reference."""
 
     def is_lines(self, text: bytes) -> bool:
-        """Whether each line of a text is a record of its own, as it is unless a subclass knows better."""
+        """Whether each line of a text is a record; not so for a document over several lines."""
         return True
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`. Blank lines are passed over."""
+        """See `MessageFormat.parse`. Blank lines are skipped."""
         return self._read_lines(message, *self.spans(message.text))
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
@@ -148,7 +148,7 @@ class LinewiseFormat(MessageFormat):
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
     ) -> Parsed:
-        """The records of a text cut into lines (or other spans); `joined` as of `Refusals`."""
+        """The records in these lines (or other spans) of a text; `joined` as in `Refusals`."""
         refusals = Refusals(message, joined)
         batch = PointBatch.of([], message.arrival_ms)
         for first in range(0, len(starts), _AT_ONCE):
@@ -158,7 +158,7 @@ class LinewiseFormat(MessageFormat):
         return Parsed(batch, refusals.rejected())
 
     def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:
-        """The points of some lines of a text; refuses the others."""
+        """The points of some lines of a text; adds their refusals to `refusals`."""
         text = message.text
         fast, slow = self.columnar(text, starts, ends)
         points: list[Point] = []
@@ -174,17 +174,19 @@ class LinewiseFormat(MessageFormat):
 
 
 def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:
-    """bool[n]: which of some lines hold blanks only, in arrays, since there may be millions."""
+    """bool[n]: whether each line is blank; computed in arrays, since there may be millions."""
     blank = starts == ends
     if not blank.all():
-        solid = np.zeros(len(view) + 1, np.int32)  # bytes before each byte that are no blanks
+        solid = np.zeros(len(view) + 1, np.int32)  # number of non-blank bytes before each byte
         np.cumsum(_IS_SOLID[view], out=solid[1:])
         blank |= solid[starts] == solid[ends]
     return blank
 
 
-def _batch(message: Message, fast: Columns, points: list[Point], spans: list[tuple[int, int]]) -> PointBatch:
-    """One batch of the points of both paths, in the order of the input."""
+def _batch(
+    message: Message, fast: PointColumns, points: list[Point], spans: list[tuple[int, int]]
+) -> PointBatch:
+    """The points of both paths as one batch, in the order of the input."""
     origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
     arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
     batch = PointBatch(

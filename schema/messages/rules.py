@@ -13,7 +13,7 @@ import re
 from timebeam.schema.points import Reason, RefusedError
 
 FIRST_MILLISECOND = 1 << 32
-"""Timestamps from here on are milliseconds, below they are seconds (core/Const.SECOND_MASK)."""
+"""Timestamps are milliseconds from this one on, else seconds (core/Const.SECOND_MASK)."""
 
 LAST_MILLISECOND = (1 << 32) * 1000 - 1
 """The last millisecond whose base time fits 32 bits of seconds: 2106-02-07T06:28:15.999Z. OpenTSDB
@@ -25,9 +25,9 @@ _SECONDS_AND_THOUSANDTHS = re.compile(r"[0-9]{1,10}\.[0-9]{3}")
 
 
 def parse_value(text: str) -> int | float:
-    """The number that a value's text means: an integer if it has none of `.`, `e`, `E`, else a double.
+    """The number in a string: an integer if it has none of `.`, `e`, `E`, else a double.
 
-    Java's `1.5f`, `0x1.8p1` and surrounding blanks, which a TSD takes in decimals, are refused.
+    Java's `1.5f`, `0x1.8p1` and surrounding blanks, which a TSD accepts in decimals, are refused.
 
     Raises:
       RefusedError: EMPTY_VALUE, BAD_NUMBER (also NaN and infinities), NUMBER_OUT_OF_RANGE.
@@ -39,24 +39,24 @@ def parse_value(text: str) -> int | float:
         if not -(1 << 63) <= value < 1 << 63:
             raise RefusedError(
                 Reason.NUMBER_OUT_OF_RANGE,
-                f"integer {_short(text)} needs more than 64 bits: send it as a decimal, or scale it",
+                f"integer {short(text)} needs more than 64 bits: send it as a decimal, or scale it",
             )
         return value
     if not _DECIMAL.fullmatch(text):
-        raise RefusedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {_short(text)!r}")
+        raise RefusedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {short(text)!r}")
     number = float(text)
     if not math.isfinite(number):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {_short(text)}")
+        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
     return number
 
 
 def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
-    """A timestamp's (time in ms, whether it was given in ms).
+    """(time in ms, whether it was given in ms) of a timestamp.
 
     Args:
-      text: seconds, or milliseconds from `FIRST_MILLISECOND` on.
-      dotted: also take seconds with exactly three decimals, as telnet `put` does. (With another
-        number of decimals a TSD stores a wrong time; here it is refused.)
+      text: seconds or, from `FIRST_MILLISECOND` on, milliseconds.
+      dotted: also accept seconds with exactly three decimals, as telnet `put` does. (For another number of
+        decimals a TSD stores a wrong time; here it is refused.)
 
     Raises:
       RefusedError: BAD_TIMESTAMP (no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
@@ -66,31 +66,31 @@ def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
     if not _INTEGER.fullmatch(text):
         raise RefusedError(
             Reason.BAD_TIMESTAMP,
-            f"Invalid timestamp {_short(text)!r}: give seconds or milliseconds since 1970 as an integer",
+            f"Invalid timestamp {short(text)!r}: give seconds or milliseconds since 1970 as an integer",
         )
     number = int(text) if len(text) <= 40 else 1 << 64
     if number <= 0:
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {_short(text)}: it must be above 0")
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     if number < FIRST_MILLISECOND:
         return number * 1000, False
     if number > LAST_MILLISECOND:
         raise RefusedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"bad timestamp {_short(text)}: the last that the row key can hold is {LAST_MILLISECOND} ms",
+            f"bad timestamp {short(text)}: the last that the row key can hold is {LAST_MILLISECOND} ms",
         )
     return number, True
 
 
 def add_tag(tags: dict[str, str], key: str, value: str) -> None:
-    """Adds a tag; the same tag twice is one tag (core/Tags.parse).
+    """Adds a tag; equal tags count once (core/Tags.parse).
 
     Raises:
-      RefusedError: DUPLICATE_TAG, the key is there with another value.
+      RefusedError: DUPLICATE_TAG; the key already has another value.
     """
     if tags.setdefault(key, value) != value:
         raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={value} beside {key}={tags[key]}")
 
 
-def _short(text: str) -> str:
-    """At most 40 characters of a text, for messages."""
+def short(text: str) -> str:
+    """At most 40 characters of a string, for error messages."""
     return text if len(text) <= 40 else text[:37] + "..."

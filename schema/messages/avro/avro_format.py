@@ -1,8 +1,8 @@
 """Message format `avro`: Avro records, one point each or a batch of points of one series.
 
-As object containers, which hold their schema, or as single records in Avro's binary or JSON encoding.
-Schemas: point.avsc and point_batch.avsc here, or any other with `--avro_fields`. The bytes of a record
-in refusals are its binary encoding; of a compressed container they are counted as if it were not.
+Records come in object containers, which hold their schema, or singly in Avro's binary or JSON encoding.
+Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro_fields`. A refusal holds
+the binary encoding of its record; its offset is the one after decompression.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Kind, Option, values_of
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import unpack
-from timebeam.schema.messages.avro.fields import Fields, default_fields
-from timebeam.schema.messages.avro.points import Gatherer
+from timebeam.schema.messages.avro.fields import AvroFields, default_fields
+from timebeam.schema.messages.avro.points import AvroGatherer
 from timebeam.schema.messages.avro.records import read_records, too_long
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, member
 from timebeam.schema.messages.refusals import Refusals, refusal
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 
-_SCHEMAS = 16  # schemas of containers that are remembered
+_SCHEMAS = 16  # cached schemas of containers
 
 
-class Encoding(enum.StrEnum):
-    """What a message is."""
+class AvroEncoding(enum.StrEnum):
+    """The encoding of a message."""
 
     CONTAINER = "container"
     BINARY = "binary"
@@ -41,8 +41,8 @@ _OPTIONS = (
         "avro_encoding",
         "avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, "
         "which is for messages and not for files",
-        default=Encoding.CONTAINER.value,
-        choices=values_of(Encoding),
+        default=AvroEncoding.CONTAINER.value,
+        choices=values_of(AvroEncoding),
     ),
     Option(
         "avro_schema",
@@ -63,7 +63,7 @@ _OPTIONS = (
 
 
 class Avro(MessageFormat):
-    """An object container, or single records of a schema that is known."""
+    """An object container, or single records of a given schema."""
 
     name = "avro"
     declared_options = _OPTIONS
@@ -78,22 +78,22 @@ class Avro(MessageFormat):
 
     def __init__(
         self,
-        encoding: Encoding = Encoding.CONTAINER,
+        encoding: AvroEncoding = AvroEncoding.CONTAINER,
         schema: Schema | None = None,
-        fields: Fields | None = None,
+        fields: AvroFields | None = None,
     ) -> None:
-        """A format of messages in one encoding.
+        """A format for messages in one encoding.
 
         Args:
           schema: of binary and JSON records.
-          fields: without them, records are as in point.avsc and point_batch.avsc.
+          fields: None for records as in point.avsc and point_batch.avsc.
         """
         self._encoding, self._schema, self._fields = encoding, schema, fields
         self._schemas: LruCache[bytes, Schema] = LruCache(_SCHEMAS)
         self.framing = {
-            Encoding.CONTAINER: Framing.AVRO,
-            Encoding.BINARY: Framing.NONE,
-            Encoding.JSON: Framing.LINES,
+            AvroEncoding.CONTAINER: Framing.AVRO,
+            AvroEncoding.BINARY: Framing.NONE,
+            AvroEncoding.JSON: Framing.LINES,
         }[encoding]
 
     @classmethod
@@ -102,10 +102,10 @@ class Avro(MessageFormat):
 
         `avro_schema` is one of `OWN_SCHEMAS`, or the JSON text of a schema.
         """
-        encoding = member(Encoding, "avro_encoding", options.get("avro_encoding", Encoding.CONTAINER))
+        encoding = member(AvroEncoding, "avro_encoding", options.get("avro_encoding", AvroEncoding.CONTAINER))
         text, mapping = options.get("avro_schema"), options.get("avro_fields")
-        fields = Fields.of(mapping) if mapping else None
-        if encoding is Encoding.CONTAINER:
+        fields = AvroFields.of(mapping) if mapping else None
+        if encoding is AvroEncoding.CONTAINER:
             if text:
                 raise ValueError("avro_schema: a container holds its own schema; leave the option out")
             return cls(encoding, None, fields)
@@ -120,9 +120,9 @@ class Avro(MessageFormat):
         """See `MessageFormat.parse`."""
         if self._schema is None:
             return self._container(message)
-        gatherer = Gatherer(self._fields, self._schema.logical)
+        gatherer = AvroGatherer(self._fields, self._schema.logical)
         refusals = Refusals(message)
-        is_json = self._encoding is Encoding.JSON
+        is_json = self._encoding is AvroEncoding.JSON
         for start, end in _lines(message.text) if is_json else [(0, len(message.text))]:
             raw = message.text[start:end]
             try:
@@ -133,7 +133,7 @@ class Avro(MessageFormat):
         return gatherer.finish(message, refusals)
 
     def _container(self, message: Message) -> Parsed:
-        """The points of a container; damage costs what follows it, a damaged record the rest of its block."""
+        """The points of a container: those before damage, and those before a damaged record in its block."""
         container = unpack(message.text)
         rejected: list[Rejected] = []
         if container.damage:
@@ -150,7 +150,7 @@ class Avro(MessageFormat):
             why = f"the schema of the container: {error}"[:180]
             rejected.append(refusal(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)
-        gatherer, refusals = Gatherer(self._fields, schema.logical), Refusals(plain)
+        gatherer, refusals = AvroGatherer(self._fields, schema.logical), Refusals(plain)
         for record in read_records(container, schema):
             try:
                 if isinstance(record.value, RefusedError):
@@ -162,7 +162,7 @@ class Avro(MessageFormat):
         return Parsed(parsed.batch, [*rejected, *parsed.rejected])
 
     def _schema_of(self, text: bytes) -> Schema:
-        """A schema by its JSON text; remembered."""
+        """The schema of a JSON text, cached."""
         schema = self._schemas.get(text)
         if schema is None:
             schema = self._schemas[text] = Schema.of(text)
@@ -170,7 +170,7 @@ class Avro(MessageFormat):
 
 
 def _only_record(raw: bytes, schema: Schema) -> Any:
-    """The record that some bytes are.
+    """The only record in some bytes.
 
     Raises:
       RefusedError: BAD_SYNTAX.
@@ -180,7 +180,7 @@ def _only_record(raw: bytes, schema: Schema) -> Any:
     file = io.BytesIO(raw)
     record = read_binary(file, schema)
     if file.tell() < len(raw):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes behind the record")
+        raise RefusedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes after the record")
     return record
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import zstandard
 
 LARGEST_BLOCK = 64 << 20
-"""Bytes of a block, compressed or not; a larger one is taken for damage."""
+"""Bytes of a block, compressed or not; a larger one counts as damage."""
 
 _XZ_MEMORY = 128 << 20  # a header may ask for 4 GiB; xz -9 needs 65 MiB
 _ZSTD_STEP = 1024  # compressed bytes, which become 33 MiB at most
@@ -23,7 +23,7 @@ _LONGEST_LONG = 10
 
 
 class ContainerError(ValueError):
-    """The bytes are no object container, or a damaged one."""
+    """The bytes are not an object container, or it is damaged."""
 
 
 class EarlyEndError(ContainerError):
@@ -31,11 +31,11 @@ class EarlyEndError(ContainerError):
 
 
 class TooLargeError(ContainerError):
-    """The data of a block are larger than they may be."""
+    """The data of a block are too large."""
 
 
 def decompress(codec: str, data: bytes, limit: int) -> bytes:
-    """The data of a block, at most `limit` bytes; little more memory is taken to find out.
+    """The data of a block, at most `limit` bytes; data that are larger take little more memory.
 
     Raises:
       TooLargeError: they are larger.
@@ -55,7 +55,7 @@ def decompress(codec: str, data: bytes, limit: int) -> bytes:
 
 
 def _deflate(data: bytes, limit: int) -> bytes | None:
-    """Raw deflate; some writers leave a piece of zlib's check sum behind it."""
+    """Raw deflate; some writers append part of zlib's checksum."""
     decompressor = zlib.decompressobj(wbits=-15)
     plain = decompressor.decompress(data, limit + 1)
     return plain if decompressor.eof or len(plain) > limit else None
@@ -74,7 +74,7 @@ def _xz(data: bytes, limit: int) -> bytes | None:
 
 
 def _zstandard(data: bytes, limit: int) -> bytes | None:
-    """Zstandard in small steps, since its decompressor takes no limit and tells no early end otherwise."""
+    """Zstandard in small steps, since its decompressor has no limit and does not report an early end."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     chunks: list[bytes] = []
     size = 0
@@ -95,7 +95,7 @@ def _snappy(data: bytes, limit: int) -> bytes:
         raise _too_large(limit)
     plain: bytes = pa.decompress(data[:-4], size, codec="snappy", asbytes=True)
     if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
-        raise ContainerError("damaged block: its check sum is wrong")
+        raise ContainerError("damaged block: its checksum is wrong")
     return plain
 
 
@@ -113,10 +113,10 @@ _CODECS: dict[str, Callable[[bytes, int], bytes | None]] = {
 
 
 def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, int]:
-    """(the number that begins at a place, where it ends); snappy's are not in zigzag order.
+    """(the number that begins at `offset`, where it ends); snappy's numbers are not zigzag.
 
     Raises:
-      EarlyEndError: it does not end in the bytes.
+      EarlyEndError: the bytes end inside it.
       ContainerError: it needs more than 64 bits.
     """
     number = 0
@@ -130,7 +130,7 @@ def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, in
 
 
 def write_long(number: int) -> bytes:
-    """A number from 0 on as Avro writes a long."""
+    """A number of at least 0 as Avro writes a long."""
     number <<= 1
     out = bytearray()
     while number > 0x7F:

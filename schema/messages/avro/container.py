@@ -3,8 +3,8 @@
     container = "Obj" 1, metadata map (avro.schema, avro.codec), sync marker of 16 bytes, block...
     block     = count of records (long), size in bytes (long), data by the codec, sync marker
 
-Source: Apache Avro 1.12 specification, "Object Container Files". A container is handed on in pieces
-of whole blocks, each a container of its own, with its blocks decompressed.
+Source: Apache Avro 1.12 specification, "Object Container Files". A container is cut into smaller containers
+of whole blocks, which are decompressed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from timebeam.schema.messages.avro.codecs import (
 )
 
 LARGEST_CONTAINER = 64 << 20
-"""Bytes of all blocks of a container that is unpacked at once."""
+"""Bytes of a container that is unpacked at once, after decompression."""
 
 LARGEST_HEADER = 1 << 20
-"""Bytes of a header; a larger one is taken for damage."""
+"""Bytes of a header; a larger one counts as damage."""
 
 _EARLY = "the Avro object container ends inside its header or a block"
 _MAGIC = b"Obj\x01"
@@ -40,8 +40,8 @@ class Header:
     """The header of a container.
 
     Attributes:
-      schema: the JSON text of the schema of its records.
-      raw: its own bytes.
+      schema: of the records, as JSON text.
+      raw: the bytes of the header.
     """
 
     schema: bytes
@@ -51,7 +51,7 @@ class Header:
 
     @property
     def plain(self) -> bytes:
-        """The header of a container of the same records, not compressed."""
+        """The header of an uncompressed container of the same records."""
         if self.codec == "null":
             return self.raw
         key = b"avro.schema"
@@ -60,7 +60,7 @@ class Header:
 
 
 class Block(NamedTuple):
-    """A block in some bytes: how many records, where their data stand, where the next block begins."""
+    """A block: its number of records, the span of their data, the start of the next block."""
 
     records: int
     start: int
@@ -72,15 +72,15 @@ def read_header(data: bytes) -> Header:
     """The header that the bytes begin with.
 
     Raises:
-      EarlyEndError: it does not end in them.
-      ContainerError: they are no container.
+      EarlyEndError: the bytes end inside it.
+      ContainerError: they are not a container.
     """
     if data[:4] != _MAGIC[: len(data)]:
         raise ContainerError("no Avro object container: it does not begin with Obj 01")
     metadata: dict[bytes, bytes] = {}
     count, offset = read_long(data, 4)
     while count:
-        if count < 0:  # then the size of this part of the map follows
+        if count < 0:  # then the size in bytes follows
             count, (_, offset) = -count, read_long(data, offset)
         for _ in range(count):
             key, offset = _read_bytes(data, offset)
@@ -96,10 +96,10 @@ def read_header(data: bytes) -> Header:
 
 
 def read_block(data: bytes, offset: int, sync: bytes) -> Block:
-    """The block that begins at a place.
+    """The block that begins at `offset`.
 
     Raises:
-      EarlyEndError: it does not end in the bytes.
+      EarlyEndError: the bytes end inside it.
       ContainerError: it is damaged.
     """
     count, start = read_long(data, offset)
@@ -110,18 +110,18 @@ def read_block(data: bytes, offset: int, sync: bytes) -> Block:
     if end + _SYNC_BYTES > len(data):
         raise EarlyEndError("it ends inside a block")
     if data[end : end + _SYNC_BYTES] != sync:
-        raise ContainerError("damaged block: no sync marker behind it")
+        raise ContainerError("damaged block: no sync marker after it")
     return Block(count, start, end, end + _SYNC_BYTES)
 
 
 class Container(NamedTuple):
-    """A container whose blocks are not compressed, of the whole blocks of some bytes.
+    """An uncompressed container with the whole blocks of some bytes.
 
     Attributes:
-      header: of the bytes; None if they hold none.
-      text: the container; the bytes themselves if they are one.
-      read_bytes: how many of the bytes are the header and whole blocks.
-      damage: why the bytes behind them are no more blocks, if there are any.
+      header: of the bytes; None if they have none.
+      text: the bytes of the uncompressed container.
+      read_bytes: number of bytes in the header and the whole blocks.
+      damage: why the bytes after them cannot be read; None if there are none.
     """
 
     header: Header | None
@@ -197,7 +197,7 @@ class ContainerCutter:
         """Buffers the block that begins at `offset`, decompressed; returns where it ends.
 
         Raises:
-          EarlyEndError: it does not end in the bytes.
+          EarlyEndError: the bytes end inside it.
           ContainerError: it is damaged, or too large.
         """
         block = read_block(data, offset, header.sync)
@@ -240,7 +240,7 @@ def unpack(data: bytes) -> Container:
 
 
 def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
-    """(the bytes or text that begin at a place, where they end)."""
+    """(the bytes or string that begin at `offset`, where they end)."""
     size, start = read_long(data, offset)
     end = start + size
     if size < 0 or end > LARGEST_HEADER:

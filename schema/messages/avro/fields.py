@@ -1,4 +1,4 @@
-"""Which fields of an Avro record hold the metric, the timestamp, the value and the tags of a point."""
+"""The fields of an Avro record that hold the metric, timestamp, value and tags of a point."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")
 
 
 class FieldSource(NamedTuple):
-    """Where a text comes from: from a field, or it is the text itself."""
+    """A field that holds a string, or a constant string."""
 
     text: str
     constant: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fields:
-    """Which fields of a record hold what.
+class AvroFields:
+    """The fields of a record that hold the parts of a point.
 
     Attributes:
-      timestamp, value: fields of one number each, or of an array.
+      timestamp, value: fields with a number, or with an array of numbers.
       tags: a field with a map of tags; empty if there is none.
-      tag: a tag key and the source of its value, for tags that are fields of their own.
+      tag: (tag key, source of its value) for tags with a field of their own.
     """
 
     metric: FieldSource
@@ -34,11 +34,11 @@ class Fields:
     tag: tuple[tuple[str, FieldSource], ...]
 
     @classmethod
-    def of(cls, text: str) -> Fields:
-        """Fields from entries like `metric=name`, `metric:=constant`, `tag:host=field`, with commas between.
+    def of(cls, text: str) -> AvroFields:
+        """Parses entries such as `metric=name`, `metric:=constant`, `tag:host=field`, separated by commas.
 
         Raises:
-          ValueError: an entry is none, stands twice or is missing.
+          ValueError: an entry is malformed, duplicate or missing.
         """
         sources: dict[str, FieldSource] = {}
         for entry in text.split(","):
@@ -49,7 +49,7 @@ class Fields:
                     "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
                 )
             if match[1] in sources:
-                raise ValueError(f"avro_fields: {match[1]} stands twice")
+                raise ValueError(f"avro_fields: duplicate {match[1]}")
             sources[match[1]] = FieldSource(match[3], match[2] == ":=")
         missing = {"metric", "timestamp", "value"} - sources.keys()
         if missing:
@@ -69,10 +69,10 @@ class Fields:
         return (texts | {self.timestamp, self.value, self.tags}) - {""}
 
 
-_POINT = Fields.of("metric=metric,timestamp=timestamp,value=value,tags=tags")
-_POINT_BATCH = Fields.of("metric=metric,timestamp=timestamps,value=values,tags=tags")
+_POINT = AvroFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags")
+_POINT_BATCH = AvroFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags")
 
 
-def default_fields(names: Container[str]) -> Fields:
-    """The fields of a record as in point.avsc or point_batch.avsc, which its field names tell."""
+def default_fields(names: Container[str]) -> AvroFields:
+    """The fields of point.avsc or point_batch.avsc, whichever has these field names."""
     return _POINT_BATCH if "timestamps" in names else _POINT

@@ -1,7 +1,7 @@
-"""Avro records into points: those of many records as columns.
+"""Turns Avro records into points, many records at once.
 
-A record is one point, or the points of one series, its timestamps and values then being arrays of one
-length. Per record only its series is looked up; numbers are checked and converted all at once.
+A record is one point, or points of one series, with arrays of timestamps and values. Each record only looks
+up its series; the numbers of all records are checked and converted together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.messages.avro.fields import Fields, default_fields
+from timebeam.schema.messages.avro.fields import AvroFields, default_fields
 from timebeam.schema.messages.base import Message, Parsed
 from timebeam.schema.messages.refusals import Refusals
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
@@ -29,23 +29,23 @@ from timebeam.schema.points import (
 )
 
 PER_MILLISECOND = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
-"""Of the logical types that are instants: how many make a millisecond."""
+"""Units in a millisecond, for the logical types that are instants."""
 
 
 MOST_POINTS = 1 << 21
-"""Points of a message; records behind so many are refused."""
+"""Points of a message; further records are refused."""
 
-_AT_ONCE = 1 << 16  # points, or records, that are Python objects
+_AT_ONCE = 1 << 16  # points or records that are Python objects at one time
 
 
-class _Record(NamedTuple):
-    """What the points of a record have in common: numbers, so that many records are one array.
+class _RecordNumbers(NamedTuple):
+    """What the points of a record share, as numbers, so that many records become one array.
 
     Attributes:
-      series: the number of their series.
-      units: units of time in a ms; 0: the size of a time tells seconds from ms.
+      series: its number.
+      units: units of time in a ms; 0 if the size of a time tells seconds from ms.
       start, end: the bytes of the record.
-      points: how many.
+      points: their number.
     """
 
     series: int
@@ -55,8 +55,8 @@ class _Record(NamedTuple):
     points: int
 
 
-class _Columns(NamedTuple):
-    """Points in columns: what `_Record` has for each of them, int64[n, 4], and their numbers."""
+class _GatheredPoints(NamedTuple):
+    """n points: int64[n, 4] the first fields of their `_RecordNumbers`, and times, bits, kinds."""
 
     records: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     times: Int64s
@@ -64,22 +64,22 @@ class _Columns(NamedTuple):
     kinds: Bytes
 
 
-class Gatherer:
+class AvroGatherer:
     """Gathers the points of the records of one message."""
 
-    def __init__(self, fields: Fields | None, logical: Mapping[str, str]) -> None:
+    def __init__(self, fields: AvroFields | None, logical: Mapping[str, str]) -> None:
         """See `Schema.logical`. Without `fields`, records are as in point.avsc and point_batch.avsc."""
         self._fields, self._logical = fields, logical
         self._keys: dict[tuple[object, ...], int] = {}
         self._series: dict[Series, int] = {}
-        self._records: list[_Record] = []
+        self._records: list[_RecordNumbers] = []
         self._times: list[int] = []
         self._values: list[int | float] = []
-        self._columns: list[_Columns] = []
+        self._columns: list[_GatheredPoints] = []
         self._points = 0
 
     def add(self, record: Any, start: int, end: int) -> None:
-        """Takes the record that stands from `start` to `end` in the bytes.
+        """Adds the record with this span in the bytes.
 
         Raises:
           RefusedError: BAD_SYNTAX, BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_ENCODING, BAD_TIMESTAMP,
@@ -99,22 +99,22 @@ class Gatherer:
             why = f"a message of more than {MOST_POINTS} points: send smaller ones"
             raise RefusedError(Reason.CORRUPT_FILE, why)
         if type(times) is int and type(values) in (int, float):
-            self._records.append(_Record(series, units, start, end, 1))
+            self._records.append(_RecordNumbers(series, units, start, end, 1))
             self._times.append(times)
             self._values.append(values)
         else:
             times, values = _checked(times, values)
-            self._records.append(_Record(series, units, start, end, len(times)))
+            self._records.append(_RecordNumbers(series, units, start, end, len(times)))
             self._times += times
             self._values += values
         if max(len(self._records), len(self._times)) >= _AT_ONCE:
             self._take()
 
     def finish(self, message: Message, refusals: Refusals) -> Parsed:
-        """The points of all records, and refusals beside those of before.
+        """The points of all records, and all refusals.
 
         Args:
-          message: the one in whose text `start` and `end` of the records count.
+          message: its text holds the spans of the records.
         """
         self._take()
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
@@ -122,35 +122,37 @@ class Gatherer:
         (series, units, starts, ends), (raw, bits, kinds) = columns[0].T, columns[1:]
         in_ms = (units > 0) | (raw >= FIRST_MILLISECOND)
         times_ms = np.where(in_ms, raw // np.maximum(units, 1), raw * 1000)
-        timely = (raw > 0) & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
-        good = timely & ((kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64)))
+        has_time = (raw > 0) & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
+        good = has_time & ((kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64)))
         origins = Origins(message.text, starts, ends, message.source, message.offset)
         arrivals = np.full(len(raw), message.arrival_ms, np.int64)
         batch = PointBatch(
             tuple(self._series), series.astype(np.int32), times_ms, in_ms, kinds, bits, arrivals, origins
         )
-        refused: dict[tuple[int, Reason], _Refused] = {}
+        refused_records: dict[tuple[int, Reason], _Refused] = {}
         for point in np.flatnonzero(~good).tolist():
-            if timely[point]:
+            if has_time[point]:
                 error = _not_finite(float(bits[point : point + 1].view(np.float64)[0]))
             else:
                 error = _time_error(int(raw[point]), times_ms[point] <= 0)
-            first = refused.setdefault((int(starts[point]), error.reason), _Refused(point, error))
-            first.points += 1
-        for first in refused.values():
-            refusals.add(int(starts[first.point]), int(ends[first.point]), first.error())
+            record = refused_records.setdefault((int(starts[point]), error.reason), _Refused(point, error))
+            record.points += 1
+        for record in refused_records.values():
+            refusals.add(int(starts[record.point]), int(ends[record.point]), record.error())
         return Parsed(_with_used_series(batch, good), refusals.rejected())
 
     def _take(self) -> None:
-        """Makes columns of the points of the records at hand."""
+        """Turns the points of the collected records into columns."""
         records = np.array(self._records, np.int64).reshape(-1, 5)
         bits, kinds = _columns(self._values)
         times = np.array(self._times, np.int64)
-        self._columns.append(_Columns(np.repeat(records[:, :4], records[:, 4], axis=0), times, bits, kinds))
+        self._columns.append(
+            _GatheredPoints(np.repeat(records[:, :4], records[:, 4], axis=0), times, bits, kinds)
+        )
         self._points += len(times)
         self._records, self._times, self._values = [], [], []
 
-    def _number_of(self, fields: Fields, record: Mapping[str, Any]) -> int:
+    def _number_of(self, fields: AvroFields, record: Mapping[str, Any]) -> int:
         """The number of the series of a record."""
         metric = fields.metric.text if fields.metric.constant else record[fields.metric.text]
         tags = (record[fields.tags] if fields.tags else None) or {}
@@ -159,12 +161,12 @@ class Gatherer:
             for key, source in fields.tag
         ]
         if not isinstance(metric, str) or not metric:
-            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a text, not {str(metric)[:40]!r}")
+            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a string, not {str(metric)[:40]!r}")
         try:
             cache_key = (metric, *tags.items(), *texts)
             number = self._keys.get(cache_key)
         except (AttributeError, TypeError):  # no map, or one of lists
-            raise RefusedError(Reason.BAD_TAG, "the tags must be a map of texts") from None
+            raise RefusedError(Reason.BAD_TAG, "the tags must be a map of strings") from None
         if number is None:
             record_tags = [
                 (key, text) for (key, _), text in zip(fields.tag, texts, strict=True) if text is not None
@@ -174,7 +176,7 @@ class Gatherer:
         return number
 
     def _units(self, field: str) -> int:
-        """Units of the time in that field in a ms; 0 if the size of a time tells."""
+        """Units in a ms of the times in a field; 0 if the size of a time tells seconds from ms."""
         logical = self._logical.get(field)
         if logical is None:
             return 0
@@ -187,49 +189,51 @@ class Gatherer:
 
 
 def _series(metric: str, tags: Iterable[tuple[str, object]]) -> Series:
-    """The series of a metric and tags, which may stand twice."""
+    """The series of a metric and tags; equal tags may repeat."""
     named_tags: dict[str, str] = {}
     try:
         metric.encode()
         for key, text in tags:
             if not isinstance(text, str):
-                raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is no text")
+                raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is not a string")
             (key + text).encode()
             add_tag(named_tags, key, text)
     except UnicodeEncodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"a text that is not UTF-8: {error.object[:40]!a}") from error
+        raise RefusedError(
+            Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!a}"
+        ) from error
     return Series.of(metric, named_tags)
 
 
 def _tag_text(key: str, value: object) -> str | None:
-    """The text of a tag that is a field of its own; None if the field is null."""
+    """The value of a tag from its field; None if the field is null."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is neither text, integer nor boolean")
+    raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is neither string, integer nor boolean")
 
 
 def _checked(times: Any, values: Any) -> tuple[list[int], list[int | float]]:
-    """The times and values of a record as lists; refuses them unless they are as many, and numbers."""
+    """The times and values of a record as lists; refuses other types and different lengths."""
     if not isinstance(times, list) and not isinstance(values, list):
         times, values = [times], [values]
     if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
         raise RefusedError(Reason.BAD_SYNTAX, "timestamps and values must be arrays of one length")
     if set(map(type, times)) - {int}:
         raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer (a long)")
-    odd = set(map(type, values)) - {int, float}
-    if odd:
-        reason = Reason.EMPTY_VALUE if odd == {type(None)} else Reason.BAD_NUMBER
-        names = ", ".join(sorted(kind.__name__ for kind in odd))
+    other_types = set(map(type, values)) - {int, float}
+    if other_types:
+        reason = Reason.EMPTY_VALUE if other_types == {type(None)} else Reason.BAD_NUMBER
+        names = ", ".join(sorted(kind.__name__ for kind in other_types))
         raise RefusedError(reason, f"a value must be a long or a double, not {names}")
     return times, values
 
 
 def _columns(values: list[int | float]) -> tuple[Int64s, Bytes]:
-    """(bits int64[n], kinds uint8[n]) of numbers; integers have 64 bits at most."""
+    """(bits int64[n], kinds uint8[n]) of numbers; integers of at most 64 bits."""
     types = set(map(type, values))
     if types <= {float}:
         floats = np.array(values, np.float64)
@@ -257,7 +261,7 @@ def _not_finite(value: float) -> RefusedError:
 
 
 class _Refused:
-    """Points of one record that are refused for one reason: the first, and how many."""
+    """Points of one record refused for one reason: the first of them, and their number."""
 
     def __init__(self, point: int, why: RefusedError) -> None:
         self.point, self.points = point, 0
@@ -270,7 +274,7 @@ class _Refused:
 
 
 def _with_used_series(batch: PointBatch, good: Bools) -> PointBatch:
-    """The good points of a batch, with their series only."""
+    """The good points of a batch, without unused series."""
     kept_points = batch if good.all() else batch.take(np.flatnonzero(good))
     used = np.bincount(kept_points.index, minlength=len(kept_points.series)) > 0
     if used.all():

@@ -1,9 +1,9 @@
-"""Avro schemas, and one record read by its schema: binary with fastavro, JSON here.
+"""Avro schemas, and records read by their schema: binary with fastavro, JSON here.
 
-Logical types are left out, so that a value comes as it is stored; those of times are kept aside. JSON
-is read strictly (fastavro checks no types in it). Source: Apache Avro 1.12 specification.
+Logical types are removed, so that a value comes as it is stored; those of top-level fields are kept aside.
+JSON is read strictly (fastavro does not check its types). Source: Apache Avro 1.12 specification.
 
-A schema comes with its container, from anybody. `avro_size` tells what its records may take.
+The schema of a container is untrusted. Module `size` bounds the memory that its records may take.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST_SCHEMA = 256 << 10
 """Bytes of the JSON text of a schema."""
 
 _INTEGERS = {"int": 32, "long": 64}
-_ANY = "timebeam__any"  # of what is no record: it becomes the field of one
+_ANY = "timebeam__any"  # the record whose only field has the schema, since that may be no record
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Schema:
     """A schema, without logical types.
 
     Attributes:
-      parsed: as fastavro wants it.
+      parsed: as fastavro needs it.
       named: the named types in it, by full name.
       logical: the logical type of the top-level fields that have one, by field name.
-      fields: the names of the top-level fields, of all records if the schema is a union of them.
-      longest: bytes that a record may have, so that what it becomes is bounded.
-      most: records that a container may have, for the same reason.
+      fields: the names of the top-level fields; of all records if the schema is a union of records.
+      longest: bytes that a record may have, which bounds its memory.
+      most: records that a container may have, which bounds the time to read it.
     """
 
     parsed: Any
@@ -51,10 +51,10 @@ class Schema:
 
     @classmethod
     def of(cls, text: str | bytes, *, logical_types: bool = False) -> Schema:
-        """A schema by its JSON text; with `logical_types`, binary values of these come as fastavro has them.
+        """Parses a schema; with `logical_types`, their binary values come as fastavro converts them.
 
         Raises:
-          ValueError: it is no schema, recursive, too deep or too large, or fields of one name have
+          ValueError: it is no schema, is recursive, too deep or too large, or fields of one name have
             different logical types.
         """
         if len(text) > LARGEST_SCHEMA:
@@ -67,7 +67,7 @@ class Schema:
             record = {"type": "record", "name": _ANY, "fields": [{"name": _ANY, "type": stored}]}
             parsed = fastavro.parse_schema(record, named)
             longest, most = sizes(parsed, named)
-        except Exception as error:  # fastavro's have no common base, and odd schemas raise any
+        except Exception as error:  # fastavro's errors have no common base, bad schemas raise any
             raise ValueError(f"no Avro schema: {error!r}") from error
         logical: dict[str, str] = {}
         fields: dict[str, str] = {}
@@ -86,7 +86,7 @@ def own_schema(name: str) -> str:
 
 
 def read_binary(file: BinaryIO, schema: Schema) -> Any:
-    """The record that a file holds next; what of texts is not UTF-8 becomes surrogates.
+    """The next record of a file; bytes of strings that are not UTF-8 become surrogates.
 
     Raises:
       RefusedError: BAD_SYNTAX.
@@ -94,12 +94,12 @@ def read_binary(file: BinaryIO, schema: Schema) -> Any:
     try:
         record: Any = fastavro.schemaless_reader(file, schema.parsed, handle_unicode_errors="surrogateescape")
         return record[_ANY]
-    except Exception as error:  # fastavro raises whatever bad data lead to
+    except Exception as error:  # bad data make fastavro raise any error
         raise RefusedError(Reason.BAD_SYNTAX, f"no record of the schema: {error!r}"[:180]) from error
 
 
 def read_json(text: bytes, schema: Schema) -> Any:
-    """The record of a JSON text, in Avro's JSON encoding.
+    """The record in a text in Avro's JSON encoding.
 
     Raises:
       RefusedError: BAD_ENCODING, BAD_SYNTAX.
@@ -116,7 +116,7 @@ def read_json(text: bytes, schema: Schema) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return members
 
 
@@ -130,9 +130,9 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
     if kind in ("record", "error") and isinstance(value, dict):
         fields = {field["name"]: field["type"] for field in schema["fields"]}
         if value.keys() != fields.keys():
-            odd = sorted(value.keys() ^ fields.keys())[0]
+            differing = sorted(value.keys() ^ fields.keys())[0]
             raise RefusedError(
-                Reason.BAD_SYNTAX, f"a record lacks the field {odd!r}, or has it beyond its schema"
+                Reason.BAD_SYNTAX, f"a record lacks the field {differing!r}, or its schema lacks it"
             )
         return {name: _typed(value[name], field, named) for name, field in fields.items()}
     if kind == "array" and isinstance(value, list):
@@ -145,7 +145,7 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _fits(value: Any, kind: str) -> bool:
-    """Whether a JSON value may stand for a primitive type (bytes, fixed and enum are texts in JSON)."""
+    """Whether a JSON value fits a primitive type (bytes, fixed and enum are strings in JSON)."""
     if kind == "null":
         return value is None
     if kind == "boolean":
@@ -174,7 +174,11 @@ def _of_union(value: Any, branches: list[Any], named: Mapping[str, Any]) -> Any:
 
 
 def _check_depth(schema: Any, depth: int) -> None:
-    """Refuses JSON that is deeper than any schema that is read."""
+    """Refuses JSON that is deeper than any accepted schema.
+
+    Raises:
+      ValueError: it is.
+    """
     if depth < 0:
         raise ValueError(f"types within types, more than {DEEPEST} deep")
     for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
@@ -194,7 +198,7 @@ def _top_level_fields(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _logical_type(schema: Any) -> str:
-    """The logical type of a field, of what its array holds, or of its union; empty if it has none."""
+    """The logical type of a field, of the items of its array or of its union; empty for none."""
     if isinstance(schema, list):
         return next(filter(None, map(_logical_type, schema)), "")
     if not isinstance(schema, dict):

@@ -1,8 +1,8 @@
-"""What the records of an Avro schema may become in memory, from the schema alone.
+"""Bounds on the memory for the records of an Avro schema, from the schema alone.
 
-A schema of a few lines can make a record of a few bytes into anything: a type that holds itself, types of
-ten fields ten levels deep, an array of items of no bytes. Such schemas are refused before a record is read;
-of any other, bytes of records bound what they become.
+With a schema of a few lines a record of a few bytes can take any memory: a type that contains itself, types
+of ten fields ten levels deep, an array of items without bytes. Such schemas are refused before a record is
+read; with any other, the bytes of a record bound its memory.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 DEEPEST = 32
-"""Types within types; fastavro reads them by recursion in C, which nothing stops."""
+"""Types within types; fastavro reads them by recursion in C without a limit."""
 
 _MEMORY = 256 << 20  # of the objects of one record
-_WORK = 8 << 30  # of those of all records of a container, one after the other
-_LARGEST = 1 << 20  # of a record without what its arrays, maps and texts hold
+_WORK = 8 << 30  # of the objects of all records of a container, one after the other
+_LARGEST = 1 << 20  # of a record without the content of its arrays, maps and strings
 _MOST_RECORDS = 1 << 21
 
 _PRIMITIVES = {  # bytes of the object, least bytes in the binary encoding
@@ -35,9 +35,9 @@ _TEXT = 4  # bytes of a character beyond the first planes
 
 
 class Union(list[Any]):
-    """The branches of a union, or the symbols of an enum, that fastavro indexes with what the data say.
+    """The branches of a union, or the symbols of an enum, which fastavro indexes with numbers from the data.
 
-    Its C code takes index -1 of a list for the last one. Of an empty list it asks `__getitem__`.
+    Its C code would take index -1 of a list for the last item. For an empty list it calls `__getitem__`.
     """
 
     def __init__(self, branches: list[Any]) -> None:
@@ -51,11 +51,11 @@ class Union(list[Any]):
 
 
 class _Size(NamedTuple):
-    """A value of a type.
+    """The size of a value of a type.
 
     Attributes:
-      memory: bytes of its objects, without what the arrays, maps and texts in it hold.
-      least: bytes that it has at least in the binary encoding.
+      memory: bytes of its objects, without the content of its arrays, maps and strings.
+      least: its fewest bytes in the binary encoding.
       height: types within types, itself included.
     """
 
@@ -65,9 +65,9 @@ class _Size(NamedTuple):
 
 
 def sizes(parsed: Any, named: Mapping[str, Any]) -> tuple[int, int]:
-    """(bytes that a record may have, records that a container may have) of a schema as fastavro parses it.
+    """(bytes that a record may have, records that a container may have) for a schema parsed by fastavro.
 
-    Makes its unions and enums `Union`.
+    Replaces its unions and enums by `Union`.
 
     Raises:
       ValueError: it is recursive, too deep or too large, or has arrays of items without bytes.
@@ -78,10 +78,10 @@ def sizes(parsed: Any, named: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class _Measure:
-    """Measures types, each type with a name once.
+    """Measures types, each named type once.
 
     Attributes:
-      growth: bytes of objects that a byte of an array, a map or a text may become.
+      growth: bytes of objects that a byte of an array, map or string may become.
     """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class _Measure:
         if name in self._sizes:
             size = self._sizes[name]
             if size is None:
-                raise ValueError(f"the type {name[:40]} holds itself: recursive types are not read")
+                raise ValueError(f"the type {name[:40]} contains itself: recursive types are not read")
             return size
         self._sizes[name] = None
         kind = schema["type"]
@@ -127,7 +127,7 @@ class _Measure:
         return size
 
     def _repeated(self, schema: Any) -> _Size:
-        """The size of an array or map without its items, which let `growth` grow."""
+        """The size of an array or map without its items, which raise `growth`."""
         is_map = schema["type"] == "map"
         item = self._inner(schema, "values" if is_map else "items")
         memory, least = item.memory + _SLOT, item.least
@@ -155,5 +155,5 @@ class _Measure:
         if size.height > DEEPEST:
             raise ValueError(f"types within types, more than {DEEPEST} deep")
         if size.memory > _LARGEST:
-            raise ValueError(f"a record of more than {_LARGEST} bytes beside its arrays, maps and texts")
+            raise ValueError(f"a record of more than {_LARGEST} bytes beside its arrays, maps and strings")
         return size

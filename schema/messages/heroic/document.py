@@ -1,11 +1,11 @@
-"""One JSON document of Heroic's, with all that may be odd about it: the slow path of `heroic-json`.
+"""Reads any JSON document of Heroic's: the slow path of `heroic-json`.
 
-| document | told by | source (docs/spec/heroic.md §7) |
+| document | recognized by | source (docs/spec/heroic.md §7) |
 |---|---|---|
 | body of POST /write | `series` or `data`, no `version` | com.spotify.heroic.metric.WriteMetric |
 | Spotify100 v1, v2 | `version` 1.x.y, 2.x.y | consumers of Kafka and Pub/Sub |
 
-Members that none of these has are ignored, as Heroic ignores them.
+Unknown members are ignored, as by Heroic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"([12])\.[0-9]+\.[0-9]+")
 
 
 class DocumentPoints(NamedTuple):
-    """The points of a document that can be taken, and why others of its points cannot."""
+    """The good points of a document, and the refusals of its other points."""
 
     series: Series
     times_ms: list[int]
@@ -33,7 +33,7 @@ class DocumentPoints(NamedTuple):
 
 
 def _constant(text: str) -> float:
-    """NaN, and NaN for the infinities: no JSON, and refused as values."""
+    """NaN, also for the infinities: all are refused as values."""
     return math.nan
 
 
@@ -41,7 +41,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=_constan
 
 
 def version_of(text: object) -> int:
-    """The major version of a consumer's message.
+    """The major version of a consumer's message: 1 or 2.
 
     Raises:
       RefusedError: BAD_SYNTAX.
@@ -57,7 +57,7 @@ def read_document(raw: bytes) -> DocumentPoints:
     """The points of one document.
 
     Raises:
-      RefusedError: none of it can be taken.
+      RefusedError: no point of it can be stored.
     """
     try:
         document = _DECODER.decode(raw.decode())
@@ -93,7 +93,7 @@ def _consumed(members: dict[str, Any]) -> DocumentPoints:
 
 
 def _typed_value(value: object) -> Value:
-    """The value of version 2: an object of one member; a distribution is looked for first."""
+    """The value of version 2: an object with one member; a distribution comes before a double."""
     if value is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
     members = _object(value, "the value of version 2") if isinstance(value, JsonPairs) else {}
@@ -105,7 +105,7 @@ def _typed_value(value: object) -> Value:
 
 
 def _written(members: dict[str, Any]) -> DocumentPoints:
-    """The points of the body of a write; without `series` they are those of the empty one."""
+    """The points of the body of a write; without `series` they have the empty series."""
     series_members = _object(members.get("series") or JsonPairs(), "series")
     tags = _texts(series_members.get("tags"), "tags", skip_null=False)
     resources = _texts(series_members.get("resource"), "resource", skip_null=False)
@@ -119,17 +119,17 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
         raise RefusedError(Reason.EMPTY_VALUE, "write batch must not be empty: it has no points")
     if not isinstance(points, list):
         raise RefusedError(Reason.BAD_SYNTAX, "the points must be an array")
-    written = DocumentPoints(series, [], [], [])
+    document = DocumentPoints(series, [], [], [])
     read = _number_point if kind == "points" else _distribution_point
     for point in points:
         try:
             time_ms, value = read(point)
         except RefusedError as error:
-            written.refused.append(error)
+            document.refused.append(error)
         else:
-            written.times_ms.append(time_ms)
-            written.values.append(value)
-    return written
+            document.times_ms.append(time_ms)
+            document.values.append(value)
+    return document
 
 
 def _number(value: object) -> int | float:
@@ -151,13 +151,13 @@ def _distribution_point(point: object) -> tuple[int, Value]:
 
 
 def _object(value: object, subject: str) -> dict[str, Any]:
-    """The members of an object, of which none may stand twice."""
+    """The members of an object; refuses duplicate keys."""
     if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
     members: dict[str, Any] = {}
     for name, member in value:
         if name in members:
-            raise RefusedError(Reason.BAD_SYNTAX, f"the key {name[:80]!r} stands twice")
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {name[:80]!r}")
         members[name] = member
     return members
 
@@ -166,29 +166,31 @@ def _texts(value: object, subject: str, *, skip_null: bool) -> list[tuple[str, s
     """Tags or resources.
 
     Args:
-      skip_null: leave out those whose value is null, as consumers do; else they are refused.
+      skip_null: drop those with a null value, as consumers do; else they are refused.
     """
     if value is None:
         return []
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_TAG, f"{subject} must be a JSON object of texts")
+        raise RefusedError(Reason.BAD_TAG, f"{subject} must be a JSON object of strings")
     return list(_pairs((pair for pair in value if not skip_null or pair[1] is not None), subject))
 
 
 def _pairs(pairs: Any, subject: str) -> list[tuple[str, str]]:
-    """Pairs of texts; refuses a value that is none."""
-    sorted_pairs = []
+    """Pairs of strings; refuses other values."""
+    string_pairs = []
     for key, text in pairs:
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_TAG, f"{subject}: {key[:40]} must be a text, not {str(text)[:40]}")
-        sorted_pairs.append((key, text))
-    return sorted_pairs
+            raise RefusedError(
+                Reason.BAD_TAG, f"{subject}: {key[:40]} must be a string, not {str(text)[:40]}"
+            )
+        string_pairs.append((key, text))
+    return string_pairs
 
 
 def _series(metric: object, tags: list[tuple[str, str]], resources: list[tuple[str, str]]) -> Series:
-    """The series of a document; JSON's escapes can say what no encoding can."""
+    """The series of a document; refuses half a surrogate pair, which JSON's escapes can express."""
     if not isinstance(metric, str):
-        raise RefusedError(Reason.BAD_METRIC, f"the key must be a text, not {str(metric)[:40]}")
+        raise RefusedError(Reason.BAD_METRIC, f"the key must be a string, not {str(metric)[:40]}")
     series = series_of(metric, tags, resources)
     for text in (metric, *itertools.chain.from_iterable(series.tags + series.resources)):
         check_string(text)

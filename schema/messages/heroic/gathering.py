@@ -1,6 +1,6 @@
-"""The two message formats of Heroic: points of many documents or messages gathered into one batch.
+"""What Heroic's two message formats share: points of many documents or messages become one batch.
 
-A consumer's message holds one point, or few; so messages that come together are read as one text.
+A consumer's message holds few points, so messages that arrive together are read as one text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from timebeam.schema.points import Joined, Kind, Origins, PointBatch, RefusedErr
 _KINDS = {int: Kind.INTEGER, float: Kind.FLOAT, bytes: Kind.OPAQUE}
 
 
-class Gatherer:
+class HeroicGatherer:
     """Gathers the points and refusals of one message."""
 
     def __init__(self, message: Message, joined: Joined | None = None) -> None:
-        """Spans of points are counted in the message's text; `joined` as of `Refusals`."""
+        """Gathers points whose spans are in the text of `message`; `joined` as in `Refusals`."""
         self._message = message
         self._numbers: dict[Series, int] = {}
         self._index: list[int] = []
@@ -37,25 +37,25 @@ class Gatherer:
         return self._numbers.setdefault(series, len(self._numbers))
 
     def add(self, series: int, time_ms: int, value: Value, start: int, end: int) -> None:
-        """Takes a point of a record that stands from `start` to `end`."""
+        """Adds a point of the record from `start` to `end`."""
         self._index.append(series)
         self._times.append(time_ms)
         self._values.append(value)
         self._spans.append((start, end, 1))
 
     def add_many(self, series: int, times_ms: list[int], values: list[Value], start: int, end: int) -> None:
-        """Takes points of one series and one record."""
+        """Adds points of one series and one record."""
         self._index += [series] * len(times_ms)
         self._times += times_ms
         self._values += values
         self._spans.append((start, end, len(times_ms)))
 
     def refuse(self, error: RefusedError, start: int, end: int) -> None:
-        """Takes the refusal of the bytes from `start` to `end`."""
+        """Adds the refusal of the bytes from `start` to `end`."""
         self._refusals.add(start, end, error)
 
     def finish(self) -> Parsed:
-        """The batch of the points, in the order they came in, and the refusals."""
+        """The points in the order of their arrival, as one batch, and the refusals."""
         message, n = self._message, len(self._index)
         starts, ends, counts = np.array(self._spans, np.int64).reshape(-1, 3).T
         kinds = np.fromiter(map(_KINDS.__getitem__, map(type, self._values)), np.uint8, n)
@@ -63,11 +63,13 @@ class Gatherer:
         if (kinds == Kind.FLOAT).all():
             bits = np.array(self._values, np.float64).view(np.int64)
         else:
-            floats, integers, opaque = (kinds == kind for kind in (Kind.FLOAT, Kind.INTEGER, Kind.OPAQUE))
+            floats, integers, distributions = (
+                kinds == kind for kind in (Kind.FLOAT, Kind.INTEGER, Kind.OPAQUE)
+            )
             bits.view(np.float64)[floats] = [value for value in self._values if type(value) is float]
             bits[integers] = [value for value in self._values if type(value) is int]
             payloads = [value for value in self._values if isinstance(value, bytes)]
-            bits[opaque] = np.arange(len(payloads))
+            bits[distributions] = np.arange(len(payloads))
         batch = PointBatch(
             tuple(self._numbers),
             np.array(self._index, np.int32),
@@ -83,10 +85,10 @@ class Gatherer:
 
 
 class HeroicFormat(MessageFormat):
-    """A format whose messages are read into a `Gatherer`."""
+    """A format whose messages are read into a `HeroicGatherer`."""
 
     def plain(self, text: bytes) -> bytes:
-        """A message's text without its compression, if it has any.
+        """The text of a message, decompressed if it is compressed.
 
         Raises:
           RefusedError: it is damaged.
@@ -94,18 +96,18 @@ class HeroicFormat(MessageFormat):
         return text
 
     @abc.abstractmethod
-    def read(self, text: bytes, start: int, end: int, points: Gatherer) -> None:
-        """Gathers the points and refusals of the message from `start` to `end` of a plain text."""
+    def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
+        """Gathers points and refusals of the message from `start` to `end` in a decompressed text."""
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`; offsets count in the plain text."""
+        """See `MessageFormat.parse`; offsets count in the decompressed text."""
         try:
             message = dataclasses.replace(message, text=self.plain(message.text))
         except RefusedError as error:
-            points = Gatherer(message)
+            points = HeroicGatherer(message)
             points.refuse(error, 0, len(message.text))
         else:
-            points = Gatherer(message)
+            points = HeroicGatherer(message)
             self.read(message.text, 0, len(message.text), points)
         return points.finish()
 
@@ -126,7 +128,7 @@ class HeroicFormat(MessageFormat):
             return
         joined = joined_of(plain)
         text = b"\n".join([message.text for message in plain])
-        points = Gatherer(Message(text, 0, plain[0].source), joined)
+        points = HeroicGatherer(Message(text, 0, plain[0].source), joined)
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)
         parsed = points.finish()

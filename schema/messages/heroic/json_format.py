@@ -1,8 +1,8 @@
 """Message format `heroic-json`: bodies of Heroic's POST /write, and consumers' messages (Spotify100).
 
-One document, or one per line. Documents are read by msgspec where nothing is odd about them, else by
-`heroic_document`, which is the reference that the tests hold the fast path against. Times are in ms.
-A document with several points that are refused is one refusal for each reason.
+One document, or one per line. Plain documents are read by msgspec; all others by module `document`, the
+reference that tests compare this fast path with. Times are in ms. Refused points of a document become one
+refusal for each reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.heroic.document import read_document, version_of
-from timebeam.schema.messages.heroic.gathering import Gatherer, HeroicFormat
+from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer
 from timebeam.schema.messages.heroic.rules import Value
 from timebeam.schema.messages.rules import LAST_MILLISECOND
 from timebeam.schema.points import Reason, RefusedError, Series
@@ -38,13 +38,13 @@ class _Identity(msgspec.Struct):
     resource: _Texts = None
 
 
-class _Points(msgspec.Struct):
+class _WritePoints(msgspec.Struct):
     type: str
     data: list[tuple[int, _Number]]
 
 
 class _Document(msgspec.Struct):
-    """A document of any kind; which of its members are there tells the kind."""
+    """A document of any kind; its members tell which."""
 
     version: str | None = None
     key: str | None = None
@@ -54,19 +54,19 @@ class _Document(msgspec.Struct):
     resource: _Texts = None
     host: str | None = None
     series: _Identity | None = None
-    data: _Points | None = None
+    data: _WritePoints | None = None
 
 
 _Pairs = tuple[tuple[str, str], ...]
 _Names = tuple[str, _Pairs, _Pairs]
 
 
-class _Taken(NamedTuple):
-    """The points of one document.
+class _PlainDocument(NamedTuple):
+    """The points of one plain document.
 
     Attributes:
       names: the key, tags and resources of their series, in the order of the document.
-      members: how many names the document has, beside those of tags and resources.
+      members: number of names in the document, without those of tags and resources.
     """
 
     names: _Names
@@ -75,8 +75,8 @@ class _Taken(NamedTuple):
     values: list[Value]
 
 
-class _OddError(Exception):
-    """The document is left to the slow path."""
+class _NotPlainError(Exception):
+    """The document must take the slow path."""
 
 
 class HeroicJson(HeroicFormat):
@@ -92,11 +92,11 @@ class HeroicJson(HeroicFormat):
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(_Document).decode
 
-    def read(self, text: bytes, start: int, end: int, points: Gatherer) -> None:
-        """See `HeroicFormat.read`. Blank lines are passed over.
+    def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
+        """See `HeroicFormat.read`. Blank lines are skipped.
 
-        A name that stands twice, or that no kind of document has, is found by counting: each name has a
-        colon behind it, and each other colon is in a text. Escapes could hide some.
+        Duplicate and unknown names are detected by counting: each name is followed by a colon, and all
+        other colons are in strings. Escapes could hide a colon, so documents with escapes are not plain.
         """
         numbers: dict[_Names, tuple[int, int]] = {}
         for first, last in _spans(text, start, end):
@@ -106,9 +106,9 @@ class HeroicJson(HeroicFormat):
                 entry = numbers.get(names)
                 colons = _colons(names) if entry is None else entry[1]
                 if raw.count(b":") != members + colons or b"\\" in raw:
-                    raise _OddError
-            except (_OddError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                _read_odd(raw, first, last, points)
+                    raise _NotPlainError
+            except (_NotPlainError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                _read_any(raw, first, last, points)
                 continue
             if entry is None:
                 series = Series.of(names[0], dict(names[1]), dict(names[2]))
@@ -116,11 +116,11 @@ class HeroicJson(HeroicFormat):
             points.add_many(entry[0], times_ms, values, first, last)
 
 
-def _read(document: _Document) -> _Taken:
-    """The points of a document that has nothing odd.
+def _read(document: _Document) -> _PlainDocument:
+    """The points of a plain document.
 
     Raises:
-      _OddError, RefusedError: the slow path is to judge.
+      _NotPlainError, RefusedError: the slow path decides.
     """
     if document.version is None:
         return _read_write(document)
@@ -128,32 +128,32 @@ def _read(document: _Document) -> _Taken:
     is_double = isinstance(value, _Double)
     number = value.doubleValue if isinstance(value, _Double) else value
     if key is None or number is None or _major(document.version) != 1 + is_double:
-        raise _OddError
+        raise _NotPlainError
     if not _fits(number) or not 0 < document.time <= LAST_MILLISECOND:
-        raise _OddError
+        raise _NotPlainError
     members = 4 + is_double + (tags is not None) + (document.resource is not None)
     if host is not None:
         tags = {**(tags or {}), "host": host}
-    return _Taken(_names(key, tags, document.resource), members, [document.time], [number])
+    return _PlainDocument(_names(key, tags, document.resource), members, [document.time], [number])
 
 
-def _read_write(document: _Document) -> _Taken:
-    """The same for the body of a write."""
+def _read_write(document: _Document) -> _PlainDocument:
+    """Like `_read`, for the body of a write."""
     series, data = document.series, document.data
     if series is None or data is None or data.type != "points" or not data.data:
-        raise _OddError
+        raise _NotPlainError
     members = 5 + (series.tags is not None) + (series.resource is not None)
     times_ms = list(map(itemgetter(0), data.data))
     values: list[Value] = list(map(itemgetter(1), data.data))
     if min(times_ms) < 0 or max(times_ms) > LAST_MILLISECOND:
-        raise _OddError
+        raise _NotPlainError
     if int in set(map(type, values)) and not all(map(_fits, values)):
-        raise _OddError
-    return _Taken(_names(series.key, series.tags, series.resource), members, times_ms, values)
+        raise _NotPlainError
+    return _PlainDocument(_names(series.key, series.tags, series.resource), members, times_ms, values)
 
 
-def _read_odd(raw: bytes, start: int, end: int, points: Gatherer) -> None:
-    """Gathers what can be taken of any document, and refuses the rest."""
+def _read_any(raw: bytes, start: int, end: int, points: HeroicGatherer) -> None:
+    """Gathers the good points of any document, and refuses the others."""
     try:
         document = read_document(raw)
     except RefusedError as error:
@@ -170,23 +170,23 @@ def _read_odd(raw: bytes, start: int, end: int, points: Gatherer) -> None:
 
 
 def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
-    """What tells a series."""
+    """The identity of a series."""
     return key, tuple((tags or {}).items()), tuple((resources or {}).items())
 
 
 def _fits(number: Value) -> bool:
-    """Whether a number has 64 bits; doubles have, msgspec refuses those that have not."""
+    """Whether a number fits 64 bits; msgspec refuses doubles that do not."""
     return type(number) is not int or -(1 << 63) <= number < 1 << 63
 
 
 def _colons(names: _Names) -> int:
-    """The colons behind the names of tags and resources, and in all the texts."""
+    """The number of colons after the names of tags and resources, and in all strings."""
     texts = [names[0], *itertools.chain.from_iterable(names[1] + names[2])]
     return len(names[1]) + len(names[2]) + "".join(texts).count(":")
 
 
 def _spans(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the documents of a message: its lines, or the whole if that is one over several."""
+    """(start, end) of the documents of a message: its lines, or one document over several lines."""
     document = text[start:end]
     lines = document.split(b"\n")
     if len(lines) > 1 and not _is_json(next(filter(bytes.strip, lines), b"{}")) and _is_json(document):

@@ -5,9 +5,9 @@
                      map<string, string> resource = 5; Value distribution_type_value = 6; }
     message Value  { oneof value { double double_value = 1; bytes distribution_value = 2; } }
 
-Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A reader of its own, since a
-generated one refuses a whole batch for one bad metric, and does not tell where a metric stands. Payloads
-of refusals are metrics as they stand in the batch, that is, batches of one metric, not compressed.
+Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A generated reader would refuse
+a whole batch for one bad metric and not tell the position of a metric, so this module reads the bytes
+itself. The payload of a refusal is the metric as in the batch, which is an uncompressed batch of one metric.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.messages.base import Framing
-from timebeam.schema.messages.heroic.gathering import Gatherer, HeroicFormat
+from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer
 from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, series_of
 from timebeam.schema.points import Reason, RefusedError, Series
 
 LARGEST_BATCH = 64 << 20
-"""Bytes of a batch, not compressed; a larger one is refused."""
+"""Bytes of a batch after decompression; a larger one is refused."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _METRIC = 1 << 3 | _BYTES
@@ -37,12 +37,12 @@ _64_BITS = (1 << 64) - 1
 _read_double = struct.Struct("<d").unpack_from
 
 
-class DamagedError(ValueError):
-    """The bytes are no protobuf."""
+class ProtoError(ValueError):
+    """The bytes are not protobuf."""
 
 
 class HeroicProto(HeroicFormat):
-    """A batch of points for Heroic's consumers."""
+    """Batches of points for Heroic's consumers."""
 
     name = "heroic-proto"
     example = bytes.fromhex(
@@ -51,7 +51,7 @@ class HeroicProto(HeroicFormat):
     framing = Framing.NONE
 
     def __init__(self, remembered: int = 200_000) -> None:
-        """A format that keeps so many series in memory."""
+        """A format that caches this many series."""
         self._series: LruCache[bytes, Series] = LruCache(remembered)
 
     def plain(self, text: bytes) -> bytes:
@@ -63,13 +63,13 @@ class HeroicProto(HeroicFormat):
         try:
             size, _ = _varint(text, 0)
             if size > LARGEST_BATCH:
-                raise DamagedError(f"{size} bytes; at most {LARGEST_BATCH} are read")
+                raise ProtoError(f"{size} bytes; at most {LARGEST_BATCH} are read")
             batch: bytes = pa.decompress(text, size, codec="snappy", asbytes=True)
-        except (DamagedError, IndexError, OSError) as error:
+        except (ProtoError, IndexError, OSError) as error:
             raise RefusedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error
         return batch
 
-    def read(self, text: bytes, start: int, end: int, points: Gatherer) -> None:
+    def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         """See `HeroicFormat.read`."""
         numbers: dict[bytes, int] = {}
         position = start
@@ -78,7 +78,7 @@ class HeroicProto(HeroicFormat):
             try:
                 field, position = _varint(text, position)
                 first, position = _end(text, field, position, end)
-            except (DamagedError, IndexError) as error:
+            except (ProtoError, IndexError) as error:
                 why = f"damaged batch: {error}; its metrics before are stored"
                 points.refuse(RefusedError(Reason.CORRUPT_MESSAGE, why), start, end)
                 return
@@ -95,7 +95,7 @@ class HeroicProto(HeroicFormat):
                 points.refuse(error, start, position)
 
     def _series_of(self, fields: bytes) -> Series:
-        """See `_series`; remembered."""
+        """See `_series`; cached."""
         series = self._series.get(fields)
         if series is None:
             series = self._series[fields] = _series(fields)
@@ -103,11 +103,11 @@ class HeroicProto(HeroicFormat):
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """(the unsigned number that begins at a place, where it ends).
+    """(the unsigned number that begins at `position`, where it ends).
 
     Raises:
-      DamagedError: it has more than 10 bytes.
-      IndexError: it does not end in the bytes.
+      ProtoError: it has more than 10 bytes.
+      IndexError: the bytes end inside it.
     """
     byte = data[position]
     if byte < 0x80:
@@ -117,17 +117,17 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if shift > 63:
-            raise DamagedError("a number of more than 64 bits")
+            raise ProtoError("a number of more than 64 bits")
         position += 1
         byte = data[position]
     return number | byte << shift, position + 1
 
 
 def _end(text: bytes, field: int, position: int, limit: int) -> tuple[int, int]:
-    """(where the content of a field begins, where it ends), the field's number and type being read.
+    """(where the content of a field begins, where it ends); `field` is its number and type.
 
     Raises:
-      DamagedError: it ends behind `limit`, or no field has such a type.
+      ProtoError: it ends after `limit`, or has an unknown type.
     """
     wire_type = field & 7
     if wire_type == _BYTES:
@@ -140,14 +140,14 @@ def _end(text: bytes, field: int, position: int, limit: int) -> tuple[int, int]:
     elif wire_type == _VARINT:
         _, end = _varint(text, position)
     else:
-        raise DamagedError(f"a field of type {wire_type}")
+        raise ProtoError(f"a field of type {wire_type}")
     if end > limit or field < 8:
-        raise DamagedError("a field ends behind it" if field >= 8 else "a field of number 0")
+        raise ProtoError("a field ends after it" if field >= 8 else "a field of number 0")
     return position, end
 
 
 def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
-    """(key, tags and resources as they are encoded, time in ms, value) of a metric.
+    """(encoded key, tags and resources, time in ms, value) of a metric.
 
     Raises:
       RefusedError: CORRUPT_MESSAGE, EMPTY_VALUE, BAD_NUMBER.
@@ -180,7 +180,7 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
                 if field == _TYPED_VALUE:
                     has_typed = True
                     typed = _typed_value(text, first, position, typed)
-    except (DamagedError, IndexError, struct.error) as error:
+    except (ProtoError, IndexError, struct.error) as error:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
     if position != end:
         raise RefusedError(Reason.CORRUPT_MESSAGE, "damaged metric: its fields do not end where it ends")
@@ -197,7 +197,7 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
 
 
 def _typed_value(text: bytes, position: int, end: int, before: Value | None) -> Value | None:
-    """What a `Value` message sets, else what an earlier one set."""
+    """The value that a `Value` message sets; else `before`."""
     value = before
     while position < end:
         field, position = _varint(text, position)
@@ -207,12 +207,12 @@ def _typed_value(text: bytes, position: int, end: int, before: Value | None) -> 
         elif field == _DISTRIBUTION:
             value = text[first:position]
     if position != end:
-        raise DamagedError("a value's fields do not end where it ends")
+        raise ProtoError("a value's fields do not end where it ends")
     return value
 
 
 def _series(fields: bytes) -> Series:
-    """The series of a metric's key, tags and resources as they are encoded.
+    """The series of an encoded key, tags and resources.
 
     Raises:
       RefusedError: CORRUPT_MESSAGE, BAD_ENCODING, DUPLICATE_TAG.
@@ -230,13 +230,15 @@ def _series(fields: bytes) -> Series:
                 maps[field].append(_entry(fields[first:position]))
         return series_of(metric.decode(), maps[_TAG], maps[_RESOURCE])
     except UnicodeDecodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"a text that is not UTF-8: {error.object[:40]!r}") from error
-    except (DamagedError, IndexError) as error:
+        raise RefusedError(
+            Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}"
+        ) from error
+    except (ProtoError, IndexError) as error:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
 
 
 def _entry(entry: bytes) -> tuple[str, str]:
-    """A tag or resource; a name or value that is absent is empty."""
+    """A tag or resource; a missing name or value is empty."""
     key = value = b""
     position = 0
     while position < len(entry):

@@ -1,12 +1,12 @@
 """Heroic's rules for the numbers, times and series of incoming points (docs/spec/heroic.md §7).
 
-Stricter than Heroic where it loses or bends points silently.
+Stricter than Heroic where it loses or changes points silently.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import math
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ def check_time(time: object, first: int = 1) -> int:
     """A time in ms.
 
     Args:
-      first: the first one taken; consumers take none before 1, POST /write takes 0.
+      first: the first accepted time; 1 for consumers, 0 for POST /write.
 
     Raises:
       RefusedError: BAD_TIMESTAMP, TIMESTAMP_OUT_OF_RANGE.
@@ -40,10 +40,10 @@ def check_time(time: object, first: int = 1) -> int:
 
 
 def check_number(value: object, infinite: Reason = Reason.BAD_NUMBER) -> int | float:
-    """A value that is a number.
+    """A number of 64 bits.
 
     Args:
-      infinite: why infinities are refused; as JSON has none, there they are decimals beyond a double.
+      infinite: the reason for infinities; in JSON they come from decimals beyond a double.
 
     Raises:
       RefusedError: EMPTY_VALUE, BAD_NUMBER, NUMBER_OUT_OF_RANGE.
@@ -71,19 +71,17 @@ def distribution(text: object) -> bytes:
     """
     if text is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a distribution in base64")
-    try:
+    with contextlib.suppress(ValueError):  # text that is not base64 is refused below
         if isinstance(text, str):
             return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        pass
     raise RefusedError(Reason.BAD_SYNTAX, f"a distribution must be base64, not {str(text)[:40]!r}")
 
 
 def series_of(metric: str, tags: Iterable[tuple[str, str]], resources: Iterable[tuple[str, str]]) -> Series:
-    """A series of texts.
+    """A series from its strings.
 
     Raises:
-      RefusedError: DUPLICATE_TAG (a resource too).
+      RefusedError: DUPLICATE_TAG, for a tag or a resource.
     """
     tags_and_resources: tuple[dict[str, str], dict[str, str]] = {}, {}
     for pairs, into in zip((tags, resources), tags_and_resources, strict=True):

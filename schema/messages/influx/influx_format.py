@@ -1,8 +1,8 @@
-"""Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; a point per field.
+"""Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; one point per field.
 
-`measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. The grammar is in `influx_line`,
-which reads any line; plain ones are read in columns (`influx_columns`). What is checked here of a
-column is what the grammar would refuse. Times: nanoseconds and microseconds are cut to milliseconds.
+`measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. Module `line` holds the grammar and reads
+any line; module `plain_lines` reads plain lines in columns and checks what the grammar would refuse.
+Nanoseconds and microseconds are cut to milliseconds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from timebeam.schema.messages.influx.line import (
     parse_time,
     parse_value,
 )
-from timebeam.schema.messages.influx.plain_lines import Fields, PlainLines
-from timebeam.schema.messages.linewise import Columns, LinewiseFormat, Record
+from timebeam.schema.messages.influx.plain_lines import PlainFields, PlainLines
+from timebeam.schema.messages.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
 
 METRIC = "{measurement}.{field}"
-"""The metric of a field unless another template is given."""
+"""The default template for the metric of a field."""
 
 
 _OPTIONS = (
@@ -70,10 +70,10 @@ class Influx(LinewiseFormat):
         booleans: Booleans = Booleans.REFUSE,
         remembered: int = 200_000,
     ) -> None:
-        """Options as `--influx_...`; `remembered` is how many series are kept in memory.
+        """A format with options as `--influx_...`; `remembered` is the number of cached series.
 
         Raises:
-          ValueError: `metric` is no template that tells the fields of a line apart.
+          ValueError: `metric` is not a template, or gives all fields of a line the same metric.
         """
         self._metric = _template(metric)
         self._precision, self._booleans = precision, booleans
@@ -89,8 +89,8 @@ class Influx(LinewiseFormat):
             member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.REFUSE)),
         )
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
-        """A point per field of one line, then a refusal for each reason why other fields are none."""
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """One point per good field of a line, then one refusal for each reason to refuse other fields."""
         try:
             line = parse_line(text[start:end].decode())
             if line is None:
@@ -98,10 +98,10 @@ class Influx(LinewiseFormat):
             time_ms, in_ms = parse_time(line.time, self._precision)
         except UnicodeDecodeError as error:
             why = f"not UTF-8 at byte {error.start} of the line"
-            yield Record(start, end, RefusedError(Reason.BAD_ENCODING, why))
+            yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, why))
             return
         except RefusedError as error:
-            yield Record(start, end, error)
+            yield LineRecord(start, end, error)
             return
         refused: dict[Reason, list[str]] = {}
         for field, number in line.fields:
@@ -111,25 +111,25 @@ class Influx(LinewiseFormat):
                 refused.setdefault(error.reason, []).append(f"field {field[:40]}: {error.message}")
                 continue
             series = Series.of(self._metric_name(line.measurement, field), line.tags)
-            yield Record(start, end, Point(series, time_ms, in_ms, value))
+            yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
         for reason, messages in refused.items():
             more = f" (and {len(messages) - 1} more of this line's fields)" if len(messages) > 1 else ""
-            yield Record(start, end, RefusedError(reason, messages[0] + more))
+            yield LineRecord(start, end, RefusedError(reason, messages[0] + more))
 
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """See `LinewiseFormat.columnar`."""
         lines = PlainLines.of(text, starts, ends)
         if len(lines.starts) == 0:
-            return Columns.empty(), np.arange(len(starts))
-        fields = Fields.of(lines)
+            return PointColumns.empty(), np.arange(len(starts))
+        fields = PlainFields.of(lines)
         bits, kinds, good = fields.values()
         names, series = self._resolve(lines, fields)
-        times_ms, timely = self._times_ms(lines)
+        times_ms, has_time = self._times_ms(lines)
         good &= series >= 0
-        fit = timely
-        fit[fields.line[~good]] = False
+        is_plain = has_time
+        is_plain[fields.line[~good]] = False
         plain = np.flatnonzero(lines.plain)
-        points = Columns(
+        points = PointColumns(
             names,
             series,
             times_ms[fields.line],
@@ -140,19 +140,21 @@ class Influx(LinewiseFormat):
             ends[plain][fields.line],
         )
         slow = np.ones(len(starts), np.bool_)
-        slow[plain[fit]] = False
-        return (points if fit.all() else points.take(np.flatnonzero(fit[fields.line]))), np.flatnonzero(slow)
+        slow[plain[is_plain]] = False
+        return (
+            points if is_plain.all() else points.take(np.flatnonzero(is_plain[fields.line]))
+        ), np.flatnonzero(slow)
 
     def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools]:
-        """(int64[n], bool[n]): the times of lines in ms, and which of them the grammar takes."""
+        """(times of lines in ms int64[n], bool[n] whether the grammar accepts them)."""
         times, good = lines.timestamps()
         if self._precision is Precision.SECONDS:
             return times * 1000, good & (times > 0) & (times <= LAST_MILLISECOND // 1000)
         times //= PER_SECOND[self._precision] // 1000
         return times, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
 
-    def _resolve(self, lines: PlainLines, fields: Fields) -> tuple[list[Series], Int64s]:
-        """The distinct series of some lines, and which one each field's is; -1 for the slow path."""
+    def _resolve(self, lines: PlainLines, fields: PlainFields) -> tuple[list[Series], Int64s]:
+        """(distinct series, int64[m] the number of each field's series; -1 for the slow path)."""
         head, heads = lines.distinct_heads()
         key, keys = fields.distinct_keys()
         pairs = pa.array(head[fields.line] * len(keys) + key).dictionary_encode()
@@ -164,9 +166,9 @@ class Influx(LinewiseFormat):
         return list(numbers), np.array(number_of, np.int64)[pairs.indices.to_numpy()]
 
     def _series_of(self, head: bytes, key: bytes) -> Series | None:
-        """The series of a head and a field key, None if such lines must take the slow path; remembered.
+        """The series of a head and a field key; None if such lines must take the slow path; cached.
 
-        The slow path tells, by a line of the two with a value and a timestamp that it takes.
+        The slow path decides, on a line of both with a value and timestamp that it accepts.
         """
         cached = self._resolved.get((head, key))
         if cached is None:
@@ -182,10 +184,10 @@ class Influx(LinewiseFormat):
 
 
 def _template(text: str) -> list[str]:
-    """A metric template cut into text, name, text, ..., text.
+    """A metric template split into text, name, text, ..., text.
 
     Raises:
-      ValueError: it lacks {field}, without which the fields of a line would be one point; or it has
+      ValueError: it lacks {field}, without which all fields of a line would be one series; or it has
         braces around anything but `measurement` and `field`.
     """
     fragments = re.split(r"\{(measurement|field)\}", text)

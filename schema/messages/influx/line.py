@@ -11,7 +11,7 @@ import enum
 import math
 import re
 
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, short
 from timebeam.schema.points import Reason, RefusedError
 
 
@@ -33,7 +33,7 @@ PER_SECOND = {
 
 
 class Booleans(enum.StrEnum):
-    """What becomes of boolean fields."""
+    """What to do with boolean fields."""
 
     REFUSE = "refuse"
     NUMBER = "number"
@@ -41,7 +41,7 @@ class Booleans(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A line taken apart: names unescaped, values and the timestamp as they were written."""
+    """The parts of a line: names unescaped, values and timestamp as written."""
 
     measurement: str
     tags: dict[str, str]
@@ -49,7 +49,7 @@ class Line:
     time: str
 
 
-# In a name a backslash is an escape before the characters that end it, and itself before all others.
+# In a name, a backslash escapes the characters that end it, and is itself before all others.
 _BEHIND_MEASUREMENT = re.compile(r"(?<!\\)[, ]|[\x00-\x1f\x7f]")
 _BEHIND_NAME = re.compile(r"(?<!\\)[,= ]|[\x00-\x1f\x7f]")
 _BEHIND_VALUE = re.compile(r"[\x00-\x20\x7f,]")
@@ -65,7 +65,7 @@ _TIMESTAMP = re.compile(r"-?[0-9]+")
 
 
 def parse_line(line: str) -> Line | None:
-    """A line taken apart; None for a comment or a line of blanks.
+    """Splits a line into its parts; None for a comment or a line of blanks.
 
     Raises:
       RefusedError: BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_SYNTAX.
@@ -76,14 +76,14 @@ def parse_line(line: str) -> Line | None:
         return None
     end = _end(_BEHIND_MEASUREMENT, line, position)
     if end == position:
-        raise RefusedError(Reason.BAD_METRIC, f"no measurement at {_short(line[position:])!r}")
+        raise RefusedError(Reason.BAD_METRIC, f"no measurement at {short(line[position:])!r}")
     measurement = _ESCAPED_IN_MEASUREMENT.sub(r"\1", line[position:end])
     tags: dict[str, str] = {}
     while line[end : end + 1] == ",":
         end = _tag(line, end + 1, tags)
     position = _skip_blanks(line, end)
     if position == end or position == len(line):
-        problem = f"unexpected {_short(line[end:])!r}" if position < len(line) else "no fields"
+        problem = f"unexpected {short(line[end:])!r}" if position < len(line) else "no fields"
         raise RefusedError(
             Reason.BAD_SYNTAX, f"{problem}: expected measurement[,tagk=tagv] field=value timestamp"
         )
@@ -94,16 +94,16 @@ def parse_line(line: str) -> Line | None:
             break
         position += 1
     if position < len(line) and line[position] != " ":
-        raise RefusedError(Reason.BAD_SYNTAX, f"unexpected {_short(line[position:])!r} behind a field")
+        raise RefusedError(Reason.BAD_SYNTAX, f"unexpected {short(line[position:])!r} after a field")
     return Line(measurement, tags, fields, line[position:].strip(" "))
 
 
 def parse_value(text: str, booleans: Booleans) -> int | float:
-    """The number that a field's value means: an integer with suffix `i` or `u`, else a float.
+    """The number in the value of a field: an integer with suffix `i` or `u`, else a float.
 
     Raises:
-      RefusedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN, and booleans unless they are to be
-        numbers), NUMBER_OUT_OF_RANGE (more than a signed 64-bit integer or a double holds).
+      RefusedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN and, unless they become numbers, booleans),
+        NUMBER_OUT_OF_RANGE (beyond a signed 64-bit integer or a double).
     """
     integer = _INTEGER.fullmatch(text)
     if integer:
@@ -111,13 +111,13 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
         value = int(digits) if len(digits) <= 40 else 1 << 64
         if not -(1 << 63) <= value < 1 << 63:
             raise RefusedError(
-                Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} needs more than 63 bits and a sign"
+                Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} needs more than 63 bits and a sign"
             )
         return value
     if _FLOAT.fullmatch(text):
         number = float(text)
         if not math.isfinite(number):
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} is beyond a 64-bit float")
+            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} is beyond a 64-bit float")
         return number
     if not text:
         raise RefusedError(Reason.EMPTY_VALUE, "no value")
@@ -128,14 +128,14 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
             Reason.BAD_NUMBER, f"{text} is a boolean: --influx_booleans number makes it 1 or 0"
         )
     problem = "is a string" if text.startswith('"') else "is no number"
-    raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} {problem}")
+    raise RefusedError(Reason.BAD_NUMBER, f"{short(text)} {problem}")
 
 
 def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
-    """A timestamp's (time in ms, whether it is finer than seconds); digits below 1 ms are cut off.
+    """(time in ms, whether it is finer than seconds) of a timestamp; digits below 1 ms are cut off.
 
-    Times finer than seconds must not be before `FIRST_MILLISECOND`, 1970-02-19: so no timestamp of
-    this century in another unit than `precision` passes for one in it.
+    Times finer than seconds must not be before `FIRST_MILLISECOND`, 1970-02-19. So a timestamp of this
+    century in another unit than `precision` is refused.
 
     Raises:
       RefusedError: BAD_TIMESTAMP (missing, no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
@@ -143,50 +143,50 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
     if not text:
         raise RefusedError(
             Reason.BAD_TIMESTAMP,
-            "no timestamp: the time of arrival would be another one at the next delivery; "
+            "no timestamp: the time of arrival would differ at the next delivery; "
             "let the sender add the time",
         )
     if not _TIMESTAMP.fullmatch(text):
         raise RefusedError(
-            Reason.BAD_TIMESTAMP, f"Invalid timestamp {_short(text)!r}: give an integer ({precision.value})"
+            Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)!r}: give an integer ({precision.value})"
         )
     number = int(text) if len(text) <= 40 else 1 << 200
     if number <= 0 or text.startswith("-"):
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {_short(text)}: it must be above 0")
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     in_ms = precision is not Precision.SECONDS
     time_ms = number * 1000 // PER_SECOND[precision]
     if time_ms > LAST_MILLISECOND or (in_ms and time_ms < FIRST_MILLISECOND):
         bounds = "from 1970-02-19 to 2106-02-07" if in_ms else "to 2106-02-07"
         raise RefusedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"bad timestamp {_short(text)}: not {bounds} in {precision.value}; is --influx_precision right?",
+            f"bad timestamp {short(text)}: not {bounds} in {precision.value}; is --influx_precision right?",
         )
     return time_ms, in_ms
 
 
 def _tag(line: str, position: int, tags: dict[str, str]) -> int:
-    """Adds the tag that begins at `position`; where it ends."""
+    """Adds the tag that begins at `position`; returns where it ends."""
     equals = _end(_BEHIND_NAME, line, position)
     end = _end(_BEHIND_NAME, line, equals + 1)
     key, value = line[position:equals], line[equals + 1 : end]
     if not key or not value or line[equals] != "=" or line[end : end + 1] == "=":
-        raise RefusedError(Reason.BAD_TAG, f"invalid tag at {_short(line[position:])!r}: expected tagk=tagv")
+        raise RefusedError(Reason.BAD_TAG, f"invalid tag at {short(line[position:])!r}: expected tagk=tagv")
     add_tag(tags, _name(key), _name(value))
     return end
 
 
 def _field(line: str, position: int, fields: list[tuple[str, str]]) -> int:
-    """Adds the field that begins at `position`; where it ends."""
+    """Adds the field that begins at `position`; returns where it ends."""
     equals = _end(_BEHIND_NAME, line, position)
     if equals == position or line[equals : equals + 1] != "=":
         raise RefusedError(
-            Reason.BAD_SYNTAX, f"invalid field at {_short(line[position:])!r}: expected field=value"
+            Reason.BAD_SYNTAX, f"invalid field at {short(line[position:])!r}: expected field=value"
         )
     start = equals + 1
     if line[start : start + 1] == '"':
         end = _string_end(line, start)
         if end < 0:
-            raise RefusedError(Reason.BAD_SYNTAX, f"string without end at {_short(line[start:])!r}")
+            raise RefusedError(Reason.BAD_SYNTAX, f"string without end at {short(line[start:])!r}")
     else:
         end = _end(_BEHIND_VALUE, line, start)
     fields.append((_name(line[position:equals]), line[start:end]))
@@ -199,16 +199,16 @@ def _name(text: str) -> str:
 
 
 def _end(behind: re.Pattern[str], line: str, position: int) -> int:
-    """The end of the run that begins at `position`.
+    """The start of the first match of `behind` from `position` on, or the end of the line.
 
-    A pattern that repeats a group would take memory for each round.
+    A pattern for the text before it would take memory for each repetition of a group.
     """
     match = behind.search(line, position)
     return match.start() if match else len(line)
 
 
 def _string_end(line: str, position: int) -> int:
-    """Where the string that begins at `position` with a quote ends; -1 if it does not."""
+    """Where the quoted string that begins at `position` ends; -1 if it has no end."""
     marks = _IN_STRING.finditer(line, position + 1)
     return next((mark.end() for mark in marks if mark[0] == '"'), -1)
 
@@ -217,8 +217,3 @@ def _skip_blanks(line: str, position: int) -> int:
     while position < len(line) and line[position] == " ":
         position += 1
     return position
-
-
-def _short(text: str) -> str:
-    """At most 40 characters of a text, for messages."""
-    return text if len(text) <= 40 else text[:37] + "..."

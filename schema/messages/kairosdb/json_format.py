@@ -1,8 +1,8 @@
 """Message format `kairosdb-json`: bodies of KairosDB's POST /api/v1/datapoints.
 
 A metric object or an array of them per line, an array with one object per line, or one document over several
-lines. `kairosdb_metric` reads any metric object; plain ones, that is numbers of one type or none under
-`datapoints` or `timestamp` and `value`, are read by typed decoders and become columns together.
+lines. Module `metric` reads any metric object. Plain objects, with numbers of at most one declared type under
+`datapoints`, or `timestamp` and `value`, are read by typed decoders and become columns together.
 Format: docs/spec/kairosdb.md §8.
 """
 
@@ -37,13 +37,13 @@ Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]
 
 _MARKS = bytes(48 if 48 <= byte < 58 else 101 if byte == 69 else byte for byte in range(256))
-_EXPONENT = b"0e"  # in what these marks make of a text
+_EXPONENT = b"0e"  # in a text translated by `_MARKS`
 _KEY = re.compile(rb'"\s*:')
 _MINUS_ZERO = re.compile(rb"-0[^.0-9]")
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A metric object whose values are numbers, all of one type if it names one."""
+    """A metric object whose values are numbers, all of its type if it has one."""
 
     name: str
     tags: msgspec.Raw
@@ -58,8 +58,8 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
-class _Span(NamedTuple):
-    """Points of one metric object that stand from `start` to `end` in the text."""
+class _PointSpan(NamedTuple):
+    """The points of one metric object, and its span in the text."""
 
     series: int
     start: int
@@ -76,7 +76,7 @@ class KairosDbJson(MessageFormat):
     framing = Framing.JSON
 
     def __init__(self, ttl: Ttl = Ttl.REFUSE, remembered: int = 200_000) -> None:
-        """`ttl`: what becomes of points with a lifetime; `remembered`: how many series are kept in memory."""
+        """`ttl`: what to do with points with a lifetime; `remembered`: the number of cached series."""
         self._ttl = ttl
         self._series: LruCache[tuple[str, bytes], Series] = LruCache(remembered)
 
@@ -86,18 +86,18 @@ class KairosDbJson(MessageFormat):
         return cls(ttl_option(options))
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`. Blank lines are passed over."""
-        gathered = _Gathered(message)
+        """See `MessageFormat.parse`. Blank lines are skipped."""
+        gathered = _KairosDbGatherer(message)
         for start, end in _spans(message.text):
             for number, (first, last) in enumerate(_elements(message.text, start, end)):
                 if not self._plain(message.text[first:last], first, last, gathered):
                     self._slow(number, first, last, gathered)
         return gathered.parsed()
 
-    def _plain(self, raw: bytes, start: int, end: int, gathered: _Gathered) -> bool:
-        """Takes a metric object if it is a plain one, which means the same to `read_metric`."""
+    def _plain(self, raw: bytes, start: int, end: int, gathered: _KairosDbGatherer) -> bool:
+        """Gathers a metric object if it is plain; `read_metric` would read the same points."""
         if _EXPONENT in raw.translate(_MARKS):
-            return False  # 1e3 is a long, and the decoder does not tell it from 1000.0
+            return False  # 1e3 is a long, but the decoder reads it as 1000.0
         try:
             metric = _PLAIN.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -111,13 +111,13 @@ class KairosDbJson(MessageFormat):
             fields += 1
             if metric.type == "double":
                 if _MINUS_ZERO.search(raw):
-                    return False  # a double has that, an integer has not
+                    return False  # a double can be -0, an integer cannot
                 points = [(time, float(value)) for time, value in points]
             elif any(type(value) is float for _, value in points):
                 return False
         tags = bytes(metric.tags)
         if len(_KEY.findall(raw)) - len(_KEY.findall(tags)) != fields:
-            return False  # a key twice, or half a point
+            return False  # a duplicate key, or half a point
         series = self._series.get((metric.name, tags))
         if series is None:
             try:
@@ -132,11 +132,11 @@ class KairosDbJson(MessageFormat):
             gathered.take(series, start, end, points)
         return True
 
-    def _slow(self, number: int, start: int, end: int, gathered: _Gathered) -> None:
-        """Takes what can be read of the metric objects in a span, one by one.
+    def _slow(self, number: int, start: int, end: int, gathered: _KairosDbGatherer) -> None:
+        """Gathers the metric objects in a span one by one, with their refusals.
 
         Args:
-          number: of the first one in its array, for the error texts.
+          number: of the first object in its array, for error messages.
         """
         metrics = elements(gathered.message.text, start, end, trailing_comma=True)
         for i, element in enumerate(metrics, number):
@@ -148,28 +148,28 @@ class KairosDbJson(MessageFormat):
                 gathered.refuse(element.start, element.end, error)
                 continue
             for time_ms, value in metric.points:
-                gathered.odd.append((metric.series, time_ms, True, value))
-                gathered.odd_spans.append((element.start, element.end))
+                gathered.slow_points.append((metric.series, time_ms, True, value))
+                gathered.slow_spans.append((element.start, element.end))
             for refused in metric.refused:
                 gathered.refuse(element.start, element.end, refused)
 
 
-class _Gathered:
-    """What was read of one message so far."""
+class _KairosDbGatherer:
+    """Gathers the points and refusals of one message."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.odd: list[tuple[Series, int, bool, Value]] = []
-        self.odd_spans: list[tuple[int, int]] = []
+        self.slow_points: list[tuple[Series, int, bool, Value]] = []
+        self.slow_spans: list[tuple[int, int]] = []
         self._numbers: dict[Series, int] = {}
-        self._spans: list[_Span] = []
+        self._spans: list[_PointSpan] = []
         self._pairs: list[list[Pair]] = []
         self._refusals = Refusals(message)
 
     def take(self, series: Series, start: int, end: int, points: list[Pair]) -> None:
-        """Takes points of a metric object."""
+        """Adds points of a plain metric object."""
         number = self._numbers.setdefault(series, len(self._numbers))
-        self._spans.append(_Span(number, start, end, len(points)))
+        self._spans.append(_PointSpan(number, start, end, len(points)))
         self._pairs.append(points)
 
     def refuse(self, start: int, end: int, why: RefusedError) -> None:
@@ -177,12 +177,14 @@ class _Gathered:
         self._refusals.add(start, end, why)
 
     def parsed(self) -> Parsed:
-        """Everything, in the order of the input."""
+        """All points and refusals, in the order of the input."""
         batch = self._batch()
-        if self.odd:
-            where = np.array(self.odd_spans, np.int64).reshape(-1, 2)
-            odd = PointBatch.of(self.odd, self.message.arrival_ms, self._origins(where[:, 0], where[:, 1]))
-            batch = concatenate(batch, odd)
+        if self.slow_points:
+            where = np.array(self.slow_spans, np.int64).reshape(-1, 2)
+            slow = PointBatch.of(
+                self.slow_points, self.message.arrival_ms, self._origins(where[:, 0], where[:, 1])
+            )
+            batch = concatenate(batch, slow)
             assert batch.origins is not None
             batch = batch.take(np.argsort(batch.origins.starts, kind="stable"))
         return Parsed(batch, self._refusals.rejected())
@@ -211,20 +213,20 @@ class _Gathered:
 
 
 def _columns(values: tuple[int | float, ...]) -> tuple[Int64s, Bytes]:
-    """(bits int64[n], kinds uint8[n]) of numbers of 64 bits at most."""
+    """(bits int64[n], kinds uint8[n]) of numbers of at most 64 bits."""
     n = len(values)
     is_float = np.fromiter(map(isinstance, values, repeat(float)), np.bool_, n)
     if not is_float.any():
         return np.array(values, np.int64), np.zeros(n, np.uint8)
     bits = np.array(values, np.float64).view(np.int64)
     integers = np.flatnonzero(~is_float)
-    if len(integers):  # again: a double holds 53 bits
+    if len(integers):  # once more, since a double holds only 53 bits
         bits[integers] = np.fromiter(map(values.__getitem__, integers.tolist()), np.int64, len(integers))
     return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
 
 
 def _spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """The lines that hold more than blanks; a text that is one JSON value over several lines is one span."""
+    """The spans of lines that are not blank; one span for a JSON value over several lines."""
     if b"\n" in text.strip() and _is_json(text):
         yield 0, len(text)
         return
@@ -236,7 +238,7 @@ def _spans(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _is_json(text: bytes) -> bool:
-    """Whether a whole text is one JSON value; of one value per line only the first is looked at."""
+    """Whether the whole text is one JSON value; stops after the first value."""
     try:
         _ANY.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -245,7 +247,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The spans of the elements of the array in a span; the whole span if it is none, or not well-formed."""
+    """The spans of the elements of an array; the whole span if it is not a well-formed array."""
     try:
         documents = _ARRAY.decode(text[start:end])
     except (msgspec.DecodeError, RecursionError):

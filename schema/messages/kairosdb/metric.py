@@ -1,9 +1,9 @@
 """One metric object of KairosDB's POST /api/v1/datapoints, checked as DataPointsParser does.
 
 A metric has one point (`timestamp` or `time`, and `value`), or `datapoints` with pairs of time in ms and
-value, or both. Without a `type`, of the metric or as third element of a pair, numbers and texts that look
-like one are long without and double with a point, everything else is a string. Source: DataPointsParser
-and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md §8), whose error texts are kept.
+value, or both. The type is that of the metric, or the third element of a pair. Without one, numbers and
+strings that look like numbers are double if they have a point, else long; all other values are strings.
+Source: DataPointsParser and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md §8), with their messages.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
-from timebeam.schema.messages.kairosdb.rules import Ttl, check_ttl, checked_long, double_of, long_of, short
+from timebeam.schema.messages.kairosdb.rules import Ttl, check_ttl, checked_long, double_of, long_of
+from timebeam.schema.messages.rules import short
 from timebeam.schema.points import Reason, RefusedError, Series
 
 Value = int | float | str
 
 _FIELDS = {"name", "tags", "timestamp", "time", "value", "datapoints", "type", "ttl", "skip_validate"}
-_JAVA_LONG = re.compile(r"[+-]?\d+")  # of any script, as Character.isDigit
+_JAVA_LONG = re.compile(r"[+-]?\d+")  # digits of any script, as in Character.isDigit
 
 
 class Metric(NamedTuple):
-    """What a metric object holds: its good points as (time in ms, value), and a refusal for each reason."""
+    """The content of a metric object: good points as (time in ms, value), and a refusal for each reason."""
 
     series: Series
     points: list[tuple[int, Value]]
@@ -34,17 +35,17 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
 
     Args:
       value: as `json_elements.DECODER` reads it.
-      number: which element of the array it is, for the error texts.
+      number: of the element in the array, for error messages.
 
     Raises:
-      RefusedError: nothing of it can be taken.
+      RefusedError: no point of it can be stored.
     """
     if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}] must be a JSON object")
     fields: dict[str, Any] = {}
     for key, member in value:
         if key in fields and key in _FIELDS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}]: the key {key!r} stands twice")
+            raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}]: duplicate key {key!r}")
         fields[key] = member
     name = _text(fields.get("name"), f"metric[{number}].name", Reason.BAD_METRIC)
     tags = _tags(fields.get("tags"), f"metric[{number}]")
@@ -74,7 +75,7 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
 def _validate(
     name: str | None, tags: dict[str, str | None], time: Any, fields: dict[str, Any], number: int
 ) -> None:
-    """Refuses a metric with all of DataPointsParser's complaints about it."""
+    """Refuses a metric that DataPointsParser refuses, with all of its messages."""
     errors: list[tuple[Reason, str]] = []
     context = f"metric[{number}]"
     if name:
@@ -105,11 +106,11 @@ def _missing(text: str | None) -> str:
 
 
 def _tags(value: Any, context: str) -> dict[str, str | None]:
-    """The tags of a metric; numbers and booleans become their text."""
+    """The tags of a metric; numbers and booleans become strings."""
     if value is None:
         return {}
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_TAG, f"{context}.tags must be a JSON object of texts")
+        raise RefusedError(Reason.BAD_TAG, f"{context}.tags must be a JSON object of strings")
     tags: dict[str, str | None] = {}
     for key, text in value:
         if key in tags:
@@ -120,19 +121,19 @@ def _tags(value: Any, context: str) -> dict[str, str | None]:
 
 
 def _text(value: Any, context: str, reason: Reason) -> str | None:
-    """A text; numbers and booleans become theirs, as Gson makes of them."""
+    """A string; numbers and booleans become strings, as with Gson."""
     if value is None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
-        raise RefusedError(reason, f"{context}: expected a text")
+        raise RefusedError(reason, f"{context}: expected a string")
     check_string(value)
     return str(value)
 
 
 class _PointReader:
-    """Takes the points of one metric."""
+    """Reads the points of one metric."""
 
     def __init__(self, context: str, data_type: str | None) -> None:
         self._context, self._type = context, data_type
@@ -140,10 +141,10 @@ class _PointReader:
         self.points: list[tuple[int, Value]] = []
 
     def add(self, place: str, pair: Any) -> None:
-        """Takes a pair, or notes why not.
+        """Reads a pair into `points`, or keeps its refusal.
 
         Args:
-          place: where in the metric it stands.
+          place: of the pair in the metric.
         """
         try:
             self.points.append(self._point(self._context + place, pair))
@@ -186,7 +187,7 @@ class _PointReader:
 
 
 def _type_of(value: str | bool) -> str:
-    """The type of a value that comes without."""
+    """The type of a value without a declared type."""
     if isinstance(value, str) and (isinstance(value, NumberText) or _looks_like_number(value)):
         return "double" if "." in value else "long"
     return "string"
@@ -199,7 +200,7 @@ def _looks_like_number(text: str) -> bool:
 
 
 def _value(value: str | bool, data_type: str) -> Value:
-    """A value as its type has it."""
+    """A value converted to its type."""
     if data_type == "string":
         return _text(value, "value", Reason.BAD_NUMBER) or ""
     if data_type not in ("long", "double"):

@@ -1,7 +1,8 @@
-"""What KairosDB's two ways of ingestion have in common: lifetimes, and numbers that must not be bent.
+"""What both ways to send points to KairosDB share: lifetimes, and numbers that must not change.
 
 Sources: Util.parseLong, telnet/PutCommand and http/rest/json/DataPointsParser of KairosDB 1.3.0
-(docs/spec/kairosdb.md §8). What KairosDB bends silently is refused here: overflow, fractions that are cut.
+(docs/spec/kairosdb.md §8). Numbers that KairosDB changes silently, by overflow or by cutting a fraction, are
+refused here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
+from timebeam.schema.messages.rules import short
 from timebeam.schema.points import Reason, RefusedError
 
 _LONG = re.compile(r"-?[0-9]+")
@@ -23,7 +25,7 @@ _LONGEST = 400  # characters of a number; a long has 20
 
 
 class Ttl(enum.StrEnum):
-    """What becomes of points that bring their own lifetime, which no table of Bigtable can keep by point."""
+    """What to do with points that have their own lifetime, which Bigtable cannot keep for single points."""
 
     REFUSE = "refuse"
     IGNORE = "ignore"
@@ -48,7 +50,7 @@ def ttl_option(options: Mapping[str, Any]) -> Ttl:
 
 
 def check_ttl(seconds: int, ttl: Ttl) -> None:
-    """Refuses a lifetime other than 0, for ever, unless lifetimes are to be ignored."""
+    """Refuses a lifetime other than 0 (forever), unless lifetimes are ignored."""
     if seconds and ttl is Ttl.REFUSE:
         raise RefusedError(
             Reason.VALUE_NOT_STORABLE,
@@ -58,17 +60,17 @@ def check_ttl(seconds: int, ttl: Ttl) -> None:
 
 
 def checked_long(number: int, text: str, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
-    """An integer that has 64 bits at most; `beyond` is the reason of the refusal of any other."""
+    """An integer of at most 64 bits; `beyond` is the reason to refuse any other."""
     if not -(1 << 63) <= number < 1 << 63:
         raise RefusedError(beyond, f"Over/underflow:  {short(text)}")
     return number
 
 
 def strict_long(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
-    """The integer in a text of digits, with KairosDB's complaints.
+    """The integer in a string of digits, with KairosDB's messages.
 
     Args:
-      malformed, beyond: reasons of the refusal of what is none, and of what needs more than 64 bits.
+      malformed, beyond: reasons to refuse other strings, and integers of more than 64 bits.
     """
     if not text:
         raise RefusedError(malformed, "no number where one should be")
@@ -80,10 +82,10 @@ def strict_long(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT
 
 
 def long_of(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
-    """The integer that any form of a number means, as 1e3; refused if it has a fraction.
+    """The integer in any form of a number, such as 1e3; refused if it has a fraction.
 
     Args:
-      malformed, beyond: as of `strict_long`.
+      malformed, beyond: as in `strict_long`.
     """
     if not _DOUBLE.fullmatch(text) or len(text) > _LONGEST:
         raise RefusedError(malformed, f"{short(text)!r} is no integer")
@@ -99,15 +101,10 @@ def long_of(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_
 
 
 def double_of(text: str) -> float:
-    """The double in a text. Java's `1.5f`, `0x1.8p1`, `NaN` and surrounding blanks are refused."""
+    """The double in a string. Java's `1.5f`, `0x1.8p1`, `NaN` and surrounding blanks are refused."""
     if not _DOUBLE.fullmatch(text):
         raise RefusedError(Reason.BAD_NUMBER, f"{short(text)!r} is no number")
     number = float(text)
     if not math.isfinite(number):
         raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
     return number
-
-
-def short(text: str) -> str:
-    """At most 40 characters of a text, for messages."""
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,9 +1,9 @@
 """Message format `kairosdb-text`: the telnet commands `put`, `putm` and `puts` of KairosDB.
 
-`put <metric> <time> <value> [tag=value ...]`: a time below 3000000000 is in seconds, others in ms, those of
-`putm` (numbers) and `puts` (texts) always. Source: telnet/WordSplitter, PutCommand, PutMillisecondCommand and
-PutStringCommand of KairosDB 1.3.0 (docs/spec/kairosdb.md §8). Text is read as UTF-8, where KairosDB reads
-ISO-8859-1 and so stores other names than it was sent.
+`put <metric> <time> <value> [tag=value ...]`: a time below 3000000000 is in seconds, others in ms. Times of
+`putm` (numbers) and `puts` (strings) are always in ms. Source: telnet/WordSplitter, PutCommand,
+PutMillisecondCommand and PutStringCommand of KairosDB 1.3.0 (docs/spec/kairosdb.md §8). Text is read as
+UTF-8; KairosDB reads ISO-8859-1 and so stores other names than were sent.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from timebeam.schema.messages.kairosdb.rules import (
     check_ttl,
     checked_long,
     double_of,
-    short,
     strict_long,
     ttl_option,
 )
-from timebeam.schema.messages.lines import LineFormat, Places, Record, Skeleton
-from timebeam.schema.messages.linewise import Columns
+from timebeam.schema.messages.lines import LineFormat, LineRecord, Places, Skeleton
+from timebeam.schema.messages.linewise import PointColumns
+from timebeam.schema.messages.rules import short
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
 FIRST_MILLISECOND = 3_000_000_000
-"""Times of `put` from here on are in ms, below in seconds."""
+"""Times of `put` are in ms from this one on, else in seconds."""
 
 _COMMANDS = ("put", "putm", "puts")
 _TTL = "kairos_opt.ttl"
@@ -49,7 +49,7 @@ class KairosDbText(LineFormat):
     example = b"put sys.cpu 1356998400 42.5 host=web01"
 
     def __init__(self, ttl: Ttl = Ttl.REFUSE, skeletons: int = 200_000) -> None:
-        """`ttl`: what becomes of points with a lifetime; `skeletons`: how many forms of lines are kept."""
+        """`ttl`: what to do with points with a lifetime; `skeletons`: the number of cached skeletons."""
         super().__init__(skeletons)
         self._ttl = ttl
 
@@ -59,7 +59,7 @@ class KairosDbText(LineFormat):
         return cls(ttl_option(options))
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
-        """The third and the fourth word; not of values with an exponent, which may lack the point."""
+        """See `LineFormat.locate`: the third and fourth word; values with an exponent take the slow path."""
         blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
         nth = np.minimum(np.searchsorted(blanks, starts) + 1, len(blanks) - 2)
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1
@@ -67,25 +67,25 @@ class KairosDbText(LineFormat):
         _, exponent = columns.decimals(window, columns.number_lengths(window))
         return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
 
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Columns, Int64s]:
-        """See `LineFormat.columnar`, which reads times as OpenTSDB does; here they become KairosDB's."""
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """See `LineFormat.columnar`; converts times from OpenTSDB's rule to KairosDB's."""
         read_columns, slow = super().columnar(text, starts, ends)
         if len(read_columns.starts) == 0:
             return read_columns, slow
         is_putm = (columns.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
         raw = read_columns.times_ms // 1000
-        unlike = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
-        read_columns.times_ms[unlike] = raw[unlike]
-        read_columns.in_ms[unlike] = True
+        is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
+        read_columns.times_ms[is_different] = raw[is_different]
+        read_columns.in_ms[is_different] = True
         return read_columns, slow
 
     def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
-        """See `LineFormat`; a `putm` is tried as `put`, from which only the unit of the time differs."""
+        """See `LineFormat`; probes `putm` as `put`, since only the unit of the time differs."""
         if skeleton[0].startswith(b"putm "):
             skeleton = (b"put" + skeleton[0][4:], *skeleton[1:])
         return super()._probe(skeleton, time_first)
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The point of one line."""
         outcome: Point | RefusedError
         try:
@@ -95,7 +95,7 @@ class KairosDbText(LineFormat):
             outcome = RefusedError(Reason.BAD_ENCODING, why)
         except RefusedError as error:
             outcome = error
-        yield Record(start, end, outcome)
+        yield LineRecord(start, end, outcome)
 
     def _point(self, words: list[str]) -> Point:
         """The point of one line, checked in the order of PutMillisecondCommand."""
@@ -114,7 +114,7 @@ class KairosDbText(LineFormat):
         return Point(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
 
     def _tags(self, words: list[str]) -> dict[str, str]:
-        """The tags of a line, without its option."""
+        """The tags of a line, without the option for its lifetime."""
         tags: dict[str, str] = {}
         for word in words:
             name, value = _tag(word, len(tags))
@@ -131,7 +131,7 @@ class KairosDbText(LineFormat):
 
 
 def _number(text: str) -> int | float:
-    """The value of `put` and `putm`: a double if there is a point in it, else digits only."""
+    """The value of `put` and `putm`: a double if it has a point, else an integer."""
     if not text:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if "." not in text:
@@ -140,7 +140,7 @@ def _number(text: str) -> int | float:
 
 
 def _tag(word: str, number: int) -> tuple[str, str]:
-    """(name, value) of a word; one with two `=` is refused, where KairosDB cuts the value."""
+    """(name, value) of a word; refuses a second `=`, at which KairosDB would cut the value."""
     name, equals, value = word.partition("=")
     if not equals or not value.strip("="):
         raise RefusedError(Reason.BAD_TAG, f"tag[{number}] must be in the format 'name=value'.")
@@ -155,21 +155,21 @@ def _tag(word: str, number: int) -> tuple[str, str]:
 
 
 def split_words(line: str) -> list[str]:
-    """The words of a line: cut at blanks and control characters, but not between double quotes.
+    """The words of a line: split at blanks and control characters, but not between double quotes.
 
-    Quotes count at the start of a word and before the blank that ends it. As WordSplitter.splitString, also
-    in that a quote that is not closed goes up to the end of the line.
+    Quotes count at the start of a word and before the blank that ends it. Without a closing quote the word
+    extends to the end of the line. All as in WordSplitter.splitString.
     """
     words: list[str] = []
-    quoted, start, before = False, 0, " "
-    for i, letter in enumerate(line):
-        if letter <= " " and (not quoted or before == '"'):
+    quoted, start, previous = False, 0, " "
+    for i, character in enumerate(line):
+        if character <= " " and (not quoted or previous == '"'):
             if i > start:
                 words.append(line[start : i - quoted])
             quoted, start = False, i + 1
-        elif letter == '"' and before <= " " and not quoted:
+        elif character == '"' and previous <= " " and not quoted:
             quoted, start = True, i + 1
-        before = letter
+        previous = character
     if start < len(line):
         words.append(line[start : len(line) - (quoted and line[-1] == '"')])
     return words

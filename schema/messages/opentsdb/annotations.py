@@ -2,10 +2,10 @@
 
 One object, an array of objects, or one of either per line; also a document over several lines. Source:
 tsd/AnnotationRpc and meta/Annotation of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §4.1). The HTTP method is POST
-unless the member `method` of an object, or the attribute `method` of its message, says PUT or DELETE. In
+unless the member `method` of an object, or the attribute `method` of its message, is PUT or DELETE. In
 place of `tsuid` an object may have `metric` and `tags`.
-Stricter than a TSD where a TSD bends silently: decimal and negative times, the same key twice, texts that
-are none, and times of which only the low bits fit a row key are refused. So is a deletion by a range of time.
+Stricter than a TSD where a TSD changes input silently: decimal and negative times, duplicate keys, other
+values in place of strings, and times beyond a row key are refused. So are deletions by a time range.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OpenTsdbAnnotations(MessageFormat):
 
 
 class _Request(NamedTuple):
-    """What an object says: the first fields of `AnnotationEdit`."""
+    """The content of an object: the first fields of `AnnotationEdit`."""
 
     method: Method
     series: Series | None
@@ -94,7 +94,7 @@ class _Request(NamedTuple):
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the lines that hold more than blanks begin and end; one for a document over several lines."""
+    """(start, end) of the lines that are not blank, or of one document over several lines."""
     if is_document(text):
         yield 0, len(text)
         return
@@ -106,26 +106,26 @@ def _lines(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _request(value: object, method: str) -> _Request:
-    """What one JSON object asks for.
+    """The request of one JSON object.
 
     Args:
       method: of its message; empty for none.
 
     Raises:
-      RefusedError: nothing that can be done.
+      RefusedError: it is not a request that can be carried out.
     """
     members = _members(value)
-    asked = _method(members.get("method", method) or Method.POST.value)
+    http_method = _method(members.get("method", method) or Method.POST.value)
     if "tsuids" in members or members.get("global"):
         raise RefusedError(
-            Reason.BAD_SYNTAX, "a deletion by a range of time is not taken: send each with method DELETE"
+            Reason.BAD_SYNTAX, "no deletion by a time range: send each annotation with method DELETE"
         )
     start = _time(members, "startTime")
     if start is None:
         raise RefusedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
     tsuid, series = _series(members)
     request = _Request(
-        asked,
+        http_method,
         series,
         tsuid,
         start,
@@ -134,19 +134,19 @@ def _request(value: object, method: str) -> _Request:
         _text(members, "notes"),
         _custom(members.get("custom")),
     )
-    if asked is not Method.DELETE and all(field is None for field in request[4:]):
+    if http_method is not Method.DELETE and all(field is None for field in request[4:]):
         raise NO_CHANGES
     return request
 
 
 def _members(value: object) -> dict[str, Any]:
-    """The members of an object, each once; null is none."""
+    """The members of an object without null ones; refuses duplicate keys."""
     if not isinstance(value, JsonPairs):
         raise RefusedError(Reason.BAD_SYNTAX, "an annotation must be a JSON object")
     members: dict[str, Any] = {}
     for key, member in value:
         if key in members and key in _KEYS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"the key {key!r} stands twice")
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
         if member is not None:
             members[key] = member
     return members
@@ -157,12 +157,12 @@ def _method(text: object) -> Method:
         return Method(str(text).upper())
     except ValueError:
         raise RefusedError(
-            Reason.BAD_SYNTAX, f"method {str(text)[:40]!r}: POST, PUT and DELETE change annotations"
+            Reason.BAD_SYNTAX, f"method {str(text)[:40]!r}: send POST, PUT or DELETE"
         ) from None
 
 
 def _time(members: dict[str, Any], key: str) -> int | None:
-    """A time as it is given, in s or ms; None for none, and for 0."""
+    """A time in the given unit, s or ms; None if missing or 0."""
     time = members.get(key)
     if time is None or time == "0":
         return None
@@ -176,7 +176,7 @@ def _time(members: dict[str, Any], key: str) -> int | None:
 
 
 def _series(members: dict[str, Any]) -> tuple[str, Series | None]:
-    """The TSUID, or the series, of an annotation; neither for a global one."""
+    """(TSUID, series) of an annotation: one of them, or neither for a global annotation."""
     tsuid, metric = _text(members, "tsuid") or "", _text(members, "metric")
     if metric is None and "tags" not in members:
         return tsuid, None
@@ -188,30 +188,30 @@ def _series(members: dict[str, Any]) -> tuple[str, Series | None]:
 
 
 def _text(members: dict[str, Any], key: str) -> str | None:
-    """A text; None for none, and for the empty one, as a TSD sees no change in it."""
+    """A string; None if missing or empty, since a TSD ignores both."""
     text = members.get(key)
     if text is None:
         return None
     if not isinstance(text, str) or isinstance(text, NumberText):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a text")
+        raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a string")
     check_string(text)
     return text or None
 
 
 def _custom(value: object) -> Pairs | None:
-    """Custom fields; numbers and booleans become their text, as Jackson makes of them."""
+    """Custom fields; numbers and booleans become strings, as with Jackson."""
     if value is None:
         return None
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, "custom must be a JSON object of texts")
+        raise RefusedError(Reason.BAD_SYNTAX, "custom must be a JSON object of strings")
     pairs: dict[str, str] = {}
     for key, text in value:
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a text")
+            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a string")
         check_string(key)
         check_string(text)
         if pairs.setdefault(key, str(text)) != text:
-            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} stands twice")
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate custom field {key!r}")
     return sorted_custom(list(pairs.items()))

@@ -2,8 +2,8 @@
 
 One object, an array of objects, or one of either per line; also an array over several lines.
 Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.2).
-Stricter than a TSD where a TSD bends silently: decimal timestamps, the same key twice and metrics
-that are no text are refused.
+Stricter than a TSD where a TSD changes input silently: decimal timestamps, duplicate keys and metrics that
+are no strings are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Framing, Point
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
-from timebeam.schema.messages.lines import LineFormat, Places, Record
+from timebeam.schema.messages.lines import LineFormat, LineRecord, Places
 from timebeam.schema.messages.opentsdb.json_values import is_document, values
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
@@ -30,7 +30,7 @@ class OpenTsdbJson(LineFormat):
     framing = Framing.JSON
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """See `LineFormat.spans`; text spread over several lines is one document."""
+        """See `LineFormat.spans`; a document over several lines is one span."""
         if is_document(text):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
@@ -40,16 +40,16 @@ class OpenTsdbJson(LineFormat):
         return not (b"\n" in text and is_document(text))
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
-        """Behind `"timestamp":` and `"value":`, wherever they stand in the line."""
+        """See `LineFormat.locate`: after `"timestamp":` and `"value":`, anywhere in the line."""
         times = columns.find(text, b'"timestamp":', starts, ends, starts)
         values = columns.find(text, b'"value":', starts, ends, np.maximum(times, starts))
         is_plain = (times >= 0) & (values >= 0)
         return Places(_number_start(view, times, is_plain), _number_start(view, values, is_plain), is_plain)
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The points of one object, or of each object of an array."""
         for first, last, outcome in values(text, start, end, _point):
-            yield Record(first, last, outcome)
+            yield LineRecord(first, last, outcome)
 
 
 def _point(value: object) -> Point:
@@ -59,13 +59,13 @@ def _point(value: object) -> Point:
     members: dict[str, Any] = {}
     for key, member in value:
         if key in members and key in ("metric", "timestamp", "value", "tags"):
-            raise RefusedError(Reason.BAD_SYNTAX, f"the key {key!r} stands twice")
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
         members[key] = member
     metric = members.get("metric")
     if metric is None or metric == "":
         raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
     if not isinstance(metric, str) or isinstance(metric, NumberText):
-        raise RefusedError(Reason.BAD_METRIC, "the metric must be a text")
+        raise RefusedError(Reason.BAD_METRIC, "the metric must be a string")
     check_string(metric)
     time = members.get("timestamp")
     if not isinstance(time, str):
@@ -75,33 +75,33 @@ def _point(value: object) -> Point:
     if number is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if not isinstance(number, str):
-        raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor text")
+        raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
     return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
 
 
 def tags_of(value: object) -> dict[str, str]:
-    """The tags of a point; numbers and booleans become their text, as Jackson makes of them."""
+    """The tags of a point; numbers and booleans become strings, as with Jackson."""
     if value is None or value == ():
         raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of texts")
+        raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of strings")
     tags: dict[str, str] = {}
     for key, text in value:
         check_string(key)
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a text")
+            raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a string")
         check_string(text)
         add_tag(tags, key, str(text))
     return tags
 
 
 def _number_start(view: Bytes, behind_colon: Int64s, is_present: Bools) -> Int64s:
-    """Where the number starts: after one blank, and after a quote; 0 where there is none."""
+    """int64[n]: where the number starts, after an optional blank and quote; 0 if there is none."""
     positions = behind_colon if is_present.all() else np.where(is_present, behind_colon, 0)
     before = view[positions]
-    if ((before == 32) | (before == 34)).any():  # seldom, in the lines of most programs
+    if ((before == 32) | (before == 34)).any():  # rare: most programs write neither
         positions = positions + (before == 32)
         positions += view[positions] == 34
     return positions

@@ -13,7 +13,7 @@ import numpy as np
 
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Point
-from timebeam.schema.messages.lines import LineFormat, Places, Record
+from timebeam.schema.messages.lines import LineFormat, LineRecord, Places
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
@@ -28,7 +28,7 @@ class OpenTsdbText(LineFormat):
     example = b"put sys.cpu 1356998400 42.5 host=web01"
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
-        """The word after the first blank (after the second behind `put`), and the word after that."""
+        """See `LineFormat.locate`: the words after the first blank, or after the second in a `put` line."""
         blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
         is_put = (columns.words(text, starts) & _FOUR_BYTES) == _PUT
         nth = np.searchsorted(blanks, starts) + is_put
@@ -36,7 +36,7 @@ class OpenTsdbText(LineFormat):
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1
         return Places(times, values, (values > times + 1) & (values < ends))
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The point of one line."""
         outcome: Point | RefusedError
         try:
@@ -46,7 +46,7 @@ class OpenTsdbText(LineFormat):
             outcome = RefusedError(Reason.BAD_ENCODING, why)
         except RefusedError as error:
             outcome = error
-        yield Record(start, end, outcome)
+        yield LineRecord(start, end, outcome)
 
 
 def _point(line: str) -> Point:

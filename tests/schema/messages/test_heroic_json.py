@@ -126,12 +126,12 @@ def test_bodies_of_writes() -> None:
         (V1 | {"version": "1.0"}, Reason.BAD_SYNTAX, "three numbers"),
         (V1 | {"version": "1.0.0 "}, Reason.BAD_SYNTAX, "three numbers"),
         (V1 | {"version": 1}, Reason.BAD_SYNTAX, "three numbers"),
-        (V1 | {"key": None}, Reason.BAD_METRIC, "must be a text"),
-        (V1 | {"key": 5}, Reason.BAD_METRIC, "must be a text"),
-        (V1 | {"attributes": []}, Reason.BAD_TAG, "a JSON object of texts"),
-        (V1 | {"attributes": {"a": 1}}, Reason.BAD_TAG, "attributes: a must be a text"),
-        (V1 | {"resource": {"a": True}}, Reason.BAD_TAG, "resource: a must be a text"),
-        (V1 | {"host": 1}, Reason.BAD_TAG, "host must be a text"),
+        (V1 | {"key": None}, Reason.BAD_METRIC, "must be a string"),
+        (V1 | {"key": 5}, Reason.BAD_METRIC, "must be a string"),
+        (V1 | {"attributes": []}, Reason.BAD_TAG, "a JSON object of strings"),
+        (V1 | {"attributes": {"a": 1}}, Reason.BAD_TAG, "attributes: a must be a string"),
+        (V1 | {"resource": {"a": True}}, Reason.BAD_TAG, "resource: a must be a string"),
+        (V1 | {"host": 1}, Reason.BAD_TAG, "host must be a string"),
         (V1 | {"time": None}, Reason.BAD_TIMESTAMP, "time missing"),
         (V1 | {"time": 0}, Reason.BAD_TIMESTAMP, "must be a positive number: 0"),
         (V1 | {"time": -1}, Reason.BAD_TIMESTAMP, "must be a positive number: -1"),
@@ -154,22 +154,22 @@ def test_bodies_of_writes() -> None:
         (V2 | {"value": {"distributionValue": "a?=="}}, Reason.BAD_SYNTAX, "must be base64"),
         (V2 | {"value": {"distributionValue": "é"}}, Reason.BAD_SYNTAX, "must be base64"),
         (V2 | {"value": {"distributionValue": 1}}, Reason.BAD_SYNTAX, "must be base64"),
-        (text(V1).replace(b'"time"', b'"key"'), Reason.BAD_SYNTAX, "'key' stands twice"),
-        (b'{"time":1,' + text(V1)[1:], Reason.BAD_SYNTAX, "'time' stands twice"),
+        (text(V1).replace(b'"time"', b'"key"'), Reason.BAD_SYNTAX, "duplicate key 'key'"),
+        (b'{"time":1,' + text(V1)[1:], Reason.BAD_SYNTAX, "duplicate key 'time'"),
         (  # an escaped colon, as many as there are names too many
             b'{"time":1,' + text(V1)[1:].replace(b"cpu", b"c\\u003apu"),
             Reason.BAD_SYNTAX,
-            "'time' stands twice",
+            "duplicate key 'time'",
         ),
         (text(V1).replace(b'"what"', b'"what":"gpu","what"'), Reason.DUPLICATE_TAG, "duplicate tag: what="),
-        (text(V2).replace(b'"doubleV', b'"doubleValue":1,"doubleV'), Reason.BAD_SYNTAX, "stands twice"),
+        (text(V2).replace(b'"doubleV', b'"doubleValue":1,"doubleV'), Reason.BAD_SYNTAX, "duplicate key"),
         ({"series": IDENTITY}, Reason.EMPTY_VALUE, "must not be empty"),
         (write([]), Reason.EMPTY_VALUE, "must not be empty"),
         (write([], "spreads"), Reason.VALUE_NOT_STORABLE, "Unsupported metric type 'spreads'"),
         ({"series": IDENTITY, "data": {"data": [[1, 1]]}}, Reason.VALUE_NOT_STORABLE, "Unsupported"),
         (write({"a": 1}), Reason.BAD_SYNTAX, "must be an array"),
-        (write([[1, 1]], series={"tags": {"a": "b"}}), Reason.BAD_METRIC, "must be a text"),
-        (write([[1, 1]], series=IDENTITY | {"tags": {"a": None}}), Reason.BAD_TAG, "a must be a text"),
+        (write([[1, 1]], series={"tags": {"a": "b"}}), Reason.BAD_METRIC, "must be a string"),
+        (write([[1, 1]], series=IDENTITY | {"tags": {"a": None}}), Reason.BAD_TAG, "a must be a string"),
         (write([[1, 1]], series=[1]), Reason.BAD_SYNTAX, "series must be a JSON object"),
         ({"series": IDENTITY, "data": [1]}, Reason.BAD_SYNTAX, "data must be a JSON object"),
         (write([[1]]), Reason.BAD_SYNTAX, "must be [ms, number]"),
@@ -290,7 +290,7 @@ def test_plain_documents_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*_: object) -> None:
         raise AssertionError("the slow path")
 
-    monkeypatch.setattr(module, "_read_odd", fail)
+    monkeypatch.setattr(module, "_read_any", fail)
     odd_but_plain = V1 | {"attributes": {"url": "http://a:1", "é": ":"}, "host": "h:1"}
     bare = {name: V1[name] for name in ("version", "key", "time", "value")}
     documents = [V1, V2, bare, V1 | {"host": "h"}, odd_but_plain, write([[TIME, 1.5], [TIME, 2]])]

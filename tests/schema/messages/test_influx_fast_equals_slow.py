@@ -23,7 +23,7 @@ from tests.schema.messages.test_lines_fast_equals_slow import (
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.messages.influx.line import Booleans, Precision
-from timebeam.schema.messages.linewise import Record
+from timebeam.schema.messages.linewise import LineRecord
 from timebeam.schema.points import RefusedError, Series
 
 NOW = {
@@ -205,7 +205,7 @@ class Counting(Influx):
 
     calls = 0
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         self.calls += 1
         return super().records(text, start, end)
 

@@ -16,7 +16,7 @@ from tests.schema.layouts import plain_kairosdb as plain
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.kairosdb.rules import Ttl
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words
-from timebeam.schema.messages.lines import Record
+from timebeam.schema.messages.lines import LineRecord
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
@@ -250,7 +250,7 @@ class Counting(KairosDbText):
 
     calls = 0
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         self.calls += 1
         return super().records(text, start, end)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.schema.messages.odd_lines import block, document, json_shape, text_shape
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.lines import LineFormat
-from timebeam.schema.messages.linewise import Record
+from timebeam.schema.messages.linewise import LineRecord
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.points import PointBatch, RefusedError, Rejected, Stage
@@ -220,7 +220,7 @@ class CountingText(OpenTsdbText):
 
     calls = 0
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         self.calls += 1
         return super().records(text, start, end)
 
@@ -230,7 +230,7 @@ class CountingJson(OpenTsdbJson):
 
     calls = 0
 
-    def records(self, text: bytes, start: int, end: int) -> Iterator[Record]:
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         self.calls += 1
         return super().records(text, start, end)
 
