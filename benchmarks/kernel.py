@@ -26,7 +26,7 @@ from timebeam.schema.layouts import Name, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import PointBatch, Series
-from timebeam.transforms.input.files import blocks, match, parts
+from timebeam.transforms.input.files import blocks, match, spans
 
 REPEATS = 5
 _PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
@@ -84,7 +84,7 @@ def read_blocks(load: Load) -> list[Message]:
     """The load as the blocks that the pipelines would read out of a file of it."""
     with tempfile.TemporaryDirectory(prefix="timebeam-kernel-") as folder:
         path = write(load, Path(folder) / "points")[0]
-        messages = [block for file_part in parts(match([str(path)])[0]) for block in blocks(file_part)]
+        messages = [block for file_part in spans(match([str(path)])[0]) for block in blocks(file_part)]
     return [block for block in messages if isinstance(block, Message)]
 
 

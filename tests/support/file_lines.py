@@ -24,12 +24,12 @@ Lines = list[tuple[int, bytes]]
 
 
 @contextlib.contextmanager
-def sizes(block: int, line: int, parts_a_read: int = 1, slice_: int = 4096) -> Iterator[None]:
+def sizes(block: int, line: int, blocks_a_span: int = 1, slice_: int = 4096) -> Iterator[None]:
     """Small blocks, lines, parts and slices of compressed bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK_BYTES", block)
         patch.setattr(cutters, "LINE_BYTES", line)
-        patch.setattr(files, "_PARTS_A_READ", parts_a_read)
+        patch.setattr(files, "_BLOCKS_A_SPAN", blocks_a_span)
         patch.setattr(decompress, "_SLICE", slice_)
         patch.setattr(decompress, "_ZSTD_SLICE", slice_)
         yield
@@ -51,7 +51,7 @@ def length(line: bytes) -> int:
 def read(path: Path, seed: int = 0) -> tuple[list[Message], list[Rejected]]:
     """All blocks and refusals of a file, its parts read in any order, as workers do."""
     (file,) = match([str(path)])
-    parts = list(files.parts(file))
+    parts = list(files.spans(file))
     random.Random(seed).shuffle(parts)
     found = [block for part in parts for block in files.blocks(part)]
     messages = [block for block in found if isinstance(block, Message)]

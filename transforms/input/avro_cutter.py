@@ -11,16 +11,16 @@ from timebeam.transforms.input.decompress import DamagedError, TruncatedError
 
 
 class AvroCutter:
-    """Cuts the bytes of one file, as they come; see `ContainerCutter` for its attributes."""
+    """Cuts the bytes of one file; see `ContainerCutter`."""
 
     def __init__(self, path: str, modified_ms: int, size: int) -> None:
-        """A message is handed on as soon as its text has `size` bytes."""
+        """A message is complete when its text has `size` bytes."""
         self._path, self._modified_ms = path, modified_ms
         self._cutter = ContainerCutter(size)
 
     @property
     def rest(self) -> bytes:
-        """The bytes not handed on."""
+        """The pending bytes."""
         return self._cutter.rest
 
     @property
@@ -32,12 +32,12 @@ class AvroCutter:
         """The messages that are complete with `data`.
 
         Raises:
-          DamagedError: the container is damaged; what is before has been yielded.
+          DamagedError: the container is damaged; all blocks before have been yielded.
         """
         yield from self._messages(self._cutter.add(data))
 
     def settle(self) -> Iterator[Message]:
-        """Nothing: all whole blocks are handed on as soon as there are enough of them."""
+        """Nothing: `add` and `finish` yield all whole blocks."""
         yield from ()
 
     def finish(self) -> Iterator[Message]:

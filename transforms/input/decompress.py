@@ -1,7 +1,7 @@
-"""Compressed files as a stream of decompressed bytes, told apart from truncated and damaged ones.
+"""Decompresses streams, and detects truncation and damage.
 
-Beam's own decompression takes the end of a truncated gzip file for the end of the data; here it is
-an error, raised after the readable part has been handed out.
+Beam's own decompression treats the end of a truncated gzip file as the end of the data. Here it is an error,
+raised after the readable bytes have been yielded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import zstandard
 _CHUNK = 1 << 20
 
 _SLICE = 4096
-"""Compressed bytes decompressed at once. A call that meets damage gives nothing, so only the bytes of
-that slice before the damage are lost. What a slice of gzip expands to is at most 1032 times as long."""
+"""Compressed bytes of one call. A call that meets damage returns nothing, so the readable bytes of this slice
+are lost. A slice of gzip expands to at most 1032 times its length."""
 
 _ZSTD_SLICE = 256
-"""The same of zstd, whose blocks of 4 bytes may hold 128 KiB: such a slice expands to 8 MiB at most."""
+"""The same for zstd, whose blocks of 4 bytes may expand to 128 KiB: a slice expands to at most 8 MiB."""
 
 
 class TruncatedError(EOFError):
@@ -46,7 +46,7 @@ def _gzip() -> _Decompressor:
 
 
 class _Bzip2:
-    """bz2's decompressor, which gives a bounded piece a call: 40 bytes may expand to 45 MB."""
+    """bz2's decompressor with bounded output for each call: 40 bytes may expand to 45 MB."""
 
     def __init__(self) -> None:
         self._decompressor = bz2.BZ2Decompressor()
@@ -61,7 +61,7 @@ class _Bzip2:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a call without data gives more."""
+        """Whether a call without data returns more bytes."""
         return not self._decompressor.eof and not self._decompressor.needs_input
 
     def decompress(self, data: bytes, /) -> bytes:
@@ -77,15 +77,15 @@ _DAMAGE = (zlib.error, OSError, zstandard.ZstdError)
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file's name says that it is compressed: .gz, .bz2 or .zst."""
+    """Whether a file's name ends in .gz, .bz2 or .zst."""
     return any(path.endswith(suffix) for suffix in _BY_SUFFIX)
 
 
 def content(path: str, file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The content of a file, decompressed if need be, in portions of about `size` bytes.
+    """The content of a file, decompressed by its name, in chunks of about `size` bytes.
 
     Raises:
-      TruncatedError, DamagedError: after everything readable before has been yielded.
+      TruncatedError, DamagedError: after all readable bytes have been yielded.
     """
     if not is_compressed(path):
         while data := file.read(size):
@@ -107,12 +107,12 @@ def content(path: str, file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
-    """The content of a compressed file in chunks of 8 MiB at most; several members in a row are one.
+    """The content of a compressed file, of all its members, in chunks of at most 8 MiB.
 
     Raises:
-      TruncatedError, DamagedError: after everything readable before has been yielded.
+      TruncatedError, DamagedError: after all readable bytes have been yielded.
     """
-    new = next(make for suffix, make in _BY_SUFFIX.items() if path.endswith(suffix))
+    new_decompressor = next(new for suffix, new in _BY_SUFFIX.items() if path.endswith(suffix))
     decompressor: _Decompressor | None = None
     ended = False
     for data in _slices(file, _ZSTD_SLICE if path.endswith(".zst") else _SLICE):
@@ -123,7 +123,7 @@ def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
                 data = data.lstrip(b"\0") if ended else data
                 if not data:
                     break
-                decompressor = new()
+                decompressor = new_decompressor()
             try:
                 chunk = decompressor.decompress(data)
             except _DAMAGE as error:
@@ -140,7 +140,7 @@ def decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _slices(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The bytes of a file in small pieces, read in large ones."""
+    """The bytes of a file in small slices, read in large chunks."""
     while data := file.read(_CHUNK):
         for start in range(0, len(data), size):
             yield data[start : start + size]

@@ -1,8 +1,8 @@
-"""Blocks of whole records out of files: the bounded source of every pipeline.
+"""Reads files in blocks of whole records, from any file system that Beam knows.
 
-A plain file of lines is cut every `BLOCK_BYTES`; a block holds the lines that begin in its part, so
-that each line is in exactly one block, however the parts are spread over workers. A compressed file, or
-one of another framing, is one part, read from its start. Any file system that Beam knows.
+A plain file of lines is read in spans of several blocks. A span has the lines that begin in it, so each line
+is in exactly one block, whichever worker reads it. A compressed file, or a file of another framing, is one
+span.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
-from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input import line_cutter
 from timebeam.transforms.input.avro_cutter import AvroCutter
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content, is_compressed
 from timebeam.transforms.input.json_cutter import DOCUMENT_BYTES, JsonCutter, starts_document
 from timebeam.transforms.input.line_cutter import Cutter, LineCutter
 
 BLOCK_BYTES = 4 << 20
-"""Size of a block; its last line may reach beyond."""
+"""Size of a block; its last line may end behind it."""
 
-_PARTS_A_READ = 16  # blocks read one after the other by one worker, so that a file is opened seldom
+_BLOCKS_A_SPAN = 16  # read by one worker, which opens the file once
 
 
-class FilePart(NamedTuple):
-    """The records of a file that begin from byte `start` on and before byte `end`.
+class FileSpan(NamedTuple):
+    """The records of a file that begin in bytes [start, end).
 
     Attributes:
-      end: -1 for a file that is read from its start to its end.
-      modified_ms: modification time of the file, which becomes the arrival of its points.
+      end: -1 for a whole file.
+      modified_ms: modification time of the file: the arrival of its points.
     """
 
     path: str
@@ -46,16 +46,16 @@ class FilePart(NamedTuple):
     modified_ms: int
 
     def message(self) -> Message:
-        """An empty message with the source and arrival of all its blocks."""
+        """An empty message with the source and arrival of the blocks."""
         return Message(b"", self.modified_ms, self.path, self.start)
 
 
 def match(patterns: Iterable[str]) -> list[FileMetadata]:
-    """The files that match any of the patterns, each once, by path; folders are passed over.
+    """The files that match any of the patterns, each once, by path; without folders.
 
     Raises:
-      OSError: a pattern matches no file, or a folder, or a file that cannot be read or is dated before 1970;
-        or it is of a file system that is not at hand.
+      OSError: a pattern matches no file, or only folders, or a file that cannot be read or is dated before
+        1970, or its file system is not available.
     """
     files_by_path: dict[str, FileMetadata] = {}
     for pattern in patterns:
@@ -77,85 +77,80 @@ def match(patterns: Iterable[str]) -> list[FileMetadata]:
 
 
 def _check(file: FileMetadata) -> None:
-    """Raises OSError if a file of this machine cannot be read.
-
-    Its modification time must be after 1970 began, since it becomes the timestamp of cells.
-    """
+    """Raises OSError if a local file cannot be read, or has a modification time before 1970."""
     if FileSystems.get_scheme(file.path) is not None:
         return
     if not os.access(file.path, os.R_OK):
         raise PermissionError(f"{file.path} cannot be read: permission denied")
     if file.last_updated_in_seconds * 1000 < 1:
         raise OSError(
-            f"{file.path}: its modification time is not after 1970-01-01, and would be the timestamp of its "
+            f"{file.path}: its modification time is not after 1970-01-01, but becomes the timestamp of its "
             "cells: set it with `touch`"
         )
 
 
-def parts(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[FilePart]:
-    """The parts of a file that may be read apart from each other.
+def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[FileSpan]:
+    """The spans of a file, which different workers may read.
 
     Raises:
-      ValueError: the file system does not tell the modification time, without which a later
-        correction could not win.
+      ValueError: the file system gives no modification time, so later corrections could not win.
     """
     modified_ms = int(file.last_updated_in_seconds * 1000)
     if modified_ms <= 0:
         raise ValueError(f"{file.path}: its file system gives no modification time")
     if is_compressed(file.path) or framing is Framing.AVRO or _may_be_document(file, framing):
-        yield FilePart(file.path, 0, -1, modified_ms)
+        yield FileSpan(file.path, 0, -1, modified_ms)
         return
-    step = BLOCK_BYTES * _PARTS_A_READ
+    step = BLOCK_BYTES * _BLOCKS_A_SPAN
     for start in range(0, file.size_in_bytes, step):
-        yield FilePart(file.path, start, min(start + step, file.size_in_bytes), modified_ms)
+        yield FileSpan(file.path, start, min(start + step, file.size_in_bytes), modified_ms)
 
 
 def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
-    """Whether a plain file must be read from its start, since it may be a JSON document over several lines.
+    """Whether a plain file may be a JSON document over several lines, which is read from its start.
 
-    Only files that are longer than a document may be are looked into.
+    A file longer than the longest document is opened to find out.
     """
     if framing is not Framing.JSON or file.size_in_bytes <= DOCUMENT_BYTES:
         return framing is Framing.JSON
     with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
-        return starts_document(opened.read(cutters.LINE_BYTES + 1))
+        return starts_document(opened.read(line_cutter.LINE_BYTES + 1))
 
 
-def blocks(part: FilePart, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
-    """The blocks of a part, and a refusal for the bytes that cannot be read."""
-    with FileSystems.open(part.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        if part.end >= 0:
-            yield from _plain_blocks(part, file)
-            return
-        yield from _whole_file_blocks(part, file, _cutter(part, framing))
+def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
+    """The blocks of a span, and a refusal for bytes that cannot be read."""
+    with FileSystems.open(span.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        if span.end >= 0:
+            yield from _plain_blocks(span, file)
+        else:
+            yield from _whole_file_blocks(span, file, _cutter(span, framing))
 
 
-def _cutter(part: FilePart, framing: Framing) -> Cutter:
-    """What cuts a whole file."""
+def _cutter(span: FileSpan, framing: Framing) -> Cutter:
+    """The cutter of a whole file."""
     if framing is Framing.AVRO:
-        return AvroCutter(part.path, part.modified_ms, BLOCK_BYTES)
+        return AvroCutter(span.path, span.modified_ms, BLOCK_BYTES)
     if framing is Framing.JSON:
-        return JsonCutter(part.message(), BLOCK_BYTES)
-    return LineCutter(part.message())
+        return JsonCutter(span.message(), BLOCK_BYTES)
+    return LineCutter(span.message())
 
 
-def _plain_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rejected]:
-    """Blocks of the lines that begin in a part of a plain file."""
-    cutter = LineCutter(part.message())
-    if part.start > 0:
-        file.seek(part.start - 1)
-        skipped = _skip_line(file, part.end - part.start + 1)
+def _plain_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected]:
+    """Blocks of the lines that begin in a span of a plain file."""
+    cutter = LineCutter(span.message())
+    if span.start > 0:
+        file.seek(span.start - 1)
+        skipped = _skip_line(file, span.end - span.start + 1)
         if skipped is None:
             return
-        cutter.offset = part.start - 1 + skipped
+        cutter.offset = span.start - 1 + skipped
         file.seek(cutter.offset)
-    while cutter.offset + len(cutter.rest) < part.end:
-        want = min(BLOCK_BYTES, part.end - cutter.offset - len(cutter.rest))
-        data = file.read(want)
+    while cutter.offset + len(cutter.rest) < span.end:
+        data = file.read(min(BLOCK_BYTES, span.end - cutter.offset - len(cutter.rest)))
         if not data:
             break
         yield from cutter.add(data)
-    # The last line of the part may end behind it.
+    # The last line of the span may end behind it.
     while cutter.open_line:
         data = file.read(1 << 16)
         end = data.find(b"\n") + 1
@@ -165,53 +160,55 @@ def _plain_blocks(part: FilePart, file: BinaryIO) -> Iterator[Message | Rejected
     yield from cutter.finish()
 
 
-def _whole_file_blocks(part: FilePart, file: BinaryIO, cutter: Cutter) -> Iterator[Message | Rejected]:
-    """Blocks of a file read from its start; what is readable of a truncated or damaged one is kept."""
+def _whole_file_blocks(span: FileSpan, file: BinaryIO, cutter: Cutter) -> Iterator[Message | Rejected]:
+    """Blocks of a whole file; the readable ones of a truncated or damaged file, and a refusal."""
     try:
-        for data in content(part.path, file, BLOCK_BYTES):
+        for data in content(span.path, file, BLOCK_BYTES):
             yield from cutter.add(data)
         yield from cutter.finish()
     except (TruncatedError, DamagedError) as error:
         yield from cutter.settle()
         truncated = isinstance(error, TruncatedError)
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
-        message = f"{error}: what ends before byte {cutter.offset} is stored; the rest is not"
+        message = f"{error}: records before byte {cutter.offset} are stored; the rest is not"
         yield Rejected(
-            cutter.rest[: cutters.LINE_BYTES], reason, message, Stage.READ, part.path, cutter.offset
+            cutter.rest[: line_cutter.LINE_BYTES], reason, message, Stage.READ, span.path, cutter.offset
         )
 
 
 def _skip_line(file: BinaryIO, limit: int) -> int | None:
-    """Bytes up to and with the next newline; None if there is none within `limit` bytes."""
-    seen = 0
-    while seen < limit:
-        data = file.read(min(1 << 16, limit - seen))
+    """The number of bytes up to the end of the next newline; None if it is not within `limit` bytes."""
+    scanned = 0
+    while scanned < limit:
+        data = file.read(min(1 << 16, limit - scanned))
         if not data:
             return None
-        at = data.find(b"\n")
-        if at >= 0:
-            return seen + at + 1
-        seen += len(data)
+        end = data.find(b"\n") + 1
+        if end:
+            return scanned + end
+        scanned += len(data)
     return None
 
 
-class _PartsFn(beam.DoFn):
+class _SpansFn(beam.DoFn):
+    """Lists of file patterns in; `FileSpan` out."""
+
     def __init__(self, framing: Framing) -> None:
         self._framing = framing
 
-    def process(self, patterns: list[str]) -> Iterable[FilePart]:
-        """The parts of all files of some patterns."""
+    def process(self, patterns: list[str]) -> Iterable[FileSpan]:
         for file in match(patterns):
-            yield from parts(file, self._framing)
+            yield from spans(file, self._framing)
 
 
 class _BlocksFn(beam.DoFn):
+    """`FileSpan` in; `Message` blocks out, unreadable bytes to `REJECTED`."""
+
     def __init__(self, framing: Framing) -> None:
         self._framing = framing
 
-    def process(self, part: FilePart) -> Iterable[Message | RejectedOutput]:
-        """The blocks of a part."""
-        for block in blocks(part, self._framing):
+    def process(self, span: FileSpan) -> Iterable[Message | RejectedOutput]:
+        for block in blocks(span, self._framing):
             if isinstance(block, Rejected):
                 metrics.count("points_read")
                 yield refuse(block)
@@ -222,11 +219,11 @@ class _BlocksFn(beam.DoFn):
 
 
 class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
-    """Reads files as `Message` blocks of whole records; outputs `main` and `REJECTED`.
+    """Reads files: a pipeline in, `Message` blocks of whole records out, unreadable bytes to `REJECTED`.
 
     Args:
-      patterns: file patterns; a file that several of them match is read once.
-      framing: that of the format of the files; not `Framing.NONE`.
+      patterns: file patterns; a file that matches several is read once.
+      framing: of the files' format; not `Framing.NONE`.
     """
 
     def __init__(self, patterns: Iterable[str], framing: Framing = Framing.LINES) -> None:
@@ -239,7 +236,7 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
-            | "FindFiles" >> beam.ParDo(_PartsFn(self.framing)).with_output_types(FilePart)
+            | "FindFiles" >> beam.ParDo(_SpansFn(self.framing)).with_output_types(FileSpan)
             | "SpreadParts" >> beam.Reshuffle()
             | "ReadBlocks" >> refusing(_BlocksFn(self.framing), Message)
         )

@@ -1,7 +1,7 @@
-"""JSON text cut into blocks: lines as they are, documents over several lines by their elements.
+"""Cuts JSON text into blocks: lines, or the elements of a document over several lines.
 
 A block of a document is an array of complete elements, at their offset in the source: its brackets replace a
-bracket or a comma of the document. So no document is ever in memory as a whole.
+bracket or a comma of the document. So no whole document is in memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
-from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input import line_cutter
 from timebeam.transforms.input.line_cutter import LineCutter, refusal
 
 DOCUMENT_BYTES = 64 << 20
 """Longest document."""
 
 RECORD_BYTES = 16 << 20
-"""Longest element of a document, and longest document that is one object: these are parsed whole."""
+"""Longest element of a document, and longest document that is one object: these are parsed at once."""
 
 _STEP = 1 << 20
 _DECODER = json.JSONDecoder()
@@ -34,12 +34,12 @@ _IS_MARK[_COMMA] = True
 
 
 def starts_document(head: bytes) -> bool:
-    """Whether a text that begins so is a JSON value over several lines, or in one line that is too long.
+    """Whether a text is a JSON value over several lines, or in one line that is too long.
 
-    An array that has each element on a line of its own, and its brackets too, is read as lines.
+    An array with each element and each bracket on its own line is read as lines.
 
     Args:
-      head: `LINE_BYTES` of the text and one more, or the whole text.
+      head: the first `LINE_BYTES` + 1 bytes of the text, or the whole text.
     """
     text = head.decode(errors="replace").lstrip()
     if not text.startswith(("[", "{")):
@@ -50,11 +50,11 @@ def starts_document(head: bytes) -> bool:
         if second == "]" or _value(second) == (len(second), False):
             return False
     end, is_cut = _value(text)
-    return "\n" in text[:end] or (is_cut and len(head) > cutters.LINE_BYTES)
+    return "\n" in text[:end] or (is_cut and len(head) > line_cutter.LINE_BYTES)
 
 
 def _value(text: str) -> tuple[int, bool]:
-    """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends in it)."""
+    """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends within it)."""
     try:
         return _DECODER.raw_decode(text)[1], False
     except json.JSONDecodeError as error:
@@ -68,7 +68,7 @@ class _Scan:
     """Finds the commas between the elements of a JSON array, and the end of an array or object.
 
     Attributes:
-      scanned: bytes of the text that have been looked at.
+      scanned: the number of bytes that have been scanned.
       comma: place of the last comma between two elements; 0 for none.
     """
 
@@ -79,7 +79,7 @@ class _Scan:
         self._in_string = self._escaped = False
 
     def end(self, text: bytes) -> int:
-        """Looks at the bytes of a text that are new; where the value ends, 0 if not yet."""
+        """Scans the new bytes of a text; the end of the value, 0 if it is not there yet."""
         while self.scanned < len(text):
             end = self._step(
                 np.frombuffer(text, np.uint8, min(_STEP, len(text) - self.scanned), self.scanned)
@@ -113,7 +113,7 @@ class _Scan:
         return 0
 
     def _quotes(self, view: Bytes) -> Int64s:
-        """Places of the quotes that begin and end strings: not of those behind a backslash that counts."""
+        """Positions of the quotes that begin and end strings: those without an unescaped backslash before."""
         quotes = np.flatnonzero(view == _QUOTE)
         slashes = np.flatnonzero(view == _BACKSLASH)
         if len(slashes) == 0 and not self._escaped:
@@ -124,14 +124,14 @@ class _Scan:
             begins = np.append(True, np.diff(slashes) != 1)
             runs = slashes[begins]
             if self._escaped and runs[0] == 0:
-                runs[0] = -1  # the first one is escaped itself
+                runs[0] = -1  # the first backslash is escaped itself
             is_escaped[slashes[(slashes - runs[np.cumsum(begins) - 1]) % 2 == 0] + 1] = True
         self._escaped = bool(is_escaped[-1])
         return quotes[~is_escaped[quotes]]
 
 
 class JsonCutter:
-    """Cuts JSON: documents into arrays of about `size` bytes, all other text into lines (`LineCutter`)."""
+    """Cuts JSON documents into arrays of about `size` bytes, other text into lines (`LineCutter`)."""
 
     def __init__(self, origin: Message, size: int) -> None:
         """`origin` describes the source and the offset of the first byte."""
@@ -139,12 +139,12 @@ class JsonCutter:
         self._text, self._offset = b"", origin.offset
         self._lines: LineCutter | None = None
         self._scan: _Scan | None = None  # of a document that has begun at the start of the text, or before
-        self._handed_on = 0  # bytes of that document
+        self._cut_bytes = 0  # of that document, in blocks
         self._dropping = False
 
     @property
     def rest(self) -> bytes:
-        """The bytes not handed on."""
+        """The pending bytes."""
         return self._lines.rest if self._lines else self._text
 
     @property
@@ -161,14 +161,14 @@ class JsonCutter:
             yield from self._cut(is_all=False)
 
     def settle(self) -> Iterator[Message | Rejected]:
-        """The whole records of what has come."""
+        """The whole records of the pending bytes."""
         if self._lines is None:
             yield from self._cut(is_all=True)
             if self._scan is not None and self._scan.comma:
                 yield self._elements(self._scan)
 
     def finish(self) -> Iterator[Message | Rejected]:
-        """The rest; of a document that does not end, one refusal."""
+        """The last blocks; a refusal for a document that does not end."""
         yield from self.settle()
         if self._lines is not None:
             yield from self._lines.finish()
@@ -176,20 +176,20 @@ class JsonCutter:
             yield self._refusal(Reason.BAD_SYNTAX, "the JSON document does not end")
 
     def _cut(self, *, is_all: bool) -> Iterator[Message | Rejected]:
-        """Blocks of the text; `is_all` if nothing comes behind it."""
+        """Blocks of the text; `is_all` if nothing follows."""
         while self._text:
             if self._scan is None:
                 self._skip(len(self._text) - len(self._text.lstrip()))
-                if not self._text or not (is_all or len(self._text) > cutters.LINE_BYTES):
+                if not self._text or not (is_all or len(self._text) > line_cutter.LINE_BYTES):
                     return
-                if not starts_document(self._text[: cutters.LINE_BYTES + 1]):
+                if not starts_document(self._text[: line_cutter.LINE_BYTES + 1]):
                     self._lines = LineCutter(dataclasses.replace(self._origin, offset=self._offset))
                     text, self._text = self._text, b""
                     yield from self._lines.add(text)
                     return
-                self._scan, self._handed_on = _Scan(is_array=self._text.startswith(b"[")), 0
+                self._scan, self._cut_bytes = _Scan(is_array=self._text.startswith(b"[")), 0
             end = self._scan.end(self._text)
-            if self._handed_on + (end or len(self._text)) > DOCUMENT_BYTES:
+            if self._cut_bytes + (end or len(self._text)) > DOCUMENT_BYTES:
                 yield self._too_long(f"document of more than {DOCUMENT_BYTES} bytes")
                 return
             if not end:
@@ -199,7 +199,7 @@ class JsonCutter:
             self._scan = None
 
     def _portion(self, scan: _Scan) -> Iterator[Message | Rejected]:
-        """A block of a document that goes on, if enough of it is there; a refusal of a record too long."""
+        """A block of a document that continues, if it is long enough; a refusal if a record is too long."""
         if len(self._text) >= self._size and scan.comma:
             yield self._elements(scan)
         if len(self._text) > RECORD_BYTES:
@@ -216,7 +216,7 @@ class JsonCutter:
         opening = b"[" if self._text[:1] == b"," else self._text[:1]
         text = b"".join((opening, memoryview(self._text)[1:size], closing))
         message = dataclasses.replace(self._origin, text=text, offset=self._offset)
-        self._handed_on += size
+        self._cut_bytes += size
         self._skip(size)
         return message
 
@@ -231,10 +231,10 @@ class JsonCutter:
 
     def _refusal(self, reason: Reason, refused: str) -> Rejected:
         message = (
-            f"{refused}: what ends before byte {self._offset} is stored, the rest is not: "
+            f"{refused}: records before byte {self._offset} are stored, the rest is not: "
             "write one record per line"
         )
         payload, self._text = self._text, b""
         if reason is Reason.LINE_TOO_LONG:
-            payload = payload[: cutters.LINE_BYTES]
+            payload = payload[: line_cutter.LINE_BYTES]
         return refusal(self._origin, reason, message, payload, self._offset)

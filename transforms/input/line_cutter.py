@@ -13,14 +13,14 @@ from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
 
 LINE_BYTES = 1 << 20
-"""Longest line; a longer one is refused, of its bytes the first `LINE_BYTES` are kept."""
+"""Longest line; the refusal of a longer one holds its first `LINE_BYTES`."""
 
 LINES = 200_000
-"""Most lines of a block. 4 MiB hold fewer that are records, and a refused line takes some 300 bytes."""
+"""Most lines of a block: each line may become a refusal of some 300 bytes. 4 MiB hold fewer records."""
 
 
 class Cutter(Protocol):
-    """Cuts a stream of bytes into blocks of whole records; `rest`, from `offset` on, is not handed on."""
+    """Cuts a stream of bytes into blocks of whole records; `rest`, which begins at `offset`, is pending."""
 
     @property
     def rest(self) -> bytes: ...
@@ -31,7 +31,7 @@ class Cutter(Protocol):
     def add(self, data: bytes) -> Iterator[Message | Rejected]: ...
 
     def settle(self) -> Iterator[Message | Rejected]:
-        """Hands on the whole records of `rest`: what follows cannot be read."""
+        """The whole records of `rest`, when what follows cannot be read."""
 
     def finish(self) -> Iterator[Message | Rejected]: ...
 
@@ -44,7 +44,7 @@ def refusal(origin: Message, reason: Reason, message: str, payload: bytes, offse
 
 
 class LineCutter:
-    """Cuts a stream of bytes into blocks of whole lines, and leaves out lines that are too long."""
+    """Cuts a stream of bytes into blocks of whole lines, and refuses lines that are too long."""
 
     def __init__(self, origin: Message) -> None:
         """`origin` describes the source and the offset of the first byte."""
@@ -52,7 +52,7 @@ class LineCutter:
         self.offset = origin.offset
         """Where `rest` begins in the file."""
         self.rest = b""
-        """The beginning of a line whose end has not come."""
+        """The beginning of an incomplete line."""
         self._dropping = False
 
     @property
@@ -80,7 +80,7 @@ class LineCutter:
             self._dropping = True
 
     def settle(self) -> Iterator[Message | Rejected]:
-        """Nothing: all whole lines are handed on at once."""
+        """Nothing: `add` yields all whole lines."""
         yield from ()
 
     def finish(self) -> Iterator[Message | Rejected]:
@@ -89,7 +89,7 @@ class LineCutter:
         yield from self._block(text)
 
     def _block(self, text: bytes) -> Iterator[Message | Rejected]:
-        """Whole lines as a block; lines that are too long are taken out."""
+        """Whole lines as a block, and refusals of lines that are too long."""
         if not text:
             return
         start, self.offset = self.offset, self.offset + len(text)
@@ -103,15 +103,15 @@ class LineCutter:
             yield from self._messages(text[position:], start + position)
 
     def _messages(self, text: bytes, offset: int) -> Iterator[Message]:
-        """Whole lines as one message, or as several of `LINES` each: each line may become an object."""
+        """Whole lines as one message, or as several of `LINES` each."""
         newline = np.frombuffer(text, np.uint8) == 10
         cuts = [0, len(text)]
         if np.count_nonzero(newline) > LINES:
             ends = np.flatnonzero(newline)[LINES - 1 :: LINES] + 1
             cuts = [0, *ends.tolist()] + ([len(text)] if ends[-1] < len(text) else [])
         for start, end in itertools.pairwise(cuts):
-            piece = text if len(cuts) == 2 else text[start:end]
-            yield dataclasses.replace(self._origin, text=piece, offset=offset + start)
+            block = text if len(cuts) == 2 else text[start:end]
+            yield dataclasses.replace(self._origin, text=block, offset=offset + start)
 
     def _too_long(self, beginning: bytes, offset: int) -> Rejected:
         message = (
@@ -124,7 +124,7 @@ class LineCutter:
 def _long_lines(text: bytes) -> Iterator[tuple[int, int]]:
     """(start, end with newline) of the lines longer than LINE_BYTES.
 
-    Looks at one byte in every LINE_BYTES only: a longer line cannot hide between two of them.
+    It looks for one newline in every LINE_BYTES: a longer line has none.
     """
     position = 0
     while len(text) - position > LINE_BYTES:

@@ -1,4 +1,4 @@
-"""Messages into points: any message format, with its refusals, and edits of annotations, on the side."""
+"""Parses messages of any format into points, refusals, and edits of annotations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parsing(fn: beam.DoFn) -> Any:
 
 
 def parsed_points(parsed: Parsed) -> Iterable[PointBatch | AnnotationsOutput]:
-    """What was parsed, without its refusals, on the outputs where it belongs; counted."""
+    """Points, and edits as elements of `ANNOTATIONS`, of a parsed message; counts them and the refusals."""
     metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
     if parsed.annotations:
         metrics.count_annotations("annotations_read", len(parsed.annotations))

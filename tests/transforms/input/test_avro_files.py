@@ -43,7 +43,7 @@ def avro(codec: str) -> bytes:
 def read(path: Path) -> tuple[list[Message], list[Rejected]]:
     """The messages and the refusals of a file."""
     (file,) = match([str(path)])
-    parts = list(files.parts(file, Framing.AVRO))
+    parts = list(files.spans(file, Framing.AVRO))
     assert len(parts) == 1
     found = list(files.blocks(parts[0], Framing.AVRO))
     messages = [block for block in found if isinstance(block, Message)]
@@ -100,7 +100,7 @@ def test_what_is_before_damage_is_kept(tmp_path: Path, block: int) -> None:
     second = [at for at in range(len(raw)) if raw.startswith(sync, at)][2] + 16
     assert rejected.offset == second
     assert rejected.payload == raw[second : second + 50]
-    assert f"what ends before byte {second} is stored" in rejected.message
+    assert f"records before byte {second} are stored" in rejected.message
 
 
 @pytest.mark.parametrize("name", ["cut.avro", "cut.avro.gz"])

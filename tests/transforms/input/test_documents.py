@@ -12,7 +12,7 @@ import pytest
 
 from timebeam.schema.messages import FORMATS, Message, message_format
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input.files import blocks, match, parts
+from timebeam.transforms.input.files import blocks, match, spans
 
 T = 1_356_998_400
 
@@ -31,7 +31,7 @@ def read(path: Path, name: str) -> tuple[list[int], list[Rejected]]:
     times: list[int] = []
     refused: list[Rejected] = []
     (file,) = match([str(path)])
-    for part in parts(file, FORMATS[name].framing):
+    for part in spans(file, FORMATS[name].framing):
         for block in blocks(part, FORMATS[name].framing):
             if isinstance(block, Message):
                 parsed = reader.parse(block)

@@ -28,7 +28,7 @@ from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.input import files
-from timebeam.transforms.input.files import FilePart, ReadBlocks, match
+from timebeam.transforms.input.files import FileSpan, ReadBlocks, match
 
 
 def rejected_lines(rejected: list[Rejected]) -> list[tuple[int, bytes]]:
@@ -72,12 +72,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(contents(), st.integers(1, 40), st.integers(1, 3), st.integers(1, 64), st.integers())
-def test_parts_of_a_plain_file_hold_each_line_once(
-    folder: Path, content: bytes, block: int, parts_a_read: int, line_bytes: int, seed: int
+def test_spans_of_a_plain_file_hold_each_line_once(
+    folder: Path, content: bytes, block: int, blocks_a_span: int, line_bytes: int, seed: int
 ) -> None:
     path = folder / "plain.txt"
     path.write_bytes(content)
-    with sizes(block, line_bytes, parts_a_read):
+    with sizes(block, line_bytes, blocks_a_span):
         check(path, content, line_bytes, seed)
 
 
@@ -93,7 +93,7 @@ def test_a_line_at_the_limit_is_kept_and_one_byte_more_is_not(folder: Path) -> N
             assert rejected_lines(rejected) == [(11, b"b" * 10)]
 
 
-def test_a_line_over_many_parts_is_refused_once(folder: Path) -> None:
+def test_a_line_over_many_spans_is_refused_once(folder: Path) -> None:
     """Also with the sizes in use, at which the end of the long line is looked for 64 KiB at a time."""
     path = folder / "long.txt"
     before, after = b"put before 1 1 host=a\n", b"put after 1 1 host=a\n"
@@ -143,22 +143,22 @@ def test_frames_to_be_skipped_are(folder: Path) -> None:
     check(path, b"a\nb\n", 100)
 
 
-def test_parts_cover_a_file_in_steps(folder: Path) -> None:
+def test_spans_cover_a_file_in_steps(folder: Path) -> None:
     path = folder / "steps.txt"
     path.write_bytes(b"x\n" * 25)
     (file,) = match([str(path)])
     modified_ms = int(file.last_updated_in_seconds * 1000)
-    with sizes(10, 100, parts_a_read=2):
-        assert list(files.parts(file)) == [
-            FilePart(str(path), 0, 20, modified_ms),
-            FilePart(str(path), 20, 40, modified_ms),
-            FilePart(str(path), 40, 50, modified_ms),
+    with sizes(10, 100, blocks_a_span=2):
+        assert list(files.spans(file)) == [
+            FileSpan(str(path), 0, 20, modified_ms),
+            FileSpan(str(path), 20, 40, modified_ms),
+            FileSpan(str(path), 40, 50, modified_ms),
         ]
 
 
 def test_a_file_without_modification_time_is_refused() -> None:
     with pytest.raises(ValueError, match="modification time"):
-        list(files.parts(FileMetadata("gs://bucket/file", 10)))
+        list(files.spans(FileMetadata("gs://bucket/file", 10)))
 
 
 def test_a_pattern_without_files_is_an_error(folder: Path) -> None:
@@ -197,7 +197,7 @@ def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
         outputs = root | ReadBlocks([str(tmp_path / "*"), str(tmp_path / "d*")])
         return {"blocks": outputs.main, "refused": outputs[REJECTED]}
 
-    with sizes(1000, 1000, parts_a_read=2):
+    with sizes(1000, 1000, blocks_a_span=2):
         outputs = eagerly(build)
     by_source: dict[str, list[Message]] = {}
     for message in outputs["blocks"]:

@@ -20,7 +20,7 @@ import zstandard
 import timebeam.transforms.input.messages, timebeam.transforms.declared.records
 from timebeam.schema.messages import FORMATS, Framing, Message, message_format
 from timebeam.schema.points import Envelope, PointBatch, Rejected
-from timebeam.transforms.input.files import blocks, match, parts
+from timebeam.transforms.input.files import blocks, match, spans
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 
 def limit():
@@ -122,7 +122,7 @@ def test_a_small_file_of_very_many_newlines(tmp_path: Path, suffix: str, encodin
         format = message_format("influx")
         (file,) = match([path])
         size = points = 0
-        for part in parts(file, format.framing):
+        for part in spans(file, format.framing):
             for block in blocks(part, format.framing):
                 size += len(block.text)
                 points += len(format.parse(block).batch)
