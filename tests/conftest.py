@@ -14,6 +14,8 @@ import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at import: else each server that goes is a line
+
 import hypothesis
 import pytest
 

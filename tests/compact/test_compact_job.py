@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +20,15 @@ from tests.support.fault_proxy import (
     MUTATE_ROWS,
     BadEntries,
     Do,
-    FaultProxy,
     faulty,
     nth,
     some_keys,
 )
+from tests.support.killed import run_and_kill
 from tests.support.model import Point, StoredCell
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
 from timebeam.pipelines.commands import compact
-from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.transforms.bigtable.target import open_table
 
@@ -200,19 +196,7 @@ def test_points_written_between_reading_and_writing_survive(
 def test_killed_and_run_again(store: Store, tmp_path: Path, emulator: str, when: str) -> None:
     points = points_of(store, tmp_path)
     rows = len({cell.key for cell in versions(store)})
-    command = [sys.executable, "-m", "timebeam", "compact", *store.flags, DAY]
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def kill() -> None:
-        processes[0].send_signal(signal.SIGKILL)
-        processes[0].wait()
-
-    with FaultProxy(emulator, nth(MUTATE_ROWS, [1], Do(kill, when))) as proxy:
-        environment = os.environ | {HOST_VARIABLE: proxy.host}
-        processes.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        )
-        assert processes[0].wait(60) == -signal.SIGKILL
+    assert run_and_kill(emulator, ["compact", *store.flags, DAY], 1, when).ran.code == -signal.SIGKILL
     check_equal(store, points, "append")
     compacted(store)
     assert len(versions(store)) == rows

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.support.confined import MEMORY, parsed
+from tests.support.confined import parsed
 from timebeam.schema.messages import FORMATS
 
-SIZE = 8 << 20
-"""Bytes of a text; Pub/Sub takes 10 MB."""
+MEMORY = {8 << 20: 512 << 20, 1 << 20: 96 << 20}
+"""Bytes of memory that a text may take, by its size in bytes; Pub/Sub takes 10 MB."""
+
+FULL = max(MEMORY)
+sizes = pytest.mark.parametrize(
+    "size",
+    [pytest.param(1 << 20, id="1 MiB"), pytest.param(FULL, id="8 MiB", marks=pytest.mark.long)],
+)
 
 SMALL, LITTLE = 32 << 10, 64 << 20
 """Bytes of a text of many lines, which take long, and the memory for it: more for each byte."""
-
-ELEMENTS = 256 << 10
-"""Bytes of an array of many elements, which are read one by one."""
 
 AVRO_JSON = b'{"metric":"m","timestamp":1356998400,"value":{"double":42.5},"tags":{"host":"web01"}}'
 
@@ -37,7 +41,7 @@ GOOD: dict[str, tuple[str, dict[str, Any], bytes]] = {
 JSON = [name for name in GOOD if "json" in name or "annotations" in name]
 
 
-def times(piece: bytes, size: int = SIZE) -> bytes:
+def times(piece: bytes, size: int) -> bytes:
     """A piece again and again."""
     return piece * (size // len(piece))
 
@@ -47,40 +51,48 @@ def bare(text: bytes) -> bytes:
     return text.translate(None, b"[], \r\n\t")
 
 
-def check(form: str, text: bytes, points: int = 0) -> None:
+def check(form: str, text: bytes, memory: int, points: int = 0) -> None:
     """A text is refused, in whatever pieces; with `points`, that many are read of what is before it."""
     name, options, good = GOOD[form]
     header = b"A,B\n" if form == "records as csv" else b""
     before = (good + b"\n") * points
-    outcome = parsed(name, options, header + before + text, LITTLE if len(text) <= SMALL else MEMORY)
+    outcome = parsed(name, options, header + before + text, LITTLE if len(text) <= SMALL else memory)
     assert (outcome.code, outcome.points) == (0, points)
     assert bare(b"".join(payload for _, payload in outcome.refused)) == bare(text)
 
 
-BAD_LINES = {
-    "short lines": times(b"x\n", SMALL),
-    "no text": times(b"\xff\n", SMALL),
-    "zero bytes": times(b"\0"),
-    "a long word": times(b"a"),
-    "quotes": times(b'"', SIZE - 1) + b"x",
-    "backslashes": times(b"\\"),
-    "equals": times(b"="),
-    "braces": times(b"{"),
-    "numbers": times(b"1 "),
-    "spaces in one line": b"x" + times(b" ") + b"x",
+BAD_LINES: dict[str, Callable[[int], bytes]] = {
+    "zero bytes": lambda size: times(b"\0", size),
+    "a long word": lambda size: times(b"a", size),
+    "quotes": lambda size: times(b'"', size - 1) + b"x",
+    "backslashes": lambda size: times(b"\\", size),
+    "equals": lambda size: times(b"=", size),
+    "braces": lambda size: times(b"{", size),
+    "numbers": lambda size: times(b"1 ", size),
+    "spaces in one line": lambda size: b"x" + times(b" ", size) + b"x",
 }
+"""Texts of about a size."""
+
+SHORT_LINES = {"short lines": times(b"x\n", SMALL), "no text": times(b"\xff\n", SMALL)}
 
 
+@sizes
 @pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
 @pytest.mark.parametrize("form", GOOD)
-def test_lines_that_are_none(form: str, text: bytes) -> None:
-    check(form, text)
+def test_lines_that_are_none(form: str, text: Callable[[int], bytes], size: int) -> None:
+    check(form, text(size), MEMORY[size])
+
+
+@pytest.mark.parametrize("text", SHORT_LINES.values(), ids=SHORT_LINES)
+@pytest.mark.parametrize("form", GOOD)
+def test_many_lines_that_are_none(form: str, text: bytes) -> None:
+    check(form, text, LITTLE)
 
 
 @pytest.mark.parametrize("form", GOOD)
 def test_many_lines_without_a_record(form: str) -> None:
-    check(form, times(b"\n", SMALL), points=1)
-    check(form, times(b" \n", SMALL), points=1)
+    check(form, times(b"\n", SMALL), LITTLE, points=1)
+    check(form, times(b" \n", SMALL), LITTLE, points=1)
 
 
 @pytest.mark.parametrize("form", GOOD)
@@ -93,39 +105,43 @@ def test_truncated_anywhere(form: str) -> None:
         assert outcome.points == 0 or not outcome.refused
 
 
-BAD_JSON = {
-    "open arrays": times(b"["),
-    "open objects": times(b'{"a":'),
-    "arrays in each other": times(b"[", SIZE // 2) + times(b"]", SIZE // 2),
-    "objects in each other": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    "an array of numbers": b"[" + times(b"1,", ELEMENTS) + b"1]",
-    "an array of objects": b"[" + times(b"{},", ELEMENTS) + b"{}]",
-    "an array of small objects": b"[" + times(b'{"":0},', ELEMENTS) + b"{}]",
-    "arrays in an array": b"[" + times(b"[],", ELEMENTS) + b"[]]",
-    "a long text": b'"' + times(b"a") + b'"',
-    "escapes": b'"' + times(b"\\u0001") + b'"',
-    "a huge number": times(b"9"),
-    "a huge exponent": b"1e" + times(b"9", 1000),
-    "many keys": b"{" + b",".join(b'"k%d":"%d' % (i, i) for i in range(400_000)) + b"}",
-    "one key": b"{" + times(b'"a":1,') + b'"a":x}',
-    "lines of documents that are none": times(b"{}}\n", SMALL),
+BAD_JSON: dict[str, Callable[[int], bytes]] = {
+    "open arrays": lambda size: times(b"[", size),
+    "open objects": lambda size: times(b'{"a":', size),
+    "arrays in each other": lambda size: times(b"[", size // 2) + times(b"]", size // 2),
+    "objects in each other": lambda size: b'{"a":' * (size // 80) + b"1" + b"}" * (size // 80),
+    "an array of numbers": lambda size: b"[" + times(b"1,", size // 32) + b"1]",
+    "an array of objects": lambda size: b"[" + times(b"{},", size // 32) + b"{}]",
+    "an array of small objects": lambda size: b"[" + times(b'{"":0},', size // 32) + b"{}]",
+    "arrays in an array": lambda size: b"[" + times(b"[],", size // 32) + b"[]]",
+    "a long text": lambda size: b'"' + times(b"a", size) + b'"',
+    "escapes": lambda size: b'"' + times(b"\\u0001", size) + b'"',
+    "a huge number": lambda size: times(b"9", size),
+    "a huge exponent": lambda size: b"1e" + times(b"9", 1000),
+    "many keys": lambda size: b"{" + b",".join(b'"k%d":"%d' % (i, i) for i in range(size // 20)) + b"}",
+    "one key": lambda size: b"{" + times(b'"a":1,', size) + b'"a":x}',
+    "lines of documents that are none": lambda size: times(b"{}}\n", SMALL),
 }
+"""Texts of about a size; of arrays of many elements, which are read one by one, a part of it."""
 
 
+@sizes
 @pytest.mark.parametrize("text", BAD_JSON.values(), ids=BAD_JSON)
 @pytest.mark.parametrize("form", JSON)
-def test_json_that_is_no_record(form: str, text: bytes) -> None:
-    check(form, text)
+def test_json_that_is_no_record(form: str, text: Callable[[int], bytes], size: int) -> None:
+    check(form, text(size), MEMORY[size])
 
 
-def test_records_that_have_each_a_field_of_its_own() -> None:
-    lines = [b'{"k%d":1}\n' % number for number in range(100_000)]
+@sizes
+def test_records_that_have_each_a_field_of_its_own(size: int) -> None:
+    fields = size // 80
+    lines = [b'{"k%d":1}\n' % number for number in range(fields)]
     outcome = parsed("records", {"encoding": "json"}, b"".join(lines))
-    assert (outcome.code, outcome.points) == (0, (1 << 24) // 100_000)
+    assert (outcome.code, outcome.points) == (0, (1 << 24) // fields)
     assert bare(b"".join(payload for _, payload in outcome.refused)) == bare(
         b"".join(lines[outcome.points :])
     )
-    many = b"{" + b",".join(b'"k%d":1' % number for number in range(400_000)) + b"}"
+    many = b"{" + b",".join(b'"k%d":1' % number for number in range(4 * fields)) + b"}"
     outcome = parsed("records", {"encoding": "json"}, many)
     assert outcome == (0, 0, [("bad-syntax", many)])
 

@@ -6,17 +6,15 @@ import collections
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rollup.test_rollup_job import Points, points_of, total
+from tests.rollup.test_rollup_job import WRITES, Points, points_of, total
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.fault_proxy import AFTER, BEFORE
+from tests.support.killed import run_and_kill
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.target import Target
@@ -192,17 +190,14 @@ def test_what_stands_there_and_has_no_points_goes_and_nothing_else(place: Place)
 
 
 @pytest.mark.parametrize("place", ["kairosdb"], indirect=True)
-def test_killed_and_run_again(place: Place) -> None:
+def test_killed_and_run_again(place: Place, emulator: str) -> None:
     points = points_of(random.Random(7), DAY, 24)
     place.send(points, 1)
     rng = random.Random(8)
-    command = [sys.executable, "-m", "timebeam", "rollup", *place.flags, "--day=2026-02-28"]
-    command += ["--rollup_config", str(place.config), "--dead_letters", str(place.folder / "killed")]
+    command = ["rollup", *place.flags, "--day=2026-02-28", "--rollup_config", place.config]
+    command += ["--dead_letters", place.folder / "killed"]
     for _ in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(1.5 + rng.random() * 1.5)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert run_and_kill(emulator, command, rng.randint(1, WRITES), rng.choice((BEFORE, AFTER))).killed
     assert place.rollup().code == 0
     place.check(points)
 

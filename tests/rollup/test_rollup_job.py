@@ -11,11 +11,7 @@ import itertools
 import json
 import os
 import random
-import signal
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +20,8 @@ import pytest
 from google.cloud.bigtable.data import ReadRowsQuery, SetCell
 
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.fault_proxy import AFTER, BEFORE
+from tests.support.killed import run_and_kill
 from tests.support.stored import Store
 from timebeam.pipelines.rollup.config import read_config
 from timebeam.schema.layouts.opentsdb import keys, select
@@ -57,6 +55,9 @@ CONFIG = {
 SECONDS = {"rollup-5m": 300, "rollup-1h": HOUR, "rollup-1d": 24 * HOUR}
 BASES = {"rollup-5m": DAY, "rollup-1h": 1_769_904_000, "rollup-1d": 1_767_225_600}
 NAMES = {0: "sum", 1: "count", 2: "min", 3: "max"}
+
+WRITES = 8
+"""Requests that change a table, at least, of each rollup of a day."""
 
 Points = dict[tuple[Series, int], int | float]
 """Value by series and time in ms."""
@@ -223,7 +224,20 @@ def same(found: Numbers, wanted: Numbers) -> None:
         assert isinstance(found[key], int) == isinstance(number, int), key
 
 
-@pytest.fixture(params=["by day", "by hours", "by sampled keys", "by turns"])
+CUTS = ("by day", "by hours", "by sampled keys", "by turns")
+all_cuts = pytest.mark.parametrize(
+    ("chunks_cut", "store"),
+    [
+        pytest.param(cut, salt, marks=() if number % 2 == salt else pytest.mark.long, id=f"{cut}-{salt}")
+        for number, cut in enumerate(CUTS)
+        for salt in (0, 1)
+    ],
+    indirect=True,
+)
+"""Each way to cut chunks, with and without salt; the tests that are not long have each of them once."""
+
+
+@pytest.fixture
 def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """As small tables are cut, as larger ones, as those whose hours are large, or each time otherwise."""
     if request.param == "by day":
@@ -239,6 +253,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 
+@all_cuts
 @pytest.mark.usefixtures("chunks_cut")
 def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> None:
     points = points_of(random.Random(1), DAY, 24)
@@ -257,6 +272,7 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     check(store, points)
 
 
+@all_cuts
 @pytest.mark.usefixtures("chunks_cut")
 def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
     store: Store, config: Path, tmp_path: Path
@@ -440,27 +456,17 @@ def test_metrics_that_the_configuration_leaves_out_keep_their_rollups(
         assert cells(store, table) == [cell for cell in first[table] if not cell[0].startswith(gone)]
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
 @pytest.mark.parametrize("store", [0], indirect=True)
-def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path) -> None:
+def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path, emulator: str, kills: int) -> None:
+    """SIGKILL at any of the run's requests, which come back in the next run; the last one makes all right."""
     points = points_of(random.Random(7), DAY, 24)
     send(store, tmp_path, points, 1)
     rng = random.Random(8)
-    command = [
-        sys.executable,
-        "-m",
-        "timebeam.pipelines.cli",
-        "rollup",
-        *store.flags,
-        f"--rollup_config={config}",
-    ]
+    command = ["rollup", *store.flags, f"--rollup_config={config}", "--day=2026-02-28"]
     command.append(f"--dead_letters={tmp_path / 'killed'}")
-    for _ in range(10):
-        process = subprocess.Popen(
-            [*command, "--day=2026-02-28"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(1.5 + rng.random() * 1.5)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    for _ in range(kills):
+        assert run_and_kill(emulator, command, rng.randint(1, WRITES), rng.choice((BEFORE, AFTER))).killed
     assert rollup(store, config).code == 0
     check(store, points)
 

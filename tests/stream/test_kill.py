@@ -16,7 +16,6 @@ from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
 
-KILLS = 10
 PATIENCE_SECONDS = 300
 """For a machine that is busy with other things; nothing here takes so long by itself."""
 
@@ -26,22 +25,27 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
 
 
-def test_ten_kills_during_200000_points(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "series"), [(2, 40), pytest.param(10, 400, marks=pytest.mark.long)], ids=["two", "ten"]
+)
+def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series: int) -> None:
     """Each life gets a part of the messages and is killed at a random moment of its work; what it held comes
-    again when its lease ends: after two seconds, or after thirty if it lived to renew it. The eleventh life
-    begins when no dead one holds any more, and ends by itself with nothing left."""
+    again when its lease ends: after two seconds, or after thirty if it lived to renew it. The last life
+    begins when no dead one holds any more, and ends by itself with nothing left.
+
+    Ten kills are during 200,000 points, two during 20,000."""
     seed = int(os.environ.get("TIMEBEAM_SEED", "20261121"))
     print(f"TIMEBEAM_SEED={seed}")
     rng = random.Random(seed)
-    points = random_points(rng, series=400, hours=25, a_row=20, corrections=0.01, most=30)
-    assert len(points) >= 200_000
+    points = random_points(rng, series=series, hours=25, a_row=20, corrections=0.01, most=30)
+    assert len(points) >= 500 * series
     messages = as_messages(points)
     rng.shuffle(messages)
-    part = -(-len(messages) // (KILLS + 1))
+    part = -(-len(messages) // (kills + 1))
     with PubSubServer(lease_seconds=2, batch=200).running() as server:
-        for life in range(KILLS + 1):
+        for life in range(kills + 1):
             server.add(messages[part * life : part * (life + 1)])
-            last = life == KILLS
+            last = life == kills
             if last:
                 wait_for_leases(server)
             process = start(store, tmp_path, server, *(["--stop_when_idle=3"] if last else []))

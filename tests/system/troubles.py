@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import grpc
 
@@ -19,13 +14,9 @@ from tests.support.fault_proxy import (
     INCREMENT,
     MUTATE_ROWS,
     READ_ROWS,
-    AnyFault,
     BadEntries,
     Break,
-    Call,
-    Do,
     Fault,
-    FaultProxy,
     Plan,
     either,
     faulty,
@@ -33,13 +24,8 @@ from tests.support.fault_proxy import (
     share,
     some_keys,
 )
+from tests.support.killed import changing_from, run_and_kill
 from tests.system.steps import Trouble
-from timebeam.pipelines.local.emulator import HOST_VARIABLE
-
-_CHANGING = (MUTATE_ROWS, INCREMENT, COMPARE_AND_SET)
-_ROOT = Path(__file__).resolve().parents[2]
-_LONGEST_SECONDS = 300
-"""A command that takes so long hangs, even on a machine that is busy with other things."""
 
 
 def run(emulator: str, arguments: Sequence[str], trouble: Trouble | None) -> tuple[Ran, bool]:
@@ -47,7 +33,7 @@ def run(emulator: str, arguments: Sequence[str], trouble: Trouble | None) -> tup
     if trouble is None:
         return timebeam(*arguments), False
     if trouble.kind == "kill":
-        return _killed(emulator, arguments, trouble)
+        return run_and_kill(emulator, arguments, trouble.nth, AFTER if trouble.seed % 2 else BEFORE)
     with faulty(emulator, _plan(trouble)) as proxy:
         ran = timebeam(*arguments)
     return ran, bool(proxy.faults) and trouble.kind != "pass"
@@ -56,7 +42,7 @@ def run(emulator: str, arguments: Sequence[str], trouble: Trouble | None) -> tup
 def _plan(trouble: Trouble) -> Plan:
     """The faults of a trouble within this process."""
     if trouble.kind == "abort":
-        return _from_the_nth_on(trouble.nth, Fault(grpc.StatusCode.PERMISSION_DENIED))
+        return changing_from(trouble.nth, Fault(grpc.StatusCode.PERMISSION_DENIED))
     if trouble.kind == "refuse":
         bad = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, some_keys(0.4, trouble.seed))
         return lambda call: bad if call.method == MUTATE_ROWS else None
@@ -68,49 +54,3 @@ def _plan(trouble: Trouble) -> Plan:
         share(COMPARE_AND_SET, 0.1, trouble.seed, Fault(away, AFTER)),
         share(READ_ROWS, 0.2, trouble.seed, Break(1)),
     )
-
-
-def _from_the_nth_on(number: int, fault: AnyFault) -> Plan:
-    """All calls that change a table fail, from the one of this number on."""
-    lock, seen = threading.Lock(), [0]
-
-    def plan(call: Call) -> AnyFault | None:
-        if call.method not in _CHANGING:
-            return None
-        with lock:
-            seen[0] += 1
-            return fault if seen[0] >= number else None
-
-    return plan
-
-
-def _killed(emulator: str, arguments: Sequence[str], trouble: Trouble) -> tuple[Ran, bool]:
-    """Runs a command in a child that dies by SIGKILL when it makes its nth changing call.
-
-    The call is carried out or not, by the seed; the child does not learn of it.
-    """
-    child: list[subprocess.Popen[bytes]] = []
-    started = threading.Event()
-
-    def kill() -> None:
-        started.wait()
-        child[0].kill()
-        child[0].wait()
-
-    plan = _from_the_nth_on(trouble.nth, Do(kill, AFTER if trouble.seed % 2 else BEFORE))
-    with FaultProxy(emulator, plan) as proxy:
-        child.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "timebeam", *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=os.environ | {HOST_VARIABLE: proxy.host},
-                cwd=_ROOT,
-            )
-        )
-        started.set()
-        try:
-            out, err = child[0].communicate(timeout=_LONGEST_SECONDS)
-        finally:
-            child[0].kill()
-        return Ran(child[0].returncode, out.decode(), err.decode()), bool(proxy.faults)

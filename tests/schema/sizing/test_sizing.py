@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from timebeam.schema.layouts.base import Layout
 from timebeam.schema.points import RefusedError
 from timebeam.schema.sizing.load import START_MS, Load, Values
 from timebeam.schema.sizing.measure import Case, measure, row_span
-from timebeam.schema.sizing.plan import NODES, Sizes, plan, row_writes
+from timebeam.schema.sizing.plan import NODES, Sizes, SizingPlan, plan, row_writes
 
 LOAD = Load(
     series=1_000_000,
@@ -29,13 +30,20 @@ LOAD = Load(
 SSD = NODES["ssd"]
 
 
+@functools.cache
 def layout(name: str, **options: object) -> Layout:
     return LAYOUTS[name].from_options(options)
 
 
+@functools.cache
+def planned(of: Layout, load: Load) -> SizingPlan:
+    """The plan of a load, which several tests look at."""
+    return plan(of, load, SSD)
+
+
 def sizes(of: Layout, load: Load, packing: Packing, *, stream: bool) -> Sizes:
     """What a plan says of one case."""
-    (found,) = (one for one in plan(of, load, SSD).sizes if one.case == Case(packing, stream))
+    (found,) = (one for one in planned(of, load).sizes if one.case == Case(packing, stream))
     return found
 
 
@@ -52,7 +60,7 @@ def test_a_row_is_as_long_as_the_specification_says(name: str, span_ms: int) -> 
 
 def test_every_packing_of_every_layout_is_planned() -> None:
     for name in LAYOUTS:
-        found = plan(layout(name), LOAD, SSD).sizes
+        found = planned(layout(name), LOAD).sizes
         assert {one.case.packing for one in found} == set(layout(name).packings)
         assert all(one.nodes >= 1 and one.stored_bytes > 0 for one in found)
 

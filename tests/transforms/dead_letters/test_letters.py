@@ -173,9 +173,10 @@ def holds_nothing(line: bytes) -> bool:
         return False
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(800, marks=pytest.mark.long)])
 @pytest.mark.parametrize("flags", [[], ["--bigtable_writer=beam"], ["--packing=append"]])
 def test_every_letter_is_stored_or_refused_again(
-    bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str]
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str], count: int
 ) -> None:
     """The whole command: letters in are points stored and letters out, and the summary says so."""
     store = AnyStore.create(bigtable, prefix, "opentsdb")
@@ -183,7 +184,7 @@ def test_every_letter_is_stored_or_refused_again(
     source = ("--format=opentsdb-text", "--auto_create_metrics", "--input", tmp_path / "in.txt")
     ingest(tmp_path, *store.flags, *source)
     uids = {cell for cell in store.cells() if cell.table.endswith("-uid")}
-    sent = [line for line in drawn(lines(store, rows_of(store)), 800) if not holds_nothing(line)]
+    sent = [line for line in drawn(lines(store, rows_of(store)), count) if not holds_nothing(line)]
     write_letters(tmp_path / "in.jsonl", sent)
     ran = timebeam(
         *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),

@@ -21,9 +21,10 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
 
 
-def test_eight_processes_agree_on_500_names(store: Store) -> None:
+@pytest.mark.parametrize("processes", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_processes_agree_on_500_names(store: Store, processes: int) -> None:
     names = mixed_names(500)
-    runs = race(8, 50, store.target, store.layout, ALL, names)
+    runs = race(processes, 50, store.target, store.layout, ALL, names)
     uids, _ = runs[0]
     assert all(found == uids for found, _ in runs)
     assert uids.keys() == set(names)

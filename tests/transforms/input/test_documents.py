@@ -12,6 +12,7 @@ import pytest
 
 from timebeam.schema.messages import FORMATS, Message, message_format
 from timebeam.schema.points import Reason, Rejected
+from timebeam.transforms.input import decompress, files, json_cutter, line_cutter
 from timebeam.transforms.input.files import blocks, match, spans
 
 T = 1_356_998_400
@@ -47,15 +48,34 @@ def write(path: Path, text: str) -> None:
     path.write_bytes(gzip.compress(text.encode(), 1) if path.suffix == ".gz" else text.encode())
 
 
+@pytest.fixture(params=[64, pytest.param(1, marks=pytest.mark.long)], ids=["small", "full"])
+def scale(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """By what all limits of sizes are divided, and so must be the sizes of files."""
+    divisor: int = request.param
+    for module, name in (
+        (files, "BLOCK_BYTES"),
+        (files, "DOCUMENT_BYTES"),
+        (json_cutter, "DOCUMENT_BYTES"),
+        (json_cutter, "RECORD_BYTES"),
+        (json_cutter, "_STEP"),
+        (line_cutter, "LINE_BYTES"),
+        (decompress, "_CHUNK"),
+        (decompress, "_SLICE"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name) // divisor)
+    return divisor
+
+
 NAMES = ["opentsdb-json", "opentsdb-annotations", "kairosdb-json"]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [3, 60_000])
-def test_an_array_over_several_lines(tmp_path: Path, name: str, suffix: str, count: int) -> None:
+def test_an_array_over_several_lines(tmp_path: Path, name: str, suffix: str, count: int, scale: int) -> None:
     """Without a newline at its end; of more than one block."""
     path = tmp_path / f"points{suffix}"
+    count = max(3, count // scale)
     for end in ("", "\n") if count == 3 else ("",):
         write(path, json.dumps([record(name, number) for number in range(count)], indent=2) + end)
         times, refused = read(path, name)
@@ -64,39 +84,39 @@ def test_an_array_over_several_lines(tmp_path: Path, name: str, suffix: str, cou
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_a_document_of_heroic(tmp_path: Path, suffix: str) -> None:
+def test_a_document_of_heroic(tmp_path: Path, suffix: str, scale: int) -> None:
     """One object, of more than one block."""
     path = tmp_path / f"points{suffix}"
-    for count in (3, 100_000):
+    for count in (3, 100_000 // scale):
         data = [[(T + number) * 1000, float(number)] for number in range(count)]
         write(path, json.dumps({"series": {"key": "m"}, "data": {"type": "points", "data": data}}, indent=2))
-        assert path.suffix == ".gz" or count == 3 or path.stat().st_size > 4 << 20
+        assert path.suffix == ".gz" or count == 3 or path.stat().st_size > files.BLOCK_BYTES
         times, refused = read(path, "heroic-json")
         assert not refused
         assert times == [T + number for number in range(count)]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_a_bad_record_of_a_document_has_its_bytes_and_place(tmp_path: Path, suffix: str) -> None:
+def test_a_bad_record_of_a_document_has_its_bytes_and_place(tmp_path: Path, suffix: str, scale: int) -> None:
     path = tmp_path / f"points{suffix}"
-    points: Sequence[Any] = [record("opentsdb-json", number) for number in range(60_000)]
-    points[59_000]["value"] = "NaN"
+    points: Sequence[Any] = [record("opentsdb-json", number) for number in range(60_000 // scale)]
+    points[59_000 // scale]["value"] = "NaN"
     text = json.dumps(points, indent=2)
     write(path, text)
     times, (refused,) = read(path, "opentsdb-json")
-    assert len(times) == 59_999
+    assert len(times) == len(points) - 1
     assert refused.reason is Reason.BAD_NUMBER
-    assert json.loads(refused.payload) == points[59_000]
+    assert json.loads(refused.payload) == points[59_000 // scale]
     assert text.encode()[refused.offset :].startswith(refused.payload)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_a_document_of_more_than_64_mib_is_one_refusal(tmp_path: Path, suffix: str) -> None:
+def test_a_document_of_more_than_64_mib_is_one_refusal(tmp_path: Path, suffix: str, scale: int) -> None:
     path = tmp_path / f"points{suffix}"
     element = json.dumps(record("opentsdb-json", 1), indent=2)
-    write(path, "[" + ",\n".join([element] * ((66 << 20) // len(element))) + "]")
+    write(path, "[" + ",\n".join([element] * ((66 << 20) // scale // len(element))) + "]")
     times, (refused,) = read(path, "opentsdb-json")
     assert refused.reason is Reason.LINE_TOO_LONG
-    assert 56 << 20 < refused.offset < 64 << 20
+    assert (56 << 20) // scale < refused.offset < (64 << 20) // scale
     assert "document of more than" in refused.message
     assert len(times) == (refused.offset + 1) // (len(element) + 2)

@@ -72,7 +72,13 @@ def run(program: str, *arguments: str | Path) -> list[int]:
     return [int(number) for number in child.stdout.split()]
 
 
-@pytest.mark.parametrize("name", ["influx", "opentsdb-json", "kairosdb-json", "heroic-json"])
+long = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["influx", *(pytest.param(f"{name}-json", marks=long) for name in ("opentsdb", "kairosdb", "heroic"))],
+)
 def test_many_messages_of_newlines(name: str) -> None:
     program = f"""
         given = messages(packed(b"\\n", 60 << 20, "gzip"), "gzip", 6)
@@ -82,7 +88,7 @@ def test_many_messages_of_newlines(name: str) -> None:
     assert run(program) == [0, 0]
 
 
-@pytest.mark.parametrize("line", [b"a\n", b" \r\n"])
+@pytest.mark.parametrize("line", [b"a\n", pytest.param(b" \r\n", marks=long)])
 def test_a_message_of_millions_of_lines(line: bytes) -> None:
     """Each is refused, or blank; 5 MiB, since each refusal takes its time."""
     program = f"""
@@ -93,6 +99,7 @@ def test_a_message_of_millions_of_lines(line: bytes) -> None:
     assert run(program) == [0, 5 * MIB // 2 if line == b"a\n" else 0]
 
 
+@long
 def test_a_message_of_64_mib_of_points() -> None:
     line = b'{"metric":"m","timestamp":1356998400,"value":1,"tags":{"h":"a"}}\n'
     program = f"""
@@ -112,7 +119,10 @@ def test_more_than_64_mib_are_refused_whole() -> None:
     assert run(program) == [0, 1]
 
 
-@pytest.mark.parametrize(("suffix", "encoding"), [(".gz", "gzip"), (".bz2", "bzip2"), (".zst", "zstd")])
+@pytest.mark.parametrize(
+    ("suffix", "encoding"),
+    [(".gz", "gzip"), pytest.param(".bz2", "bzip2", marks=long), pytest.param(".zst", "zstd", marks=long)],
+)
 def test_a_small_file_of_very_many_newlines(tmp_path: Path, suffix: str, encoding: str) -> None:
     path = tmp_path / f"bomb{suffix}"
     program = f"""
