@@ -1,4 +1,4 @@
-"""Rows of closed hours compacted: read by metric and hours, written in one mutation each."""
+"""Compacts rows of closed hours: reads them by metric and hours, rewrites each in one mutation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CompactJob:
 
 
 class CompactRows(beam.PTransform):  # type: ignore[type-arg]
-    """Compacts the rows of a job; returns the PCollection of `Rejected` mutations."""
+    """Compacts the rows of a job: a pipeline in, `Rejected` mutations out."""
 
     def __init__(self, job: CompactJob) -> None:
         super().__init__()
@@ -74,18 +74,18 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
         compacted = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Chunks" >> beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
+            | "Chunks" >> beam.ParDo(_ChunksFn(job)).with_output_types(Chunk)
             | "SpreadChunks" >> beam.Reshuffle()
-            | "Compact" >> refusing(CompactFn(job), Row)
+            | "Compact" >> refusing(_CompactFn(job), Row)
         )
         refused = [compacted[REJECTED]]
         if not job.dry_run:
             writer = StoreRows(job.target, [job.layout.data_table], "direct", Packing.POINTS)
             refused.append(compacted.main | "Write" >> writer)
-        return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(TellFn())
+        return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(_TellFn())
 
 
-class ChunksFn(beam.DoFn):
+class _ChunksFn(beam.DoFn):
     """Anything in; the chunks of all metrics out."""
 
     def __init__(self, job: CompactJob) -> None:
@@ -98,8 +98,8 @@ class ChunksFn(beam.DoFn):
         yield from hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
 
 
-class CompactFn(beam.DoFn):
-    """`Chunk` in; the mutations of rows that gain by it out, those over a limit to `REJECTED`."""
+class _CompactFn(beam.DoFn):
+    """`Chunk` in; mutations that compact rows out, mutations over a limit to `REJECTED`."""
 
     def __init__(self, job: CompactJob) -> None:
         self._job = job
@@ -126,7 +126,7 @@ class CompactFn(beam.DoFn):
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
-    """Whether a row is of one of the hours, and not one whose key says something else."""
+    """Whether the key of a row is a key of one of the hours."""
     try:
         base_s = parse_key(job.layout.options, row.key).base_s
     except ValueError:
@@ -135,7 +135,7 @@ def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
 
 
 def _count(row: Row, mutation: Row | None) -> None:
-    """Counts a row as it was read, and as it is with a mutation."""
+    """Counts a row, before and after its mutation."""
     cells, size = len(row.cells), _bytes(row.key, row.cells)
     COUNTERS.count("rows_read")
     COUNTERS.count("cells_before", cells)
@@ -144,9 +144,9 @@ def _count(row: Row, mutation: Row | None) -> None:
         COUNTERS.count("rows_rewritten")
         touched = {(cell.family, cell.qualifier) for cell in mutation.cells}
         touched |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
-        gone = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
-        cells += len(mutation.cells) - len(gone)
-        size += _bytes(row.key, mutation.cells) - _bytes(row.key, gone)
+        replaced = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
+        cells += len(mutation.cells) - len(replaced)
+        size += _bytes(row.key, mutation.cells) - _bytes(row.key, replaced)
     COUNTERS.count("cells_after", cells)
     COUNTERS.count("bytes_after", size)
 
@@ -155,7 +155,7 @@ def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
     return sum(stored_bytes(key, cell) for cell in cells)
 
 
-class TellFn(beam.DoFn):
+class _TellFn(beam.DoFn):
     """Counts refused mutations, logs the first ones, and passes all on."""
 
     def start_bundle(self) -> None:

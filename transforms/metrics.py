@@ -1,7 +1,7 @@
 """Every metric of the pipelines, by name; docs/reference/metrics.md explains them.
 
-There are twenty, since a runner keeps each of them for each step and worker: refusals are counted by
-kind here, and by reason in the dead letters and in what a local run prints.
+A runner keeps each metric for each step and worker, so they are few: refusals are counted by kind here, and
+by reason in the dead letters and in the output of a local run.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ ANNOTATIONS = (
 """Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
 
 ROLLUP_NAMESPACE = "timebeam-rollup"
-"""Of the counters that only rollups have: `buckets_1h`, of each interval, and `cells_skipped`."""
+"""The namespace of counters of rollups: `buckets_1h` for each interval, and `cells_skipped`."""
 
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
 OF_ROWS = "refused_bigtable"
-"""The kind of refusals that are of rows, and not of records: they are not in `points_read`."""
+"""The kind of refusals of rows, not of records: they are not in `points_read`."""
 
 _KINDS = {
     "refused_name": (
@@ -82,12 +82,12 @@ _KINDS = {
 KIND_OF = dict.fromkeys(Reason, "refused_input") | {
     reason: kind for kind, reasons in _KINDS.items() for reason in reasons
 }
-"""The counter of each reason; all that are not named above are about the input as such."""
+"""The counter of each reason."""
 
 _DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
 
 totals: collections.Counter[str] = collections.Counter()
-"""What this process has counted, refusals also by reason as `refused/REASON`: for its progress."""
+"""The counts of this process, for its progress; refusals also by reason as `refused/REASON`."""
 
 
 def count(name: str, by: int = 1) -> None:
@@ -123,15 +123,15 @@ def count_refused(reason: Reason) -> None:
 
 
 def count_refused_again(reason: Reason) -> None:
-    """Counts the record of a dead letter that is refused again as read; a row was when it was parsed."""
+    """Counts a record of a dead letter that is refused again as read; a row was counted when parsed."""
     if KIND_OF[reason] != OF_ROWS:
         count("points_read")
 
 
 def counted(result: PipelineResult, namespace: str) -> collections.Counter[str]:
-    """What all workers of a finished pipeline have counted in a namespace, by name.
+    """The counters of a namespace of a finished pipeline, of all workers, by name.
 
-    A runner need not give both of the figures: committed ones, or those of all attempts.
+    Committed figures, or those of all attempts where a runner has no committed ones.
     """
     counters: collections.Counter[str] = collections.Counter()
     for metric in result.metrics().query(MetricsFilter().with_namespace(namespace))["counters"]:
@@ -184,7 +184,7 @@ def observe(name: str, value: int) -> None:
 
 
 def refused_by_reason() -> dict[str, int]:
-    """What this process has refused, by reason, sorted."""
+    """The refusals of this process by reason, sorted."""
     return {
         name.removeprefix("refused/"): number
         for name, number in sorted(totals.items())

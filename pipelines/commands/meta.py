@@ -142,7 +142,7 @@ class MetaSync(Job):
             dry_run=self.work.dry_run,
             orphans=orphan_count,
             removed=removed,
-            failed=tally.trouble > 0,
+            failed=tally.failures > 0,
         )
 
 

@@ -101,7 +101,7 @@ class _AddressFn(beam.DoFn):
     def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RefusedError]:
         """The TSUID of each edit, or why it has none; empty for a global annotation."""
         named = [edit.series for edit in edits if edit.series is not None]
-        keys = iter(self._keys.of(named)) if named else iter(())
+        keys = iter(self._keys.series_keys(named)) if named else iter(())
         tsuids = [self._tsuid(edit, next(keys) if edit.series is not None else None) for edit in edits]
         claimed_tsuids = {
             tsuid

@@ -193,7 +193,7 @@ class _CarryFn(beam.DoFn):
             metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
             return
         named = [attached.series for attached in batch if attached.series is not None]
-        keys = iter(self._keys.of(named) if named else ())
+        keys = iter(self._keys.series_keys(named) if named else ())
         rows = []
         for attached in batch:
             key = next(keys) if attached.series is not None else None

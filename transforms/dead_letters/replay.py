@@ -27,7 +27,7 @@ ROWS: Final = "rows"
 
 
 class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
-    """Reads dead-letter files; each line becomes a `Message`. A line is as long as its payload."""
+    """Reads dead-letter files: a pipeline in, a `Message` for each line out. A line may be long."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__()
@@ -43,6 +43,8 @@ class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _LinesFn(beam.DoFn):
+    """File names in; a `Message` for each line out."""
+
     def process(self, path: str) -> Iterator[Message]:
         with FileSystems.open(path) as file:
             for line in file:
@@ -60,9 +62,10 @@ def open_letters(target: Target, layout: RefusedRows) -> Any:
 
 
 class _OpenFn(beam.DoFn):
-    """Parses dead letters. A cut payload stays a dead letter: a cut line can parse as another record.
+    """Parses dead letters; see `open_letters`.
 
-    Rows are not trusted: only cells that the layout itself would write are taken from them.
+    An incomplete payload stays a dead letter, since it may parse as another record. Rows are not trusted:
+    only cells that the layout itself would write are restored.
     """
 
     def __init__(self, target: Target, layout: RefusedRows) -> None:
@@ -76,9 +79,8 @@ class _OpenFn(beam.DoFn):
             try:
                 rejected, is_complete = from_json(line)
             except ValueError as error:
-                why = f"not a dead letter: {error}"
                 metrics.count("points_read")
-                yield refuse(Rejected(line, Reason.BAD_SYNTAX, why, Stage.READ, message.source))
+                yield refuse(Rejected(line, Reason.BAD_SYNTAX, str(error), Stage.READ, message.source))
                 continue
             if not is_complete:
                 yield _refused_again(rejected, rejected.message)
@@ -89,17 +91,17 @@ class _OpenFn(beam.DoFn):
                 yield Message(rejected.payload, arrival_ms, rejected.source, 0, rejected.envelope)
 
     def _restored(self, rejected: Rejected) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
-        """The points and index cells of a refused row, or its refusal again with the same stage."""
+        """The points and index cells of a refused row, or its refusal with the same stage."""
         try:
-            points, rest = self._layout.restore(row_of(rejected.payload), self._reader)
+            points, other_cells = self._layout.restore(row_of(rejected.payload), self._reader)
         except ValueError as error:
             yield _refused_again(rejected, f"not written: {error}"[:1000])
             return
         if len(points):
             metrics.count("points_read", len(points))
             yield TaggedOutput(POINTS, points)
-        if rest.cells:
-            for row in mutations((rest,)):
+        if other_cells.cells:
+            for row in mutations((other_cells,)):
                 yield row if isinstance(row, TaggedOutput) else TaggedOutput(ROWS, row)
 
 

@@ -1,4 +1,4 @@
-"""Rows that Bigtable refuses, or would refuse, as dead letters; and the rows of such dead letters.
+"""Rows that Bigtable refuses, as dead letters; and the rows of such dead letters.
 
 Limits are checked before the sink: one refused row fails the whole bundle of Beam's own writer.
 """
@@ -24,11 +24,11 @@ LAST_MS = ((1 << 63) - 1) // 1000
 """The last cell timestamp, in ms: Bigtable counts signed 64-bit microseconds."""
 
 CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
-"""A cell timestamp in ms as JSON may have it; Bigtable takes none below 0."""
+"""A cell timestamp in ms in JSON; Bigtable takes none below 0."""
 
 
 def plain_row(row: AnyRow) -> Row:
-    """A row as its cells and deletions; decoded if it is encoded."""
+    """A row with cells and deletions as tuples; decodes an encoded row."""
     if isinstance(row, Row):
         return row
     table, key, cells, deleted = decoded_row(row)
@@ -40,8 +40,8 @@ def split_row(row: Row) -> Iterator[Row]:
     if len(row.cells) <= MUTATIONS:
         yield row
         return
-    for at in range(0, len(row.cells), MUTATIONS):
-        yield row._replace(cells=row.cells[at : at + MUTATIONS])
+    for start in range(0, len(row.cells), MUTATIONS):
+        yield row._replace(cells=row.cells[start : start + MUTATIONS])
 
 
 def over_limit(row: Row) -> Rejected | None:
@@ -91,15 +91,15 @@ class _RowJson(msgspec.Struct):
 
 
 def row_of(payload: bytes) -> Row:
-    """The row in the payload of such a refusal.
+    """The row in the payload of `refused_row`.
 
     Raises:
-      ValueError: it is none.
+      ValueError: the payload is not a row.
     """
     try:
         row = msgspec.json.decode(payload, type=_RowJson)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"no row mutation: {error}") from error
+        raise ValueError(f"not a row mutation: {error}") from error
     cells = [Cell(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
     return Row(row.table, row.key, cells)
 

@@ -59,7 +59,7 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
 
 
 class Letter(NamedTuple):
-    """A dead letter read back; `is_complete` unless its payload is only the beginning of the input's."""
+    """A parsed dead letter; `is_complete` unless the payload is only the beginning of the input."""
 
     rejected: Rejected
     is_complete: bool
@@ -72,7 +72,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class _LetterJson(msgspec.Struct):
-    """The fields of a letter, with the types that they may have; others are passed over."""
+    """The fields of a dead letter; others are ignored."""
 
     reason: Reason
     message: str
@@ -89,7 +89,7 @@ class _LetterJson(msgspec.Struct):
 
 
 def from_json(line: str | bytes) -> Letter:
-    """A dead letter read back.
+    """Parses a dead letter.
 
     Raises:
       ValueError: the line is not a dead letter.
@@ -97,10 +97,10 @@ def from_json(line: str | bytes) -> Letter:
     try:
         members = json.loads(line)  # which, unlike msgspec, takes the half surrogates of `to_json`
         letter = msgspec.convert(members, _LetterJson)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"no dead letter: {error}") from error
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"not a dead letter: {error}") from error
     if members.get("payload") is None and members.get("payload_base64") is None:
-        raise ValueError("no dead letter: it has no payload")
+        raise ValueError("not a dead letter: it has no payload")
     rejected = Rejected(
         letter.payload_base64 if letter.payload is None else letter.payload.encode(),
         letter.reason,
@@ -115,21 +115,21 @@ def from_json(line: str | bytes) -> Letter:
 
 
 def _envelope(letter: _LetterJson) -> Envelope | None:
-    """What Pub/Sub said of the message; None if the letter is not of one.
+    """The envelope of a Pub/Sub message; None if the input was not a message.
 
     Raises:
-      ValueError: only a part of it is there.
+      ValueError: the fields are incomplete.
     """
     if letter.message_id is None:
         return None
     if letter.publish_time_ms is None or letter.attributes is None:
-        raise ValueError("no dead letter: message_id without publish_time_ms and attributes")
+        raise ValueError("not a dead letter: message_id without publish_time_ms and attributes")
     attributes = {_plain(key): _plain(value) for key, value in letter.attributes.items()}
     return Envelope(_plain(letter.message_id), letter.publish_time_ms, attributes)
 
 
 def _plain(text: str) -> str:
-    """A text that UTF-8 can say: half surrogates become escapes."""
+    """A string that UTF-8 can encode: half surrogates become escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -151,12 +151,12 @@ def count_letters(prefix: str) -> dict[str, int]:
 
 
 def check_writable(prefix: str) -> None:
-    """Raises OSError if no file can be made whose name begins so; leaves nothing behind.
+    """Raises OSError if no file with this prefix can be created; leaves nothing behind.
 
-    It makes and removes a folder, since permissions do not tell all (a superuser, a read-only disk).
+    It creates and removes a folder: permissions alone do not decide (a superuser, a read-only disk).
 
     Args:
-      prefix: a local path; missing folders of it are made later.
+      prefix: a local path; its missing folders are created later.
     """
     folder = os.path.dirname(os.path.abspath(prefix))
     while not os.path.lexists(folder):
@@ -165,13 +165,13 @@ def check_writable(prefix: str) -> None:
 
 
 class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
-    """Counts refused records by reason and writes them; nothing is made if there are none.
+    """Counts refused records by reason, and writes them as dead letters; `Rejected` in.
 
     Args:
-      place: a topic, projects/P/topics/T, or how names of files begin.
-      run_ms: time of the run, in ms, written into each letter; None for the time of the refusal.
-      bounded: files are made when all is done, PREFIX-SSSSS-of-NNNNN.jsonl; else one for each bundle that
-        refuses something, PREFIX-UUID.jsonl.
+      place: a topic, projects/P/topics/T, or a prefix of file names. Without refusals, no file is created.
+      run_ms: time of the run, in ms, written into each dead letter; None for the time of the refusal.
+      bounded: write PREFIX-SSSSS-of-NNNNN.jsonl at the end of the run; else PREFIX-UUID.jsonl for each bundle
+        with refusals.
     """
 
     def __init__(self, place: str, run_ms: int | None, *, bounded: bool) -> None:
@@ -194,11 +194,10 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _LocalSink(FileBasedSink):
-    """Files of lines, as `WriteToText` makes them, that leave no folder behind if there is nothing to write.
+    """Files of lines as by `WriteToText`, but without a temporary folder if there is nothing to write.
 
-    Beam's own makes its temporary folder at the start and removes it at the end, which a run that is
-    stopped does not reach. Here the first line makes it, and what is left of it goes when this process ends,
-    unless that is killed.
+    Beam creates the folder at the start and removes it at the end, which a stopped run does not reach. Here
+    the first line creates it, and it is removed when this process ends, unless it is killed.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -219,7 +218,7 @@ class _LocalSink(FileBasedSink):
 
 
 def write_letter(place: str, rejected: Rejected) -> None:
-    """Counts and writes one refusal at once: a new file, or a message."""
+    """Counts and writes one refusal immediately: as a new file, or a message."""
     metrics.count_refused(rejected.reason)
     line = to_json(rejected, int(time.time() * 1000))
     if TOPIC.fullmatch(place):
@@ -231,6 +230,8 @@ def write_letter(place: str, rejected: Rejected) -> None:
 
 
 class _LetterFn(beam.DoFn):
+    """`Rejected` in, counted; lines of JSON out."""
+
     def __init__(self, run_ms: int | None) -> None:
         self._run_ms = run_ms
 
@@ -240,7 +241,7 @@ class _LetterFn(beam.DoFn):
 
 
 class _BundleFileFn(beam.DoFn):
-    """Lines of a bundle into one new file, complete before the bundle ends; a bundle may be repeated."""
+    """Lines in, written into one new file for each bundle, complete before the bundle ends."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -264,13 +265,13 @@ class _BundleFileFn(beam.DoFn):
 
 
 def _as_message(line: str) -> PubsubMessage:
-    """A letter as a message; its reason and stage are attributes too, for filters of subscriptions."""
+    """A dead letter as a message, with reason and stage as attributes for filters of subscriptions."""
     letter = json.loads(line)
     data = line.encode()
     if len(data) > LETTER_BYTES:
-        cut = len(data) - LETTER_BYTES
+        excess = len(data) - LETTER_BYTES
         field = "payload" if "payload" in letter else "payload_base64"
-        letter[field] = letter[field][: max(0, len(letter[field]) - cut) // 4 * 4]
+        letter[field] = letter[field][: max(0, len(letter[field]) - excess) // 4 * 4]
         letter["payload_is_cut"] = True
         data = json.dumps(letter, ensure_ascii=False).encode()
     return PubsubMessage(data, {"reason": letter["reason"], "stage": letter["stage"]})

@@ -1,4 +1,4 @@
-"""Series keys for the series of a batch: names to UIDs by a cache per process, else by Bigtable."""
+"""Series keys for the series of a batch, by the UIDs of their names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KeyedBatch:
 
 
 class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
-    """The UID table as it is at start, in lists of (name, UID): the side input of `AssignUids`."""
+    """Reads the UID table: a pipeline in, lists of (name, UID) out, as a side input of `AssignFn`."""
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
         super().__init__()
@@ -45,11 +45,12 @@ class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _SnapshotFn(beam.DoFn):
+    """Anything in; lists of (name, UID) out, at most `snapshot_size` pairs."""
+
     def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
         self._target, self.layout, self._options = target, layout, options
 
     def process(self, _: None) -> Iterable[list[tuple[Name, bytes]]]:
-        """Lists of (name, UID), at most `snapshot_size` in all."""
         chunk: list[tuple[Name, bytes]] = []
         remaining = self._options.snapshot_size
         for pair in UidTable(self._target, self.layout).snapshot():
@@ -65,10 +66,7 @@ class _SnapshotFn(beam.DoFn):
 
 
 class AssignFn(beam.DoFn):
-    """`PointBatch` in; `KeyedBatch` out, points without a UID to the output `REJECTED`.
-
-    The snapshot is a side input.
-    """
+    """`PointBatch` in, side input `UidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
         self._keys = SeriesKeys(target, layout, options, dry_run=dry_run)
@@ -85,14 +83,14 @@ class AssignFn(beam.DoFn):
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
     ) -> Iterator[KeyedBatch | RejectedOutput]:
         """See the class."""
-        keys = self._keys.of(batch.series, snapshot)
-        bad = np.array([isinstance(key, RefusedError) for key in keys], np.bool_)
-        if bad.any():
-            refused = bad[batch.index]
-            for point in np.flatnonzero(refused).tolist():
+        keys = self._keys.series_keys(batch.series, snapshot)
+        has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
+        if not has_key.all():
+            is_stored = has_key[batch.index]
+            for point in np.flatnonzero(~is_stored).tolist():
                 error = keys[batch.index[point]]
                 assert isinstance(error, RefusedError)
                 yield refuse(batch.refuse(point, error.reason, error.message, Stage.ASSIGN))
-            batch = batch.take(np.flatnonzero(~refused))
+            batch = batch.take(np.flatnonzero(is_stored))
         if len(batch):
             yield KeyedBatch(batch, [None if isinstance(key, RefusedError) else key for key in keys])

@@ -1,7 +1,7 @@
-"""Coders for the records that flow between steps: pickle, with their size known without pickling.
+"""Coders for the records between steps: pickle, with an estimate of the size.
 
-Beam samples the size of elements. Its default for Python objects is to pickle them, which for
-blocks of megabytes cost a tenth of the whole run.
+Beam samples the size of elements. By default it pickles Python objects for that, which took a tenth of a run
+with blocks of megabytes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.ingest.assign import KeyedBatch
 
-_OVERHEAD = 100  # bytes of an element beside its own, roughly
+_OVERHEAD = 100  # about the bytes of an element beside its content
 _POINT = 40  # bytes of a point in the columns of a batch
 
 
 class RecordCoder(Coder):
-    """Pickles; a subclass for each type says how large an element is, in bytes, roughly."""
+    """Pickles elements; a subclass for each type estimates their size in bytes."""
 
     def encode(self, value: Any) -> bytes:
         """The pickled element."""
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Any:
-        """The element of its pickled form."""
+        """The element."""
         return pickle.loads(encoded)
 
     def is_deterministic(self) -> bool:
-        """No: these elements are never keys."""
+        """False: these elements are never keys."""
         return False
 
 
@@ -74,7 +74,7 @@ class _RejectedCoder(RecordCoder):
 
 
 def register() -> None:
-    """Makes Beam use these coders for the types named; call it before a graph is built."""
+    """Registers the coders with Beam; call it before a graph is built."""
     registry.register_coder(Message, _MessageCoder)
     registry.register_coder(PointBatch, _BatchCoder)
     registry.register_coder(KeyedBatch, _KeyedBatchCoder)

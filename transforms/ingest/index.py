@@ -1,4 +1,4 @@
-"""Index tables: the rows that let a reader find series, written once per worker and entry."""
+"""Index tables: the rows that let a reader find series, written once per worker process and entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS_A_REQUEST = 5_000
 
 
 class _Seen:
-    """The entries that this process has written; bounded."""
+    """A bounded cache of the entries that this process has written."""
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
@@ -31,7 +31,7 @@ class _Seen:
 
 
 def merged(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """By table one row for each key, with every cell once."""
+    """By table, one row for each key, with every cell once."""
     cells: dict[str, dict[bytes, dict[Cell, None]]] = {}
     for row in rows:
         cells.setdefault(row.table, {}).setdefault(row.key, {}).update(dict.fromkeys(row.cells))
@@ -42,25 +42,24 @@ def merged(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows by request, of at most `_ROWS_A_REQUEST` rows and `MUTATIONS` cells; larger rows in parts."""
+    """The rows of each request, at most `_ROWS_A_REQUEST` rows and `MUTATIONS` cells; splits larger rows."""
     request: list[Row] = []
     size = 0
     for row in rows:
-        for row_part in split_row(row):
-            if request and (len(request) == _ROWS_A_REQUEST or size + len(row_part.cells) > MUTATIONS):
+        for mutation in split_row(row):
+            if request and (len(request) == _ROWS_A_REQUEST or size + len(mutation.cells) > MUTATIONS):
                 yield request
                 request, size = [], 0
-            request.append(row_part)
-            size += len(row_part.cells)
+            request.append(mutation)
+            size += len(mutation.cells)
     if request:
         yield request
 
 
 class IndexFn(beam.DoFn):
-    """`KeyedBatch` in, the same out, after the index rows of its points are stored.
+    """`KeyedBatch` in, the same out after its index rows are stored; refused rows to `REJECTED`.
 
-    It writes by itself: an entry may only be remembered when it is stored, or a bundle that failed
-    and is repeated would leave it out.
+    It writes itself, and caches an entry only when it is stored, so that a repeated bundle leaves none out.
     """
 
     def __init__(self, target: Target, layout: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
@@ -69,12 +68,12 @@ class IndexFn(beam.DoFn):
         self._seen: _Seen | None = None
 
     def hold(self) -> object:
-        """What keeps the memory of this process alive as long as it is held, between runs too."""
+        """A reference that keeps the cache of this process alive, between runs too."""
         size = self._size
         return self._shared.acquire(lambda: _Seen(size))
 
     def setup(self) -> None:
-        """Opens the memory of the process."""
+        """Opens the cache of the process."""
         size = self._size
         self._seen = self._shared.acquire(lambda: _Seen(size))
 

@@ -77,7 +77,7 @@ def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
 
 
 def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
-    """Rows as mutations that Bigtable takes, counted as written; the refusals of others."""
+    """Mutations of rows within Bigtable's limits, counted as written; refusals of other rows."""
     count = cells = size = 0
     for row in rows:
         rejected = over_limit(row)

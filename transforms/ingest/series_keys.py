@@ -1,4 +1,4 @@
-"""The keys of series: from a cache per process, else from names and their UIDs in Bigtable."""
+"""The keys of series: from a cache per process, else from the UIDs of their names in Bigtable."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class UidOptions:
     """How names become UIDs.
 
     Attributes:
-      policy: which unknown names are given one.
-      cache_size: names, and series, that a worker process remembers.
-      snapshot_size: at most so many names are read from the table at start.
-      negative_seconds: how long a name that has no UID and gets none is not looked up again.
+      policy: which unknown names are assigned a UID.
+      cache_size: number of names, and of series, in the cache of a worker process.
+      snapshot_size: largest number of names read from the table at the start.
+      negative_seconds: time before a name without a UID is looked up again.
     """
 
     policy: UidPolicy = dataclasses.field(default_factory=UidPolicy)
@@ -35,10 +35,11 @@ class UidOptions:
 
 
 class _Cache:
-    """What a worker process remembers: UIDs of names, keys of series. Bounded; one per process.
+    """UIDs of names and keys of series: one bounded cache per process.
 
-    Names without a UID are remembered with the time (monotonic, s) until which they are believed to
-    have none.
+    Attributes:
+      refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
+      filled: whether the snapshot is in the cache.
     """
 
     def __init__(self, size: int) -> None:
@@ -50,7 +51,7 @@ class _Cache:
 
 
 class SeriesKeys:
-    """Finds and makes the keys of series. It can be pickled until it is opened."""
+    """Makes the keys of series. It can be pickled until it is opened."""
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
         self._target, self._layout, self._options, self._dry_run = target, layout, options, dry_run
@@ -59,7 +60,7 @@ class SeriesKeys:
         self._table: UidTable | None = None
 
     def hold(self) -> object:
-        """What keeps the cache of this process alive as long as it is held, between runs too."""
+        """A reference that keeps the cache of this process alive, between runs too."""
         size = self._options.cache_size
         return self._shared.acquire(lambda: _Cache(size))
 
@@ -71,15 +72,13 @@ class SeriesKeys:
             table = DryUidTable if self._dry_run else UidTable
             self._table = table(self._target, self._layout, self._options.policy)
 
-    def of(
+    def series_keys(
         self, series: Sequence[Series], snapshot: Iterable[list[tuple[Name, bytes]]] = ()
     ) -> list[SeriesKey | RefusedError]:
-        """The key of each series, or why it has none.
-
-        Names that are not in the cache are resolved together.
+        """The key of each series, or why it has none; resolves all uncached names together.
 
         Args:
-          snapshot: names read ahead, put into the cache of the process once.
+          snapshot: (name, UID) of existing names, put into the cache of the process once.
         """
         assert self._cache is not None
         with self._cache.lock:
@@ -88,9 +87,9 @@ class SeriesKeys:
                     for name, uid in chunk:
                         self._cache.uids[name] = uid
                 self._cache.filled = True
-            return self._series_keys(series)
+            return self._cached_keys(series)
 
-    def _series_keys(self, batch_series: Sequence[Series]) -> list[SeriesKey | RefusedError]:
+    def _cached_keys(self, batch_series: Sequence[Series]) -> list[SeriesKey | RefusedError]:
         """The key of each series, or why it has none."""
         assert self._cache is not None
         cached = self._cache.keys
@@ -118,7 +117,7 @@ class SeriesKeys:
         return [results[series] for series in batch_series]
 
     def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:
-        """The UID of each name, or why it has none; from the cache where it can be."""
+        """The UID of each name, or why it has none; from the cache, else from the UID table."""
         assert self._cache is not None
         result: dict[Name, bytes | RefusedError] = {}
         now = time.monotonic()

@@ -1,10 +1,9 @@
-"""UIDs of OpenTSDB: looked up and assigned in Bigtable, any number of writers and TSDs beside us.
+"""UIDs of OpenTSDB: looked up and assigned in Bigtable, beside any number of writers and TSDs.
 
-The protocol is that of uid/UniqueId.UniqueIdAllocator of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §5.2), with
-two differences that no reader can see: names are handled in batches, so that one
-increment of the counter reserves the ids of all new names of a kind, and an answer that got lost
-is cleared up by reading instead of by starting over. A forward mapping is never visible without
-its reverse mapping; ids lost on the way stay unused, as they do with a TSD.
+As uid/UniqueId.UniqueIdAllocator of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §5.2), with two differences that no
+reader can see: one increment of the counter reserves the ids of all new names of a kind,
+and after a lost answer the cell is read, instead of starting from scratch. A forward mapping is never visible
+without its reverse mapping. Wasted ids stay unused, as with a TSD.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _CONNECTIONS = 16
 
 
 class UidWidthError(BigtableError, ValueError):
-    """A stored UID has another width than configured: nothing fits together any more."""
+    """A stored UID does not have the configured width: the options are not those of the tables."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UidPolicy:
-    """Which unknown names may be given a UID, with the defaults of a TSD.
+    """Which unknown names are assigned a UID, with the defaults of a TSD.
 
     Attributes:
       auto_create_metrics, auto_create_tagks, auto_create_tagvs: tsd.core.auto_create_*.
@@ -52,7 +51,7 @@ class UidPolicy:
     random_metrics: bool = False
 
     def creates(self, kind: str) -> bool:
-        """Whether names of a kind are given UIDs."""
+        """Whether names of a kind are assigned UIDs."""
         return {
             "metrics": self.auto_create_metrics,
             "tagk": self.auto_create_tagks,
@@ -75,7 +74,7 @@ class UidTable:
         """Every name and its UID.
 
         Raises:
-          UidWidthError: a stored UID has another width than configured.
+          UidWidthError: a stored UID does not have the configured width.
         """
         for row in scan_table(self._target, self._spec.table):
             for cell in row.cells:
@@ -87,24 +86,24 @@ class UidTable:
                     yield name, self._checked(name, cell.value)
 
     def look_up(self, names: Iterable[Name]) -> dict[Name, bytes]:
-        """The UIDs of those names that have one.
+        """The UIDs of the names that have one.
 
         Raises:
-          UidWidthError: a stored UID has another width than configured.
+          UidWidthError: a stored UID does not have the configured width.
         """
         uids = select.look_up(self._spec.table, names, TableReader(self._target))
         return {name: self._checked(name, uid) for name, uid in uids.items()}
 
     def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
         """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
-        wanted = sorted(set(names))
+        names = sorted(set(names))
         result: dict[Name, bytes | RefusedError] = {
-            name: _not_storable(name) for name in wanted if uid_table.row_key(name.text) is None
+            name: _not_storable(name) for name in names if uid_table.row_key(name.text) is None
         }
-        result.update(self.look_up(wanted))
+        result.update(self.look_up(names))
         assigned = 0
         for kind in uid_table.KINDS:
-            missing = [name for name in wanted if name.kind == kind and name not in result]
+            missing = [name for name in names if name.kind == kind and name not in result]
             if not missing:
                 continue
             if self._policy.creates(kind):
@@ -117,7 +116,7 @@ class UidTable:
         return result, assigned
 
     def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
-        """Gives each name a UID; (the UIDs, how many are ours): that of a faster writer is as good."""
+        """Assigns a UID to each name; (the UIDs, how many are new): a faster writer's UID is used."""
         result: dict[Name, bytes | RefusedError] = {}
         pending, assigned = list(names), 0
         with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -126,13 +125,15 @@ class UidTable:
                 result.update({name: _exhausted(name) for name in pending[len(uids) :]})
                 tried = list(zip(pending, uids, strict=False))
                 outcomes = list(pool.map(lambda pair: self._map(*pair), tried))
-                done = {name: uid for (name, _), uid in zip(tried, outcomes, strict=True) if uid is not None}
-                result.update(done)
-                assigned += sum(done.get(name) == uid for name, uid in tried)
-                pending = [name for name, _ in tried if name not in done]
+                mapped = {
+                    name: uid for (name, _), uid in zip(tried, outcomes, strict=True) if uid is not None
+                }
+                result.update(mapped)
+                assigned += sum(mapped.get(name) == uid for name, uid in tried)
+                pending = [name for name, _ in tried if name not in mapped]
                 if not pending:
                     return result, assigned
-        # Random ids that all were taken: the kind is full, or nearly so.
+        # All random ids were taken: the kind is full, or nearly full.
         result.update({name: _exhausted(name) for name in pending})
         return result, assigned
 
@@ -158,16 +159,14 @@ class UidTable:
         return increment(self._target, self._spec.table, uid_table.COUNTER_ROW, column, by)
 
     def _map(self, name: Name, uid: bytes) -> bytes | None:
-        """Stores both mappings, reverse first; the name's UID, or None if `uid` is taken."""
+        """Stores both mappings, reverse first; the name's UID, or None if `uid` belongs to another name."""
         stored, kind = uid_table.name_bytes(name.text), name.kind.encode()
         if self._create(uid, uid_table.NAME_FAMILY, kind, stored) != stored:
             return None
         return self._checked(name, self._create(stored, uid_table.ID_FAMILY, kind, uid))
 
     def _create(self, key: bytes, family: str, qualifier: bytes, value: bytes) -> bytes:
-        """Stores a cell if there is none; returns the value stored afterwards.
-
-        The value of the column afterwards."""
+        """Stores a cell if the column has none; the value of the column afterwards."""
         cell = Cell(family, qualifier, int(time.time() * 1000), value)
         table = self._spec.table
         values = create_cells(self._target, table, [Row(table, key, [cell])], {}).values
@@ -184,15 +183,15 @@ class UidTable:
 
 
 class DryUidTable(UidTable):
-    """Looks up as `UidTable`, and makes up UIDs, by a hash, where it would assign them."""
+    """A `UidTable` that assigns hashes of names, and stores nothing."""
 
     def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
         width = self._spec.widths[kind]
-        made: dict[Name, bytes | RefusedError] = {
+        uids: dict[Name, bytes | RefusedError] = {
             name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
             for name in names
         }
-        return made, len(made)
+        return uids, len(uids)
 
 
 def _not_storable(name: Name) -> RefusedError:

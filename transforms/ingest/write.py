@@ -1,10 +1,10 @@
-"""Rows of layouts into Bigtable: by our connector, by Beam's, and appends; refused rows are dead letters.
+"""Writes rows of layouts: by our connector, by Beam's, or by appends; refused rows become dead letters.
 
 | writer | refused rows | retries | app profile |
 |---|---|---|---|
 | `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED | default only |
 | `direct` | go to the dead letters | also ABORTED, INTERNAL, RESOURCE_EXHAUSTED | any |
-| appends | go to the dead letters | as direct; an answer lost may append twice, which is harmless | any |
+| appends | go to the dead letters | as direct; a lost answer may append twice, which is harmless | any |
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Marker(Protocol):
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes `Row` mutations (`direct`: any row); returns the PCollection of `Rejected` ones.
+    """Writes rows: `Row` mutations (`direct`: `EncodedRow` too) in, `Rejected` rows out.
 
     Args:
-      tables: the names of the tables that rows may be for.
+      tables: the names of all tables of the rows.
       writer: `beam` or `direct`.
-      packing: rows of packing `append` are appended to, all others set.
+      packing: rows of packing `append` are appended, all others set.
       marker: marks the rows that the direct writer has written.
     """
 
@@ -90,7 +90,7 @@ def data_tables(layout: StoredLayout) -> list[str]:
 
 
 class _DirectRowFn(beam.DoFn):
-    """Rows of one table as the client's DirectRow."""
+    """`Row` in, the rows of one table out as DirectRow."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -106,7 +106,7 @@ class _DirectRowFn(beam.DoFn):
 
 
 class _OtherTablesFn(beam.DoFn):
-    """Refuses the rows that none of the writers takes."""
+    """`Row` in, refusals of rows of unknown tables out."""
 
     def __init__(self, tables: Sequence[str]) -> None:
         self._tables = frozenset(tables)
@@ -119,13 +119,13 @@ class _OtherTablesFn(beam.DoFn):
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """Measures each request of the direct writer, and tells the marker of its rows."""
+    """Marks the rows of each request of the direct writer, and measures it."""
 
     target: Target
     marker: Marker | None
 
     def __call__(self, rows: Sequence[AnyRow]) -> None:
-        """Also how long after its arrival the newest cell of each row was stored."""
+        """Marks rows, then observes their number and the delay since the arrival of their last cells."""
         if self.marker is not None:
             self.marker.mark(self.target, rows)
         metrics.observe("flush_rows", len(rows))
@@ -141,7 +141,7 @@ def _rejected(failed: FailedRow) -> Rejected:
 
 
 def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:
-    """Writes rows in one request (repeated for those that may succeed later); the refused ones.
+    """Writes rows in one request, with retries; the refused rows.
 
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.

@@ -1,4 +1,4 @@
-"""What a synchronisation of meta data does, and its figures."""
+"""A synchronisation of meta data: its job and its tally."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from timebeam.transforms.metrics import META_NAMESPACE, TallyCounters
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetaSyncJob:
-    """Which tables, and what is done with them.
+    """The tables, and the work.
 
     Attributes:
-      count: whether points are counted, which reads all of them.
+      count: count points, which reads all of them.
       dry_run: count what would be written, and write nothing.
     """
 
@@ -32,19 +32,19 @@ class MetaSyncJob:
 
 
 class MetaSyncTally(NamedTuple):
-    """What a synchronisation met and did.
+    """The figures of a synchronisation.
 
     Attributes:
-      rows_read: of the data table.
-      series: that the rows are of.
-      points: of those series, if they are counted.
-      series_created: cells `ts_meta` and `ts_ctr` that were not there.
-      uids_created: cells of meta data of names that were not there.
-      counters_set: cells `ts_ctr` that had another number of points.
-      counters_lost: of these, those that somebody else has changed meanwhile, and that stayed.
-      keys_skipped: rows whose key is not one of a series.
-      series_skipped: series with a UID that has no name.
-      damaged: cells with meta data that cannot be read, which stay as they are.
+      rows_read: rows of the data table.
+      series: series with data rows.
+      points: points of those series, if counted.
+      series_created: new cells `ts_meta` and `ts_ctr`.
+      uids_created: new cells of meta data of UIDs.
+      counters_set: corrected cells `ts_ctr`.
+      counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
+      keys_skipped: rows whose key is not the key of a series.
+      series_skipped: series with a UID without a name.
+      damaged: cells with unreadable meta data, left unchanged.
     """
 
     rows_read: int
@@ -59,8 +59,8 @@ class MetaSyncTally(NamedTuple):
     damaged: int
 
     @property
-    def trouble(self) -> int:
-        """How much could not be dealt with."""
+    def failures(self) -> int:
+        """The number of rows, series and cells that could not be synchronised."""
         return self.keys_skipped + self.series_skipped + self.damaged
 
 

@@ -1,4 +1,4 @@
-"""The series of the data table: its key ranges read side by side, keys alone or with all points counted."""
+"""Reads the series of key ranges of the data table: keys alone, or with the number of points."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
 from timebeam.transforms.metrics import SkipLog
 from timebeam.transforms.readers.table_reader import scan_rows
 
-_HELD = 100_000
-"""Series that are remembered while a range is read."""
+_MOST_SERIES = 100_000
+"""The largest number of series in memory while a range is read."""
 
 
 class SeriesExtent(NamedTuple):
@@ -26,7 +26,7 @@ class SeriesExtent(NamedTuple):
     Attributes:
       first_s, last_s: base times of its first and last row, in seconds.
       latest_ms: the newest timestamp of its cells; -1 if they were not read.
-      points: how many, if they were counted.
+      points: the number of points, if counted.
     """
 
     first_s: int
@@ -67,13 +67,13 @@ class ReadSeriesFn(beam.DoFn):
                 continue
             new = SeriesExtent(base_s, base_s, latest_ms, points)
             extents[tsuid] = merged_extent((extents[tsuid], new)) if tsuid in extents else new
-            if len(extents) == _HELD:
+            if len(extents) == _MOST_SERIES:
                 yield from extents.items()
                 extents = {}
         yield from extents.items()
 
     def _rows(self, keys: KeyRange) -> Iterator[tuple[bytes, int, int]]:
-        """(key, newest cell timestamp, points) of each row; the points only if they are asked for."""
+        """(key, newest cell timestamp in ms, number of points) of each row; (key, -1, 0) without `count`."""
         target, table = self._job.target, self._job.layout.data_table
         if not self._job.count:
             for key in scan_keys(target, table, *keys):

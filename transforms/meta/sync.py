@@ -1,9 +1,9 @@
-"""Meta data made from the data table, as `tsdb uid metasync` does: what is missing is created.
+"""Creates missing meta data from the data table, as `tsdb uid metasync` does.
 
 key ranges of the data ─► series, when they began ─► per series ─► ts_meta, ts_ctr ─► per UID ─► UID meta
 
-As in tools/MetaSync, a series was created at the base time of its first row. Unlike there, nothing that
-exists is changed: no time of creation is corrected, and what is damaged is counted and left.
+As in tools/MetaSync, a series was created at the base time of its first row. Unlike there, existing cells do
+not change: creation times are not corrected, and damaged cells are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES = 1_000_000
 
 
 class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
-    """Creates what is missing of the meta data of all series; see `MetaSyncTally` for what it counts."""
+    """Creates the missing meta data of all series: a pipeline in, nothing out; see `MetaSyncTally`."""
 
     def __init__(self, job: MetaSyncJob) -> None:
         super().__init__()
@@ -82,9 +82,9 @@ class _StoreSeriesFn(beam.DoFn):
         job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)
         self._extents = {}
         pairs = {tsuid: tsuids.pairs(job.layout.options, tsuid) for tsuid in extents}
-        lost = self._lost({pair for series_pairs in pairs.values() for pair in series_pairs})
+        nameless = self._nameless({pair for series_pairs in pairs.values() for pair in series_pairs})
         for tsuid, series_pairs in pairs.items():
-            for kind, uid in lost.intersection(series_pairs):
+            for kind, uid in nameless.intersection(series_pairs):
                 why = f"series {tsuid.hex().upper()}: UID {uid.hex()} of kind {kind} has no name"
                 skips.skip("series_skipped", why)
                 extents.pop(tsuid)
@@ -96,8 +96,8 @@ class _StoreSeriesFn(beam.DoFn):
             for pair in pairs[tsuid]:
                 yield pair, extent.first_s
 
-    def _lost(self, pairs: set[Pair]) -> set[Pair]:
-        """The UIDs that have no name."""
+    def _nameless(self, pairs: set[Pair]) -> set[Pair]:
+        """The UIDs without a name."""
         new = {pair for pair in pairs if not self._named.get(pair)}
         rows = read_rows(self._job.target, self._job.layout.uid_table, sorted({uid for _, uid in new}))
         for kind, uid in new:
@@ -130,17 +130,17 @@ class _StoreSeriesFn(beam.DoFn):
 
 
 def _row(job: MetaSyncJob, tsuid: bytes, extent: SeriesExtent) -> Row:
-    """All cells of a series. If no cells were read, the last hour is taken for the arrival."""
+    """All cells of a series; without `count`, the last hour is the arrival."""
     if not job.count:
         return series_row(job.table, tsuid, extent.first_s, extent.last_s * 1000)
     return series_row(job.table, tsuid, extent.first_s, extent.latest_ms, points=extent.points)
 
 
 def _renewed(job: MetaSyncJob, tsuid: bytes, cell: Cell, extent: SeriesExtent) -> Cell | None:
-    """The corrected cell of the meta table; None if it is right.
+    """The corrected cell of the meta table; None if it is correct.
 
     Raises:
-      ValueError: it is damaged.
+      ValueError: the cell is damaged.
     """
     if cell.qualifier == ts_meta.DOCUMENT:
         ts_meta.TsMeta.from_bytes(tsuid, cell.value)
@@ -191,15 +191,8 @@ def _create(
 ) -> None:
     """Creates cells, or counts them."""
     if job.dry_run:
-        missing = (
-            len(
-                {(cell.family, cell.qualifier) for cell in row.cells}.difference(
-                    _columns(existing.get(row.key))
-                )
-            )
-            for row in rows
-        )
-        COUNTERS.count(counter, sum(missing))
+        missing = (_columns(row) - _columns(existing.get(row.key)) for row in rows)
+        COUNTERS.count(counter, sum(map(len, missing)))
     else:
         COUNTERS.count(counter, len(create_cells(job.target, table, rows, existing).created))
 

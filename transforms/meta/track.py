@@ -1,4 +1,4 @@
-"""Meta data of the series that an ingest stores, checked once per series and worker process."""
+"""Creates the meta data of series that an ingest stores, once per series and worker process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _NewSeries(NamedTuple):
 
 
 class _Seen:
-    """The series and names whose meta data this process knows to be stored; bounded."""
+    """A bounded cache of the series and UIDs whose meta data is stored."""
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
@@ -40,9 +40,9 @@ class _Seen:
 
 
 class TrackFn(beam.DoFn):
-    """`Row` in, nothing out: what is missing of the meta data of their series is stored as the bundle ends.
+    """`Row` in, nothing out: stores missing meta data of the rows' series before the bundle ends.
 
-    It is remembered only when it is stored, so that a bundle that failed and is repeated leaves nothing out.
+    A series is cached only when its meta data is stored, so that a repeated bundle leaves nothing out.
     """
 
     def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
@@ -52,12 +52,12 @@ class TrackFn(beam.DoFn):
         self._new: dict[bytes, _NewSeries] = {}
 
     def hold(self) -> object:
-        """What keeps the memory of this process alive as long as it is held, between runs too."""
+        """A reference that keeps the cache of this process alive, between runs too."""
         size = self._size
         return self._shared.acquire(lambda: _Seen(size))
 
     def setup(self) -> None:
-        """Opens the memory of the process."""
+        """Opens the cache of the process."""
         size = self._size
         self._seen = self._shared.acquire(lambda: _Seen(size))
 
@@ -74,7 +74,7 @@ class TrackFn(beam.DoFn):
         try:
             tsuid, _ = tsuids.of_key(options, row.key)
         except ValueError:
-            return  # a dead letter's row that somebody has changed
+            return  # a replayed row with a changed key
         with self._seen.lock:
             if self._seen.series.get(tsuid):
                 return
@@ -86,7 +86,7 @@ class TrackFn(beam.DoFn):
             self._store()
 
     def finish_bundle(self) -> None:
-        """Stores what was gathered."""
+        """Stores the meta data of the new series."""
         if self._new:
             self._store()
 
@@ -111,7 +111,7 @@ class TrackFn(beam.DoFn):
         self._new = {}
 
     def _names(self) -> dict[Pair, int]:
-        """The UIDs of the new series that may be new, and when each was first seen, in seconds."""
+        """The uncached UIDs of the new series, and when each was first seen, in s."""
         assert self._seen is not None
         first_seen_s: dict[Pair, int] = {}
         with self._seen.lock:
@@ -124,6 +124,6 @@ class TrackFn(beam.DoFn):
         return first_seen_s
 
     def _create(self, table: str, rows: Sequence[Row]) -> None:
-        """Sets the cells that are not there."""
+        """Creates missing cells."""
         existing = read_rows(self._target, table, [row.key for row in rows])
         metrics.count_meta(len(create_cells(self._target, table, rows, existing).created))

@@ -1,4 +1,4 @@
-"""Cuts the input of batch jobs into chunks that workers share, each of a bounded size."""
+"""Cuts the input of batch jobs into chunks of a bounded size, which workers share."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DAY_S = 86_400
 def metric_sizes(
     options: OpenTsdbOptions, samples: Sequence[tuple[bytes, int]], uids: Sequence[bytes]
 ) -> list[float]:
-    """About how many bytes each metric has, of all times.
+    """About the stored bytes of each metric, of all times.
 
-    What lies between two samples is shared out evenly to the metrics that may be there: samples can be
-    far apart, so that a metric without one is not a small one.
+    The bytes between two samples are divided evenly among the metrics between them: samples can be far apart,
+    so a metric without a sample need not be small.
 
     Args:
       samples: (key, stored bytes since the sample before), in the order of the keys; an empty key is the end.
@@ -49,39 +49,38 @@ def metric_sizes(
 
 
 def share_of_day(hours: Sequence[int], range_s: int) -> float:
-    """About how much of a table is a day of it, or a range of time that is shorter.
+    """About the share of a table that a day has, or a shorter range of time.
 
     Args:
-      hours: those of sampled keys; a tenth at each end is left out, since points of 1970 are found in many a
-        table.
+      hours: of sampled keys; a tenth at each end is ignored, since many tables have points of 1970.
     """
-    left_out = len(hours) // 10
-    inside = sorted(hours)[left_out : len(hours) - left_out]
-    if len(inside) < 2:
+    ignored = len(hours) // 10
+    typical = sorted(hours)[ignored : len(hours) - ignored]
+    if len(typical) < 2:
         return 1.0
-    return min(1.0, min(range_s, DAY_S) / (inside[-1] - inside[0] + SPAN_S))
+    return min(1.0, min(range_s, DAY_S) / (typical[-1] - typical[0] + SPAN_S))
 
 
 CHUNK_BYTES = 64 << 20
-"""Of stored rows, by the service's samples, that one chunk has, roughly."""
+"""About the stored bytes of one chunk, by the service's samples."""
 
 _MOST_METRICS = 50
-"""In one chunk: what a chunk costs, however few points it has, is a dozen requests."""
+"""In one chunk, which costs a dozen requests however few points it has."""
 
 _SMALL = 8
-"""Small metrics, also all of a chunk together, have at most this part of `CHUNK_BYTES`: while one chunk is
-read, the output of the previous one is written, so larger metrics are better read one by one."""
+"""The small metrics of a chunk have at most one eighth of `CHUNK_BYTES`: while one chunk is read, the output
+of the previous one is written, so larger metrics are better read one by one."""
 
 _Sample = tuple[int, bytes, int]
 """(hour of a sampled key, the key, stored bytes since the sample before it)."""
 
 
 class Chunk(NamedTuple):
-    """Rows of a data table: of some metrics, of [start_s, end_s), in a range of keys.
+    """Rows of a data table: of some metrics, in [start_s, end_s), in a range of keys.
 
     Attributes:
-      metrics: by name; none for all.
-      uids: those of the metrics, ascending; none in layouts without UIDs.
+      metrics: their names; empty for all metrics.
+      uids: of the metrics, ascending; empty in layouts without UIDs.
     """
 
     metrics: tuple[str, ...]
@@ -97,17 +96,17 @@ def hour_chunks(
     metrics: Mapping[str, bytes],
     start_s: int,
     end_s: int,
-    alike: Callable[[str], Hashable] = lambda _: None,
+    kind_of: Callable[[str], Hashable] = lambda _: None,
 ) -> Iterator[Chunk]:
-    """A day each, of a metric or of several small ones; or so many hours of one as are worth a chunk.
+    """Chunks of a day of one metric or of several small ones, or of fewer hours of a large one.
 
-    Every row of one series and hour is in one chunk. A chunk has whole hours, and all keys; or, where one
-    hour of a metric is many rows, it is a range of the keys within that hour. All chunks of the same metrics
-    come one behind the other; a metric is in no others.
+    Every row of one series and hour is in one chunk. A chunk has whole hours and all keys, or, if one hour of
+    a metric is large, a range of keys within that hour. The chunks of the same metrics are consecutive; a
+    metric is in no others.
 
     Args:
-      metrics: by name their UIDs.
-      alike: only metrics for which it gives the same go into one chunk.
+      metrics: UIDs by name.
+      kind_of: only metrics of the same kind share a chunk.
     """
     options = layout.options
     base_at = options.salt_width + options.uid_width_metric
@@ -121,77 +120,78 @@ def hour_chunks(
     share = share_of_day(
         [hour for metric_samples in samples.values() for hour, _, _ in metric_samples], end_s - start_s
     )
-    small: dict[Hashable, _Small] = {}
+    groups: dict[Hashable, _SmallMetrics] = {}
     for (metric, uid), stored in zip(in_order, sizes, strict=True):
-        kind, of_day = alike(metric), stored * share
-        if of_day <= (most := CHUNK_BYTES / _SMALL):
-            together = small.setdefault(kind, _Small())
-            if together.size + of_day > most or len(together.metrics) == _MOST_METRICS:
-                yield from _of_days(together, start_s, end_s)
-                together = small[kind] = _Small()
-            together.metrics.append((metric, uid))
-            together.size += of_day
+        kind, day_bytes = kind_of(metric), stored * share
+        if day_bytes <= (most := CHUNK_BYTES / _SMALL):
+            group = groups.setdefault(kind, _SmallMetrics())
+            if group.size + day_bytes > most or len(group.metrics) == _MOST_METRICS:
+                yield from _day_chunks(group, start_s, end_s)
+                group = groups[kind] = _SmallMetrics()
+            group.metrics.append((metric, uid))
+            group.size += day_bytes
             continue
-        inside = [item for item in samples.get(uid, ()) if start_s < item[0] + SPAN_S and item[0] < end_s]
-        for first, last, cuts in _windows(inside, start_s, end_s):
-            in_hour = cuts_within(cuts, list(ranges(options, uid, first * 1000, first * 1000)))
+        in_time = [sample for sample in samples.get(uid, ()) if start_s - SPAN_S < sample[0] < end_s]
+        for window_start_s, window_end_s, cuts in _windows(in_time, start_s, end_s):
+            hour_ranges = list(ranges(options, uid, window_start_s * 1000, window_start_s * 1000))
+            in_hour = cuts_within(cuts, hour_ranges)
             for keys in ranges_between(in_hour) if in_hour else [WHOLE_TABLE]:
-                yield Chunk((metric,), (uid,), first, last, keys)
-    for together in small.values():
-        yield from _of_days(together, start_s, end_s)
+                yield Chunk((metric,), (uid,), window_start_s, window_end_s, keys)
+    for group in groups.values():
+        yield from _day_chunks(group, start_s, end_s)
 
 
 @dataclasses.dataclass(slots=True)
-class _Small:
-    """Metrics that are read together, by name and UID, and about how many bytes of them."""
+class _SmallMetrics:
+    """(name, UID) of metrics that share a chunk, and about their stored bytes of a day."""
 
     metrics: list[tuple[str, bytes]] = dataclasses.field(default_factory=list)
     size: float = 0.0
 
 
-def _of_days(metrics: _Small, start_s: int, end_s: int) -> Iterator[Chunk]:
-    names, uids = zip(*metrics.metrics, strict=True)
-    for first, last, _ in _days(start_s, end_s):
-        yield Chunk(names, uids, first, last, WHOLE_TABLE)
+def _day_chunks(group: _SmallMetrics, start_s: int, end_s: int) -> Iterator[Chunk]:
+    names, uids = zip(*group.metrics, strict=True)
+    for day_start_s, day_end_s, _ in _days(start_s, end_s):
+        yield Chunk(names, uids, day_start_s, day_end_s, WHOLE_TABLE)
 
 
 def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
-    """(start, end, keys that cut it) of the times that chunks have, which are [start_s, end_s) together.
+    """(start, end, keys that cut it) of windows of time, which together are [start_s, end_s).
 
-    Only a window of one hour, or a part of it, is cut by keys.
+    Only a window within one hour is cut by keys.
 
     Args:
-      samples: of hours that meet this range.
+      samples: of hours that overlap this range.
     """
     window_start_s, size = start_s, 0
     by_hour: dict[int, list[tuple[bytes, int]]] = {}
     for hour, key, stored in samples:
         by_hour.setdefault(hour, []).append((key, stored))
     for hour, keys in sorted(by_hour.items()):
-        first, last = max(hour, start_s), min(hour + SPAN_S, end_s)
+        hour_start_s, hour_end_s = max(hour, start_s), min(hour + SPAN_S, end_s)
         hour_bytes = sum(stored for _, stored in keys)
         if hour_bytes > CHUNK_BYTES:
-            yield from _days(window_start_s, first)
-            yield first, last, _cuts(keys)
-            window_start_s, size = last, 0
+            yield from _days(window_start_s, hour_start_s)
+            yield hour_start_s, hour_end_s, _cuts(keys)
+            window_start_s, size = hour_end_s, 0
             continue
         size += hour_bytes
         if size >= CHUNK_BYTES:
-            yield from _days(window_start_s, last)
-            window_start_s, size = last, 0
+            yield from _days(window_start_s, hour_end_s)
+            window_start_s, size = hour_end_s, 0
     yield from _days(window_start_s, end_s)
 
 
 def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
-    """A range of time in days."""
+    """The UTC days of a range of time, each as a window."""
     while start_s < end_s:
-        last = min(start_s - start_s % DAY_S + DAY_S, end_s)
-        yield start_s, last, []
-        start_s = last
+        day_end_s = min(start_s - start_s % DAY_S + DAY_S, end_s)
+        yield start_s, day_end_s, []
+        start_s = day_end_s
 
 
 def _cuts(keys: Sequence[tuple[bytes, int]]) -> list[bytes]:
-    """Those of some sampled keys between which there is a chunk each."""
+    """The sampled keys that cut an hour into ranges of about `CHUNK_BYTES`."""
     cuts, size = [], 0
     for key, stored in sorted(keys):
         size += stored

@@ -38,7 +38,7 @@ class RollupSeriesKeys:
                 named[series] = config.rollup_series(series)
             except RefusedError as error:
                 rejected.append(_unnamed(str(series), error))
-        for series, key in zip(named, self._keys.of(list(named.values())), strict=True):
+        for series, key in zip(named, self._keys.series_keys(list(named.values())), strict=True):
             if isinstance(key, RefusedError):
                 rejected.append(_unnamed(str(series), key))
             else:
@@ -78,7 +78,7 @@ class RollupSeriesKeys:
             for group in groups
             if aggregator in self._aggregators[group]
         }
-        key_by_group = dict(zip(named, self._keys.of(list(named.values())), strict=True))
+        key_by_group = dict(zip(named, self._keys.series_keys(list(named.values())), strict=True))
         refused = [
             _unnamed(str(named[group]), key)
             for group, key in key_by_group.items()

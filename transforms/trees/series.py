@@ -67,7 +67,7 @@ class UidNames:
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
         """The series of each TSUID, or why it has none; reads all UIDs together."""
         pairs = [self._pairs(tsuid) for tsuid in tsuids]
-        uids = self.of(
+        uids = self.uids(
             {
                 pair
                 for series_pairs in pairs
@@ -82,7 +82,7 @@ class UidNames:
             for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
         ]
 
-    def of(self, pairs: set[Pair]) -> dict[Pair, Uid | RefusedError]:
+    def uids(self, pairs: set[Pair]) -> dict[Pair, Uid | RefusedError]:
         """The name of each UID."""
         uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
         missing = sorted(pairs.difference(uids))
@@ -161,7 +161,7 @@ def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[Tr
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:
-        uid_by_pair = UidNames(layout, reader).of({(name.kind, uid) for name, uid in uids.items()})
+        uid_by_pair = UidNames(layout, reader).uids({(name.kind, uid) for name, uid in uids.items()})
         for name, uid in uids.items():
             described_uid = uid_by_pair[name.kind, uid]
             if isinstance(described_uid, RefusedError):

@@ -41,7 +41,7 @@ def test_a_letter_is_read_back(rejected: Rejected) -> None:
 
 @pytest.mark.parametrize("line", ["", "5", "[]", "{}", '{"reason": "bad-tag"}', '{"payload": 5}', "nothing"])
 def test_other_lines_are_no_letters(line: str) -> None:
-    with pytest.raises(ValueError, match=r"no dead letter|Expecting"):
+    with pytest.raises(ValueError, match="not a dead letter"):
         from_json(line)
 
 

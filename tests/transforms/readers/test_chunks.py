@@ -89,13 +89,13 @@ def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
     many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 121)}
     monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**7)])
 
-    def cuts(days: int, **alike: Any) -> list[tuple[int, int]]:
-        found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **alike)
+    def cuts(days: int, **options: Any) -> list[tuple[int, int]]:
+        found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **options)
         return [(one.start_s, len(one.metrics)) for one in found]
 
     assert cuts(1) == [(START, 50), (START, 50), (START, 20)]
     assert cuts(2)[:3] == [(START, 50), (START + DAY, 50), (START, 50)]
-    assert sorted(size for _, size in cuts(1, alike=lambda name: name < "m031")) == [30, 40, 50]
+    assert sorted(size for _, size in cuts(1, kind_of=lambda name: name < "m031")) == [30, 40, 50]
 
 
 @pytest.mark.parametrize("salt", [b"", b"\0"])
