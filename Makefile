@@ -3,7 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 WORKERS ?= 2
-SEEDS ?= 1-200
+MINUTES ?= 10
+SEEDS ?=
 READY := $(VENV)/ready
 
 # Where it is set, each of the processes that the tests start would compile all modules again.
@@ -29,12 +30,19 @@ types: $(READY)
 
 unit: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
-	$(VENV)/bin/pytest -q -n $(WORKERS)
+	$(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal
 
-# Random histories of whole commands against a model: SEEDS=1-1000, or SEEDS=123, which is made small if it fails.
+# The tests marked long, then random histories of whole commands against a model until MINUTES have passed.
+# SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.
 test-long: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
+ifeq ($(SEEDS),)
+	@until=$$(( $$(date +%s) + 60 * $(MINUTES) )); set -x; \
+	  $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal -m long && \
+	  $(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --until $$until
+else
 	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)
+endif
 
 $(READY): requirements-test.lock setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \

@@ -1,6 +1,7 @@
 """Runs random histories against the emulator, and shrinks those that fail.
 
     python -m tests.system.histories --seeds 1-200
+    python -m tests.system.histories --until 1795350000
     python -m tests.system.histories --seed 123
     python -m tests.system.histories --history .histories/123.json
 
@@ -14,6 +15,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import secrets
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,21 +81,33 @@ def _start_worker() -> None:
     _start_worker.resources = resources  # type: ignore[attr-defined]
 
 
-def _run_all(seeds: Iterable[int], workers: int) -> list[_Result]:
-    """Runs the histories of seeds side by side; the ones that failed."""
-    failed = []
+def _run_all(seeds: Iterator[int], workers: int, until: float = math.inf) -> tuple[int, list[_Result]]:
+    """Runs the histories of seeds side by side; none begins after `until` (s since 1970), but the first.
+
+    Returns:
+      How many ran, and the results of those that failed.
+    """
+    count, failed = 0, []
     context = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
     with concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker) as pool:
-        for result in pool.map(_run_seed, seeds):
-            print(
-                f"seed {result.seed}: {result.failure.kind if result.failure else 'ok'}, "
-                f"{result.seconds:.1f} s",
-                flush=True,
-            )
-            if result.failure:
-                print(result.failure.text, flush=True)
-                failed.append(result)
-    return failed
+        waiting = {pool.submit(_run_seed, seed) for seed in itertools.islice(seeds, workers)}
+        while waiting:
+            done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            for result in (future.result() for future in done):
+                if time.time() < until:
+                    waiting |= {pool.submit(_run_seed, seed) for seed in itertools.islice(seeds, 1)}
+                count += 1
+                _print(result)
+                failed += [result] if result.failure else []
+    return count, failed
+
+
+def _print(result: _Result) -> None:
+    """A line for a history, and the story of one that failed."""
+    kind = result.failure.kind if result.failure else "ok"
+    print(f"seed {result.seed}: {kind}, {result.seconds:.1f} s", flush=True)
+    if result.failure:
+        print(result.failure.text, flush=True)
 
 
 def _shrink(history: History, failure: Failure, runs: int) -> None:
@@ -122,19 +136,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.histories", description=__doc__)
     parser.add_argument("--seed", type=int, help="run the history of this seed")
     parser.add_argument("--seeds", help="run those of several: 1-200, or 3,7,20-30")
+    parser.add_argument("--until", type=float, help="run those of 1, 2, ... until then (s since 1970)")
     parser.add_argument("--history", type=Path, help="run a history that was kept as a file")
     parser.add_argument("--workers", type=int, default=2, help="processes, each with an emulator")
     parser.add_argument("--shrink_runs", type=int, default=80, help="runs to make a failing history smaller")
     options = parser.parse_args(argv)
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of workers: else each proxy that goes is a line
     if options.history:
         return _main_one(from_json(options.history.read_bytes()), 0)
     if options.seed is not None:
         return _main_one(history_of(options.seed), options.shrink_runs)
-    seeds = parse_seeds(options.seeds or "1-20")
-    if len(seeds) == 1:
-        return _main_one(history_of(seeds[0]), options.shrink_runs)
-    failed = _run_all(seeds, options.workers)
-    print(f"{len(seeds):,} histories, {len(failed):,} failed: {[result.seed for result in failed]}")
+    if options.until is not None:
+        count, failed = _run_all(itertools.count(1), options.workers, options.until)
+    else:
+        seeds = parse_seeds(options.seeds or "1-20")
+        if len(seeds) == 1:
+            return _main_one(history_of(seeds[0]), options.shrink_runs)
+        count, failed = _run_all(iter(seeds), options.workers)
+    print(f"{count:,} histories, {len(failed):,} failed: {[result.seed for result in failed]}")
     for result in failed:
         print(f"make it small: python -m tests.system.histories --seed {result.seed}")
     return 1 if failed else 0

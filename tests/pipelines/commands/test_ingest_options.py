@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.support.commands import ingest, timebeam, unless_given
 from tests.support.model import content
 from tests.support.points import put, put_file, random_points, stored, write_file
 from tests.support.stored import Store
+from timebeam.pipelines import run
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
@@ -115,6 +117,21 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
     assert ran.code == 0
     assert ran.out.startswith("nothing was written (dry run)\n")
     assert "points to store" in ran.out
+
+
+def test_progress_is_said_on_standard_error(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_PROGRESS_SECONDS", 0.001)
+    file = put_file(tmp_path / "a.txt", random_points(100))
+    ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--summary=json")
+    lines = ran.err.splitlines()
+    progress = (
+        r" +\d+ s: (nothing counted in this process yet|.* points read \(.*/s\), .* written, 0 refused)"
+    )
+    assert ran.code == 0
+    assert lines
+    assert all(re.fullmatch(progress, line) for line in lines)
 
 
 def test_a_dry_run_knows_the_uids_there_are(store: Store, tmp_path: Path) -> None:

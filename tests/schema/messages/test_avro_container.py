@@ -233,12 +233,34 @@ def test_little_data_that_expand_to_much_are_refused(codec: str, monkeypatch: py
     assert "100000" in refused.message
 
 
-@given(st.binary(max_size=300), st.integers(0, 3))
-def test_any_bytes_are_read_or_refused(raw: bytes, start: int) -> None:
-    beginnings = (b"", b"Obj\x01", HEADER, HEADER + block(BLOCKS[0])[:20])
-    parse(beginnings[start] + raw)
-    for encoding in ("binary", "json"):
+BEGINNINGS = {
+    b"": (0, b""),
+    b"Obj\x01": (0, b""),
+    HEADER: (0, HEADER),
+    HEADER + block(BLOCKS[0])[:20]: (0, HEADER),
+    container(BLOCKS[0]): (3, container(BLOCKS[0])),
+}
+"""Beginnings of a container, with the points in them and the bytes that are read without a refusal."""
+
+
+@given(st.binary(max_size=300), st.sampled_from([*BEGINNINGS]))
+def test_any_bytes_are_read_or_refused(raw: bytes, beginning: bytes) -> None:
+    """What is read and the payloads cover the input: no byte of it is in neither, and none in both."""
+    points, read = BEGINNINGS[beginning]
+    parsed = parse(beginning + raw)
+    assert len(parsed.batch) == points  # no bytes drawn are a block: they would have to hold `SYNC`
+    assert read + b"".join(refused.payload for refused in parsed.rejected) == beginning + raw
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_of_a_message_are_refused(raw: bytes) -> None:
+    binary, text = (
         message_format("avro", {"avro_encoding": encoding}).parse(Message(raw, 5))
+        for encoding in ("binary", "json")
+    )
+    assert (len(binary.batch), [refused.payload for refused in binary.rejected]) == (0, [raw])
+    assert len(text.batch) == 0
+    assert b"".join(refused.payload for refused in text.rejected).split() == raw.split()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
