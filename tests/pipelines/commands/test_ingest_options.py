@@ -11,7 +11,6 @@ from tests.support.commands import ingest, timebeam, unless_given
 from tests.support.model import content
 from tests.support.points import put, put_file, random_points, stored, write_file
 from tests.support.stored import Store
-from timebeam.pipelines import run
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
@@ -122,7 +121,7 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
 def test_progress_is_said_on_standard_error(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_PROGRESS_SECONDS", 0.001)
+    monkeypatch.setattr("timebeam.pipelines.run._PROGRESS_SECONDS", 0.001)
     file = put_file(tmp_path / "a.txt", random_points(100))
     ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--summary=json")
     lines = ran.err.splitlines()
