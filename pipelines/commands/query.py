@@ -35,10 +35,10 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.query.annotated import all_of, annotated
-from timebeam.schema.query.answer import NONE, FoundSeries, Result, answer
+from timebeam.schema.query.answer import FoundSeries, Result, answer
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import answer_histograms
-from timebeam.schema.query.rollups import Question
+from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.query.annotations import find_annotations
 from timebeam.transforms.query.emptiness import why_nothing
@@ -192,19 +192,18 @@ def run(options: argparse.Namespace) -> int:
     try:
         start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)
         downsampling = Downsampling.parse(options.downsample) if options.downsample else None
-        answer(options.metric, [], options.group_by, options.aggregator, downsampling, start_ms, end_ms)
         check_output(options.output)
+        asked = Question(
+            options.metric,
+            tag_filters(options.tag),
+            options.group_by,
+            options.aggregator,
+            downsampling,
+            start_ms,
+            end_ms,
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    asked = Question(
-        options.metric,
-        tag_filters(options.tag),
-        options.group_by,
-        options.aggregator,
-        downsampling,
-        start_ms,
-        end_ms,
-    )
     if options.histogram or options.percentiles:
         return _show(options, _histograms(options, asked), asked)
     rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
@@ -221,9 +220,10 @@ def run(options: argparse.Namespace) -> int:
         print(line, file=sys.stderr)
     for line in answered.damage:
         print(f"skipped: {line}", file=sys.stderr)
-    results = answer(
-        options.metric, answered.series, options.group_by, options.aggregator, downsampling, start_ms, end_ms
-    )
+    try:
+        results = [result for result in answer(asked, answered.series) if len(result.times_ms)]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     complete = _with_annotations(options, layout, results, asked)
     if not complete:
         print(f"nothing found: {_why_nothing(options, layout, answered.series)}", file=sys.stderr)

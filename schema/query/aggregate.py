@@ -1,23 +1,62 @@
 """Aggregation across the series of a group, with interpolation where a series has no point.
 
 OpenTSDB 2.4 core/Aggregators and core/AggregationIterator; docs/spec/opentsdb.md §8.4.
-One pass of numpy per series over the union of the timestamps, memory for one series at a time.
+One pass of numpy per series over the union of the timestamps, memory for one series at a time; medians and
+percentiles take a block of times at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from timebeam.schema.points import Floats, Int64s
+from timebeam.schema.points import Bools, Int64s
+from timebeam.schema.query.folds import (
+    RANKED,
+    Exact,
+    Fold,
+    Places,
+    columns,
+    divided,
+    ranked_floats,
+    ranked_integers,
+)
+from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
+from timebeam.schema.query.percentiles import Estimation
 
-Values = Int64s | Floats
-Points = tuple[Int64s, Values]
-"""Times in ms, int64[n] and strictly increasing, and int64[n] or float64[n] values."""
+_BLOCK_VALUES = 1 << 21
+"""Of the matrix in which values are ranked."""
+
+
+class Points(NamedTuple):
+    """Points of one series.
+
+    Attributes:
+      times_ms: int64[n], strictly increasing, in ms.
+      values: n numbers.
+    """
+
+    times_ms: Int64s
+    values: Values
+
+
+class Member(NamedTuple):
+    """A series of a group.
+
+    Attributes:
+      times_ms: int64[n], strictly increasing, in ms.
+      values: n numbers.
+      before: what the series counts as before its first point: of rates, the one that a TSD computes from 0
+        at 1970; None if it takes no part there.
+    """
+
+    times_ms: Int64s
+    values: Values
+    before: float | None = None
 
 
 class Gap(enum.Enum):
@@ -29,23 +68,23 @@ class Gap(enum.Enum):
     IGNORED = enum.auto()  # none at all: what MAX is to a minimum, and MIN to a maximum
 
 
-class Fold(enum.Enum):
-    """How the values of the series at one time become one."""
-
-    SUM = enum.auto()
-    MIN = enum.auto()
-    MAX = enum.auto()
-    AVG = enum.auto()
-    COUNT = enum.auto()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Aggregator:
-    """A fold and what it does with gaps."""
+    """A fold and what it does with gaps.
+
+    Attributes:
+      percent: of a percentile; None for other folds.
+      estimation: of a percentile of integers.
+    """
 
     fold: Fold
     gap: Gap
+    percent: float | None = None
+    estimation: Estimation = Estimation.LEGACY
 
+
+PERCENTS = {"999": 99.9, "99": 99.0, "95": 95.0, "90": 90.0, "75": 75.0, "50": 50.0}
+"""By what stands in the names of percentiles."""
 
 AGGREGATORS = {
     "sum": Aggregator(Fold.SUM, Gap.LINEAR),
@@ -57,80 +96,129 @@ AGGREGATORS = {
     "mimmin": Aggregator(Fold.MIN, Gap.IGNORED),
     "mimmax": Aggregator(Fold.MAX, Gap.IGNORED),
     "pfsum": Aggregator(Fold.SUM, Gap.PREVIOUS),
+    "squareSum": Aggregator(Fold.SQUARE_SUM, Gap.ZERO),
+    "first": Aggregator(Fold.FIRST, Gap.ZERO),
+    "last": Aggregator(Fold.LAST, Gap.ZERO),
+    "median": Aggregator(Fold.MEDIAN, Gap.LINEAR),
+    "dev": Aggregator(Fold.DEV, Gap.LINEAR),
+    "diff": Aggregator(Fold.DIFF, Gap.LINEAR),
+    "mult": Aggregator(Fold.MULTIPLY, Gap.LINEAR),
+    **{f"p{name}": Aggregator(Fold.PERCENTILE, Gap.LINEAR, percent) for name, percent in PERCENTS.items()},
+    **{
+        f"ep{name}{kind.name.lower()}": Aggregator(Fold.PERCENTILE, Gap.LINEAR, percent, kind)
+        for kind in (Estimation.R3, Estimation.R7)
+        for name, percent in PERCENTS.items()
+    },
 }
 """Aggregators by the name that a query gives them. `none`, which keeps series apart, is not one."""
 
 
-def aggregate(aggregator: Aggregator, members: Sequence[Points]) -> Points:
+def aggregate(aggregator: Aggregator, members: Sequence[Member]) -> Points:
     """One value for each time at which any of the members has a point.
 
     A member takes part from its first to its last point, at times between its points with what
-    `aggregator.gap` says; so `count` counts the members under way, not the points. A NaN takes no
-    part, and where nothing else does the result is NaN (count: 0).
+    `aggregator.gap` says; so `count` counts the members under way, not the points.
 
-    If all members are of integers, so is the result, in the arithmetic of Java's long: division
-    truncates toward zero, overflow wraps. Else everything is computed in floats. (OpenTSDB decides
-    that anew at each time, from the two points around it of every series.)
+    A time at which the points around it of all members under way, and the first point of those that begin
+    later, are integers has an integer, in the arithmetic of Java's long: division truncates toward zero,
+    overflow wraps. At others everything is computed in floats.
 
-    Returns:
-      int64[m] times in ms, strictly increasing, and int64[m] or float64[m] values.
+    Args:
+      members: in the order that `first`, `last` and `diff` go by.
     """
-    members = [(times_ms, values) for times_ms, values in members if len(times_ms)]
+    members = [member for member in members if len(member.times_ms)]
     if not members:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    integers = all(values.dtype == np.int64 for _, values in members)
-    union = np.unique(np.concatenate([times_ms for times_ms, _ in members]))
-    totals = _identity(aggregator.fold, len(union), integers)
-    counts = np.zeros(len(union), np.int64)
-    for times_ms, values in members:
-        indexes, samples = _taking_part(
-            union, times_ms, values if integers else _floats(values), aggregator.gap
-        )
-        totals[indexes] = _UFUNCS[aggregator.fold](totals[indexes], samples)
-        counts[indexes] += 1
-    return union, _finish(aggregator.fold, totals, counts)
+        return Points(np.empty(0, np.int64), np.empty(0, np.int64))
+    union = np.unique(np.concatenate([member.times_ms for member in members]))
+    is_integer = _is_integer(union, members)
+    with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity, or wraps
+        if is_integer.all():
+            return Points(union, _folded(aggregator, union, members, np.int64))
+        if not is_integer.any():
+            return Points(union, _folded(aggregator, union, members, np.float64))
+        bits = np.empty(len(union), np.int64)
+        bits[is_integer] = _folded(aggregator, union[is_integer], members, np.int64)
+        bits[~is_integer] = _folded(aggregator, union[~is_integer], members, np.float64).view(np.int64)
+    return Points(union, numbers(bits, ~is_integer))
 
 
-_UFUNCS: dict[Fold, np.ufunc] = {
-    Fold.SUM: np.add,
-    Fold.MIN: np.minimum,
-    Fold.MAX: np.maximum,
-    Fold.AVG: np.add,
-    Fold.COUNT: np.add,
-}
+def _is_integer(union: Int64s, members: Sequence[Member]) -> Bools:
+    """At which times the values are integers (AggregationIterator.isInteger)."""
+    is_integer = np.ones(len(union), np.bool_)
+    for times_ms, values, _ in members:
+        if not isinstance(values, Mixed):
+            if values.dtype == np.float64:
+                is_integer[: np.searchsorted(union, times_ms[-1], side="right")] = False
+            continue
+        first = np.searchsorted(union, times_ms[0])
+        end = np.searchsorted(union, times_ms[-1], side="right")
+        is_near_float = values.is_float | np.append(values.is_float[1:], False)
+        before = np.searchsorted(times_ms, union[first:end], side="right") - 1
+        is_integer[first:end] &= ~is_near_float[before]
+        is_integer[:first] &= not values.is_float[0]
+    return is_integer
 
 
-def _floats(values: Values) -> Floats:
-    return values.astype(np.float64, copy=False)
+def _folded(aggregator: Aggregator, times_ms: Int64s, members: Sequence[Member], dtype: type) -> Exact:
+    """The result at some times, in integers or floats."""
+    if aggregator.fold not in RANKED:
+        fold = columns(aggregator.fold, len(times_ms), dtype)
+        for places, samples in _samples(aggregator.gap, times_ms, members, dtype):
+            fold.add(places, samples)
+        return fold.result()
+    results: Exact = np.empty(len(times_ms), dtype)
+    step = max(1, _BLOCK_VALUES // len(members))
+    for start in range(0, len(times_ms), step):
+        block = times_ms[start : start + step]
+        matrix: Exact = np.full((len(members), len(block)), np.nan if dtype is np.float64 else 0, dtype)
+        is_there = np.zeros(matrix.shape, np.bool_)
+        rows = _samples(aggregator.gap, block, members, dtype)
+        for number, (places, samples) in enumerate(rows):
+            matrix[number, places] = samples
+            is_there[number, places] = True
+        if dtype is np.float64:
+            ranked: Exact = ranked_floats(matrix.astype(np.float64, copy=False), aggregator.percent)
+        else:
+            integers = matrix.astype(np.int64, copy=False)
+            ranked = ranked_integers(integers, is_there, aggregator.percent, aggregator.estimation)
+        results[start : start + step] = ranked
+    return results
 
 
-def _identity(fold: Fold, size: int, integers: bool) -> Values:
-    """n times the value that changes nothing when folded with another."""
-    if fold not in (Fold.MIN, Fold.MAX):
-        return np.zeros(size, np.int64) if integers else np.zeros(size, np.float64)
-    if integers:
-        limits = np.iinfo(np.int64)
-        return np.full(size, limits.max if fold is Fold.MIN else limits.min, np.int64)
-    return np.full(size, np.inf if fold is Fold.MIN else -np.inf, np.float64)
+def _samples(
+    gap: Gap, times_ms: Int64s, members: Sequence[Member], dtype: type
+) -> Iterator[tuple[Places, Exact]]:
+    """Of each member where among some times it takes part, and its values there."""
+    for member in members:
+        if dtype is np.float64:
+            values: Exact = to_floats(member.values)
+        else:
+            values = member.values.bits if isinstance(member.values, Mixed) else member.values
+        places, samples = _taking_part(times_ms, member, values, gap)
+        if len(samples):
+            yield places, samples
 
 
-def _taking_part(
-    union: Int64s, times_ms: Int64s, values: Values, gap: Gap
-) -> tuple[npt.NDArray[np.intp], Values]:
-    """Where in the union a series takes part, and the values it gives there."""
-    first = np.searchsorted(union, times_ms[0])
-    end = np.searchsorted(union, times_ms[-1], side="right")
-    if gap is Gap.IGNORED or end - first == len(times_ms):
-        indexes, samples = np.searchsorted(union, times_ms), values
+def _taking_part(union: Int64s, member: Member, values: Exact, gap: Gap) -> tuple[Places, Exact]:
+    """Where among some times a series takes part, and the values it gives there."""
+    times_ms = member.times_ms
+    first = int(np.searchsorted(union, times_ms[0]))
+    end = int(np.searchsorted(union, times_ms[-1], side="right"))
+    within = union[first:end]
+    if len(within) == len(times_ms) and np.array_equal(within, times_ms):
+        samples = values
+    elif gap is Gap.IGNORED:
+        before = np.searchsorted(times_ms, within)
+        is_own = times_ms[before] == within
+        return first + np.flatnonzero(is_own), values[before[is_own]]
     else:
-        indexes, samples = np.arange(first, end), _interpolated(union[first:end], times_ms, values, gap)
-    if samples.dtype == np.float64:
-        is_number = ~np.isnan(samples)
-        indexes, samples = indexes[is_number], samples[is_number]
-    return indexes, samples
+        samples = _interpolated(within, times_ms, values, gap)
+    if member.before is None:
+        return slice(first, end), samples
+    return slice(0, end), np.concatenate([np.full(first, member.before), samples])
 
 
-def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Values, gap: Gap) -> Values:
+def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Exact, gap: Gap) -> Exact:
     """The values of a series at times between its first and its last point."""
     before = np.searchsorted(times_ms, at_ms, side="right") - 1
     samples = values[before]
@@ -141,22 +229,5 @@ def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Values, gap: Gap) -> 
         before = before[missing]
         elapsed = at_ms[missing] - times_ms[before]
         rise, run = values[before + 1] - values[before], times_ms[before + 1] - times_ms[before]
-        samples[missing] += _divided(elapsed * rise, run)
+        samples[missing] += divided(elapsed * rise, run)
     return samples
-
-
-def _divided(numerators: Values, divisors: Int64s) -> Values:
-    """Quotients; those of integers truncate toward zero, as in Java."""
-    if numerators.dtype == np.float64:
-        return numerators / divisors
-    return (numerators - np.fmod(numerators, divisors)) // divisors
-
-
-def _finish(fold: Fold, totals: Values, counts: Int64s) -> Values:
-    if fold is Fold.COUNT:
-        return counts if totals.dtype == np.int64 else _floats(counts)
-    if fold is Fold.AVG:
-        totals = _divided(totals, np.maximum(counts, 1))
-    if totals.dtype == np.float64:
-        totals[counts == 0] = np.nan
-    return totals

@@ -15,12 +15,11 @@ import numpy as np
 
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.points import Int64s, Series
-from timebeam.schema.query.aggregate import AGGREGATORS, Values, aggregate
-from timebeam.schema.query.downsample import Downsampling, Fill, downsample, fill_gaps
-
-NONE = "none"
-_HOUR_MS = 3_600_000
-"""The aggregator that keeps every series apart."""
+from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate
+from timebeam.schema.query.downsample import Fill, QueryRange, downsample, fill_gaps, first_whole_ms
+from timebeam.schema.query.numbers import Values, to_floats
+from timebeam.schema.query.question import NONE, Question
+from timebeam.schema.query.rate import rates
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,14 +28,16 @@ class FoundSeries:
 
     Attributes:
       times_ms: int64[n], strictly increasing, in ms.
-      values: int64[n] if all points are integers, else float64[n].
+      values: n numbers.
       downsampled: whether they are already those of the intervals that the query asks for, float64[n].
+      tsuid: in whose order `first`, `last` and `diff` take the series of a group; empty if it has none.
     """
 
     series: Series
     times_ms: Int64s
     values: Values
     downsampled: bool = False
+    tsuid: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,10 +48,11 @@ class Result:
       tags: every tag key for which the series that have it agree on one value, sorted.
       aggregate_tags: the tag keys seen with two or more values, sorted.
       times_ms: int64[n], strictly increasing, in ms.
-      values: int64[n] or float64[n]; NaN where an interval or all its values are missing.
+      values: n numbers; NaN where an interval or all its values are missing.
       nan_is_null: whether a NaN is to be shown as null (fill null), else as NaN.
       annotations: of the series of the group, by start.
       global_annotations: those of no series that were asked for, by start; the same in all results.
+      members: the series of the group.
     """
 
     metric: str
@@ -61,72 +63,86 @@ class Result:
     nan_is_null: bool = False
     annotations: Sequence[Annotation] = ()
     global_annotations: Sequence[Annotation] = ()
+    members: Sequence[Series] = ()
 
 
-def answer(
-    metric: str,
-    series_found: Iterable[FoundSeries],
-    group_by: Sequence[str],
-    aggregator: str,
-    downsampling: Downsampling | None,
-    start_ms: int,
-    end_ms: int,
-) -> list[Result]:
-    """Groups, downsamples and aggregates; only points of [start_ms, end_ms] come out.
+def answer(question: Question, series_found: Iterable[FoundSeries]) -> list[Result]:
+    """Groups, downsamples, computes rates and aggregates; only points of [start_ms, end_ms] come out.
 
-    The points of `series_found` should reach beyond that range: interpolation at its edges needs each
-    series' neighbours outside of it, and the last interval needs its points after `end_ms`.
-    (See `reach`.) An interval that
-    starts before `start_ms` is not shown. A series belongs to its group, and to the group's tags,
-    if its points, or its intervals, begin by `end_ms` and do not end before `start_ms`.
+    The points of `series_found` are those of `question.range`, which reaches beyond what is shown:
+    interpolation at its edges needs each series' neighbours outside of it, and the last interval needs its
+    points after `end_ms`. An interval that starts before `start_ms` is not shown. A series that has such
+    points belongs to its group and to the group's tags, also if nothing of it is shown.
 
     Args:
-      series_found: distinct series of the metric, in any order.
-      group_by: tag keys; the series with equal values for them form a group, and a series that
-        lacks one of them is in no group. Aggregator none ignores this.
-      aggregator: a key of `AGGREGATORS`, or `none`.
+      series_found: distinct series that pass the filters, in any order.
 
     Returns:
-      The results that have points, in the order of the values of `group_by` (none: of the series).
+      The results, also those without points, in the order of the values of `group_by` (none: of the series).
 
     Raises:
-      ValueError: unknown aggregator, a range that ends before it starts, or too large a fill.
+      ValueError: too large a fill.
     """
-    if aggregator != NONE and aggregator not in AGGREGATORS:
-        names = ", ".join([*AGGREGATORS, NONE])
-        raise ValueError(f"no aggregator {aggregator!r}; choose from {names}")
-    if end_ms < start_ms:
-        raise ValueError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
     groups: dict[tuple[str, ...], list[FoundSeries]] = {}
-    for item in sorted(series_found, key=lambda item: item.series.tags):
-        key = group_key(item.series, group_by, aggregator)
-        shown = _downsampled(item, downsampling, start_ms, end_ms)
-        if key is not None and shown is not None:
-            groups.setdefault(key, []).append(shown)
-    nan_is_null = downsampling is not None and downsampling.fill is Fill.NULL
+    for found in sorted(series_found, key=lambda found: (found.tsuid, found.series.tags)):
+        key = group_key(found.series, question.group_by, question.aggregator)
+        if key is not None and len(found.times_ms):
+            groups.setdefault(key, []).append(found)
+    how = question.downsampling
+    nan_is_null = how is not None and how.fill is Fill.NULL
+    within = question.range
     results = []
-    for _, members in sorted(groups.items()):
-        points = [(member.times_ms, member.values) for member in members]
-        times_ms, values = points[0] if aggregator == NONE else aggregate(AGGREGATORS[aggregator], points)
-        inside = slice(*np.searchsorted(times_ms, (start_ms, end_ms + 1)))
-        tags, differing = common_tags([member.series for member in members])
-        if len(times_ms[inside]):
-            results.append(Result(metric, tags, differing, times_ms[inside], values[inside], nan_is_null))
+    for _, found_series in sorted(groups.items()):
+        members = [_member(found, question, within) for found in found_series]
+        times_ms, values = _aggregated(question, members)
+        inside = slice(*np.searchsorted(times_ms, (question.start_ms, question.end_ms + 1)))
+        series = [found.series for found in found_series]
+        tags, differing = common_tags(series)
+        results.append(
+            Result(
+                question.metric,
+                tags,
+                differing,
+                times_ms[inside],
+                values[inside],
+                nan_is_null,
+                members=series,
+            )
+        )
     return results
 
 
-def reach(downsampling: Downsampling | None, start_ms: int, end_ms: int) -> tuple[int, int]:
-    """(first, last) time in ms, both inclusive, of the points that `answer` should have.
+def _aggregated(question: Question, members: Sequence[Member]) -> Points:
+    """The points of a group."""
+    if question.aggregator == NONE:
+        (member,) = members
+        return Points(member.times_ms, member.values)
+    aggregator = AGGREGATORS[question.aggregator]
+    if question.rate is not None:  # the rate at a time between two points is the one before
+        aggregator = dataclasses.replace(aggregator, gap=Gap.PREVIOUS)
+    return aggregate(aggregator, members)
 
-    They are those of the whole intervals, and then hours, that the range touches, as OpenTSDB reads
-    rows: so that every layout gives the same answer, however long its rows are.
-    """
-    last_ms = end_ms
-    if downsampling is not None and downsampling.interval_ms is not None:
-        interval_ms = downsampling.interval_ms
-        start_ms, last_ms = start_ms // interval_ms * interval_ms, end_ms // interval_ms * interval_ms
-        last_ms += interval_ms - 1
-    return max(0, start_ms // _HOUR_MS * _HOUR_MS), last_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
+
+def _member(found: FoundSeries, question: Question, within: QueryRange) -> Member:
+    """The series with its points, intervals or rates, as they are aggregated."""
+    times_ms, values = found.times_ms, found.values
+    how = question.downsampling
+    if how is not None:
+        floats = to_floats(values)
+        if found.downsampled:
+            is_whole = times_ms >= first_whole_ms(how, within)
+            times_ms, floats = times_ms[is_whole], floats[is_whole]
+        else:
+            times_ms, floats = downsample(how, times_ms, floats, within)
+        times_ms, values = fill_gaps(how, times_ms, floats, within)
+    if question.rate is not None:
+        times_ms, values = rates(times_ms, values, question.rate)
+    first = int(np.searchsorted(times_ms, within.first_ms))
+    times_ms, values = times_ms[first:], values[first:]
+    if question.rate is None:
+        return Member(times_ms, values)
+    before = float(to_floats(values)[0]) if len(times_ms) else None
+    return Member(times_ms[1:], values[1:], before)
 
 
 def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple[str, ...] | None:
@@ -137,25 +153,6 @@ def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple
     if any(key not in tags for key in group_by):
         return None
     return tuple(tags[key] for key in group_by)
-
-
-def _downsampled(
-    item: FoundSeries, how: Downsampling | None, start_ms: int, end_ms: int
-) -> FoundSeries | None:
-    """The series with its points, or those of its intervals; None if they do not meet the range."""
-    if how is None:
-        return item if _meets(item.times_ms, start_ms, end_ms) else None
-    times_ms, values = item.times_ms, item.values.astype(np.float64, copy=False)
-    if not item.downsampled:
-        times_ms, values = downsample(how, times_ms, values, start_ms, end_ms)
-    if not _meets(times_ms, start_ms, end_ms):
-        return None
-    return FoundSeries(item.series, *fill_gaps(how, times_ms, values, start_ms, end_ms))
-
-
-def _meets(times_ms: Int64s, start_ms: int, end_ms: int) -> bool:
-    """Whether a series is under way at some time of the range (core/SpanGroup.add)."""
-    return bool(len(times_ms)) and int(times_ms[0]) <= end_ms and int(times_ms[-1]) >= start_ms
 
 
 def common_tags(members: Sequence[Series]) -> tuple[dict[str, str], list[str]]:

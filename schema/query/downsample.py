@@ -1,22 +1,28 @@
 """Downsampling of one series: one value per interval.
 
 OpenTSDB 2.4 core/DownsamplingSpecification, core/Downsampler and core/FillingDownsampler
-(docs/spec/opentsdb.md §8.1). Intervals are aligned to 1970, results are always floats.
+(docs/spec/opentsdb.md §8.1). Intervals are aligned to 1970, or to a calendar; results are always floats.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+import re
+import zoneinfo
 
 import numpy as np
 
 from timebeam.schema.common.times import parse_duration
 from timebeam.schema.points import Floats, Int64s
+from timebeam.schema.query.calendar import CalendarInterval
+from timebeam.schema.query.interval_functions import FUNCTIONS
 
 MAX_FILLED = 10_000_000
 """The most values that filling may produce for one series."""
+
+_HOUR_S = 3600
+_CALENDAR = re.compile(r"0*([0-9]{1,9})(ms|[smhdwny])c", re.IGNORECASE)
 
 
 class Fill(enum.StrEnum):
@@ -33,27 +39,33 @@ class Downsampling:
     """What `1h-sum-zero` says.
 
     Attributes:
-      interval_ms: length of an interval; None for `0all`, the whole range of the query.
+      interval_ms: length of an interval, of one of the calendar its nominal length; None for `0all`, the
+        whole range of the query.
       function: a key of `FUNCTIONS`.
       fill: what becomes of intervals without points.
+      calendar: the interval, if it is one of the calendar.
     """
 
     interval_ms: int | None
     function: str
     fill: Fill = Fill.NONE
+    calendar: CalendarInterval | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Downsampling:
-        """The downsampling that `<interval>-<function>[-<fill>]` describes.
+    def parse(cls, text: str, zone: str = "UTC") -> Downsampling:
+        """The downsampling that `<interval>[c]-<function>[-<fill>]` describes; `c` is for the calendar.
+
+        Args:
+          zone: the time zone of calendar intervals.
 
         Raises:
-          ValueError: another form, an unknown function or fill, or a bad interval.
+          ValueError: another form, an unknown function, fill or zone, or a bad interval.
         """
         words = text.split("-")
         if len(words) not in (2, 3):
             raise ValueError(
                 f"{text!r} is not a downsampling; give <interval>-<function>[-<fill>], "
-                "as in 1m-avg, 1h-sum-zero or 0all-max"
+                "as in 1m-avg, 1h-sum-zero, 1dc-max or 0all-max"
             )
         interval, function, fill = words[0], words[1], words[2] if len(words) == 3 else Fill.NONE.value
         if function == "none":
@@ -63,65 +75,136 @@ class Downsampling:
         fills = [policy.value for policy in Fill]
         if fill.lower() not in fills:
             raise ValueError(f"{text!r}: no fill {fill!r}; choose from {', '.join(fills)}")
-        interval_ms = None if interval in ("0all", "all") else _interval_ms(text, interval)
-        return cls(interval_ms, function, Fill(fill.lower()))
+        policy = Fill(fill.lower())
+        if interval in ("0all", "all"):
+            return cls(None, function, policy)
+        if match := _CALENDAR.fullmatch(interval):
+            interval_ms = _interval_ms(text, interval[:-1])
+            return cls(interval_ms, function, policy, calendar_interval(match[1], match[2], zone))
+        return cls(_interval_ms(text, interval), function, policy)
+
+
+def calendar_interval(count: str, unit: str, zone: str) -> CalendarInterval:
+    """An interval of the calendar.
+
+    Raises:
+      ValueError: there is no such time zone.
+    """
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
+        raise ValueError(f"no time zone {zone!r}; give one as in Europe/Berlin") from error
+    return CalendarInterval(int(count), unit.lower(), zone)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryRange:
+    """The range of a query, and the points that its answer is made of.
+
+    core/TsdbQuery.getScanStartTimeSeconds and getScanEndTimeSeconds of OpenTSDB 2.4.1: they are those of the
+    intervals, and then hours, that the range touches, as a TSD reads rows: so that every layout gives the
+    same answer, however long its rows are. A series is a member of its group if it has such points.
+
+    Attributes:
+      start_ms, end_ms: first and last time that is shown, both inclusive.
+      first_ms, until_ms: the points are those in [first, until).
+    """
+
+    start_ms: int
+    end_ms: int
+    first_ms: int
+    until_ms: int
+
+    @classmethod
+    def of(cls, how: Downsampling | None, start_ms: int, end_ms: int) -> QueryRange:
+        """The range of a query from one time to another, both inclusive."""
+        interval_ms = how.interval_ms if how is not None else None
+        start_s, end_s = start_ms // 1000, end_ms // 1000 + 1
+        if interval_ms is not None:
+            start_s -= 1000 * start_s % interval_ms // 1000
+            end_s += (interval_ms - 1000 * end_s % interval_ms) // 1000
+        first_s = max(0, start_s // _HOUR_S * _HOUR_S)
+        until_s = -(-end_s // _HOUR_S) * _HOUR_S
+        if interval_ms is None and until_s == end_s:
+            until_s += _HOUR_S
+        return cls(start_ms, end_ms, first_s * 1000, until_s * 1000)
 
 
 def downsample(
-    how: Downsampling, times_ms: Int64s, values: Int64s | Floats, start_ms: int, end_ms: int
+    how: Downsampling, times_ms: Int64s, values: Int64s | Floats, within: QueryRange
 ) -> tuple[Int64s, Floats]:
     """One value per interval that holds a point; fill is not applied, see `fill_gaps`.
 
     An interval is [k * interval, (k + 1) * interval) and its result is stamped with its start, so
     an interval is whole only if the caller passes all of its points, also those outside of the
-    query's range. `0all` takes the points of [start_ms, end_ms) and stamps start_ms.
+    query's range. The points before the first interval that starts at or after `within.first_ms` count for
+    nothing. `0all` takes the points of [start_ms, end_ms) and stamps start_ms.
 
-    A NaN counts as no value, save for first and last; an interval of only NaN gives NaN (count: 0).
+    A NaN counts as no value, save for first, last and mult; an interval of only NaN gives NaN (count: 0).
 
     Args:
       times_ms: int64[n], strictly increasing, in ms.
       values: int64[n] or float64[n].
-      start_ms, end_ms: range of the query.
 
     Returns:
       int64[m] starts of intervals in ms, strictly increasing, and float64[m] values.
     """
+    span_ms = first_whole_ms(how, within), within.until_ms
     if how.interval_ms is None:
-        inside = slice(*np.searchsorted(times_ms, (start_ms, end_ms)))
-        times_ms, values = times_ms[inside], values[inside]
-        buckets = np.full(len(times_ms), start_ms, np.int64)
+        span_ms = within.start_ms, within.end_ms
+    inside = slice(*np.searchsorted(times_ms, span_ms))
+    times_ms, values = times_ms[inside], values[inside]
+    if not len(times_ms):
+        return times_ms, np.empty(0, np.float64)
+    if how.interval_ms is None:
+        starts_ms = np.full(len(times_ms), within.start_ms, np.int64)
+    elif how.calendar is not None:
+        starts_ms = how.calendar.starts_of(times_ms)
     else:
-        buckets = times_ms - times_ms % how.interval_ms
-    if not len(buckets):
-        return buckets, np.empty(0, np.float64)
-    firsts = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
-    return buckets[firsts], FUNCTIONS[how.function](values.astype(np.float64), firsts)
+        starts_ms = times_ms - times_ms % how.interval_ms
+    firsts = np.flatnonzero(np.diff(starts_ms, prepend=starts_ms[0] - 1))
+    with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity
+        return starts_ms[firsts], FUNCTIONS[how.function](values.astype(np.float64), firsts)
+
+
+def first_whole_ms(how: Downsampling, within: QueryRange) -> int:
+    """Where the first interval starts that the points of a range hold whole (Downsampler.seekInterval)."""
+    if how.interval_ms is None:
+        return within.first_ms
+    if how.calendar is not None:
+        return how.calendar.ceiling(within.first_ms)
+    return -(-within.first_ms // how.interval_ms) * how.interval_ms
 
 
 def fill_gaps(
-    how: Downsampling, times_ms: Int64s, values: Floats, start_ms: int, end_ms: int
+    how: Downsampling, times_ms: Int64s, values: Floats, within: QueryRange
 ) -> tuple[Int64s, Floats]:
     """The result of `downsample` as the fill policy wants it.
 
-    With a fill, the result has every interval that starts in [start_ms, end_ms], and no other.
-    Fill none, and `0all`, change nothing.
+    With a fill, the result has every interval of the points that the answer is made of, whether it has
+    points or not. Fill none, and `0all`, change nothing.
 
     Raises:
       ValueError: more than `MAX_FILLED` intervals.
     """
     if how.fill is Fill.NONE or how.interval_ms is None:
         return times_ms, values
-    first = -(-start_ms // how.interval_ms)
-    count = max(0, end_ms // how.interval_ms + 1 - first)
-    if count > MAX_FILLED:
-        raise ValueError(
-            f"filling {count} intervals of {how.interval_ms} ms is too much (at most {MAX_FILLED}); "
-            "choose a longer interval or no fill"
-        )
-    grid = (first + np.arange(count, dtype=np.int64)) * how.interval_ms
-    filled = np.full(count, 0.0 if how.fill is Fill.ZERO else np.nan)
-    inside = slice(*np.searchsorted(times_ms, (start_ms, end_ms + 1)))
-    filled[times_ms[inside] // how.interval_ms - first] = values[inside]
+    if how.calendar is not None:
+        first_ms = how.calendar.floor(within.first_ms)
+        until_ms = how.calendar.floor(within.until_ms)
+        grid = how.calendar.grid(first_ms, max(until_ms, first_ms + 1))
+    else:
+        first, end = within.first_ms // how.interval_ms, within.until_ms // how.interval_ms
+        if end - first > MAX_FILLED:
+            raise ValueError(
+                f"filling {end - first} intervals of {how.interval_ms} ms is too much "
+                f"(at most {MAX_FILLED}); choose a longer interval or no fill"
+            )
+        grid = np.arange(first, end, dtype=np.int64) * how.interval_ms
+    filled = np.full(len(grid), 0.0 if how.fill is Fill.ZERO else np.nan)
+    indexes = np.searchsorted(grid, times_ms)
+    is_there = np.append(grid, -1)[indexes] == times_ms
+    filled[indexes[is_there]] = values[is_there]
     return grid, filled
 
 
@@ -130,69 +213,3 @@ def _interval_ms(text: str, interval: str) -> int:
         return parse_duration(interval)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}; or 0all for the whole range") from error
-
-
-# Each function: values float64[n] of one or more intervals and the index of each interval's first
-# value -> one result per interval.
-
-
-def _constant_runs(values: Floats, firsts: Int64s) -> Int64s:
-    """How many values of each interval are not NaN."""
-    return np.add.reduceat((~np.isnan(values)).astype(np.int64), firsts)
-
-
-def _sum(values: Floats, firsts: Int64s) -> Floats:
-    totals = np.add.reduceat(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), firsts)
-    return np.where(_constant_runs(values, firsts) == 0, np.nan, totals)
-
-
-def _min(values: Floats, firsts: Int64s) -> Floats:
-    return np.fmin.reduceat(values, firsts)
-
-
-def _max(values: Floats, firsts: Int64s) -> Floats:
-    return np.fmax.reduceat(values, firsts)
-
-
-def _avg(values: Floats, firsts: Int64s) -> Floats:
-    return _sum(values, firsts) / np.maximum(_constant_runs(values, firsts), 1)
-
-
-def _count(values: Floats, firsts: Int64s) -> Floats:
-    return _constant_runs(values, firsts).astype(np.float64)
-
-
-def _first(values: Floats, firsts: Int64s) -> Floats:
-    return values[firsts]
-
-
-def _last(values: Floats, firsts: Int64s) -> Floats:
-    return values[np.append(firsts[1:], len(values)) - 1]
-
-
-def _median(values: Floats, firsts: Int64s) -> Floats:
-    """The upper median: element n // 2 of the sorted values."""
-    intervals = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(values)))
-    ordered = values[np.lexsort((values, intervals))]  # NaN sorts last, so it is never in the middle
-    return ordered[firsts + _constant_runs(values, firsts) // 2]
-
-
-def _dev(values: Floats, firsts: Int64s) -> Floats:
-    """The population standard deviation."""
-    sizes = np.diff(firsts, append=len(values))
-    deviations = values - np.repeat(_avg(values, firsts), sizes)
-    return np.sqrt(_avg(deviations * deviations, firsts))
-
-
-FUNCTIONS: dict[str, Callable[[Floats, Int64s], Floats]] = {
-    "sum": _sum,
-    "min": _min,
-    "max": _max,
-    "avg": _avg,
-    "count": _count,
-    "first": _first,
-    "last": _last,
-    "median": _median,
-    "dev": _dev,
-}
-"""Downsampling functions by the name that a query gives them."""

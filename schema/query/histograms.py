@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from timebeam.schema.points import Series
-from timebeam.schema.query.answer import NONE, Result, common_tags, group_key
+from timebeam.schema.query.answer import Result, common_tags, group_key
+from timebeam.schema.query.question import NONE
 from timebeam.schema.query.simple_histogram import Histogram, merged
 
 SUM = "sum"

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.points import Bools, Floats, Int64s
-from timebeam.schema.query.aggregate import Values
-from timebeam.schema.query.downsample import FUNCTIONS
+from timebeam.schema.query.interval_functions import FUNCTIONS
+from timebeam.schema.query.numbers import Values, to_floats
 
 NUMBERS = {
     "sum": ("sum",),
@@ -46,7 +46,7 @@ class Partials(NamedTuple):
 
 def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
     """Points as rollups of one point each. A NaN counts as no value."""
-    floats = values.astype(np.float64)
+    floats = to_floats(values)
     is_number = (~np.isnan(floats)).astype(np.float64)
     return Partials(
         times_ms, np.stack([is_number if name == "count" else floats for name in NUMBERS[function]])

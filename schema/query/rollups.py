@@ -7,29 +7,17 @@ serve only where they cannot change the answer, without being asked for. Nothing
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from timebeam.schema.query.aggregate import AGGREGATORS, Fold, Gap
-from timebeam.schema.query.answer import NONE, reach
+from timebeam.schema.query.aggregate import AGGREGATORS, Gap
 from timebeam.schema.query.downsample import Downsampling, Fill
+from timebeam.schema.query.folds import Fold
 from timebeam.schema.query.joined import NUMBERS
+from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
 
 _FOLDS = {"sum": Fold.SUM, "count": Fold.SUM, "min": Fold.MIN, "max": Fold.MAX}
 """How the series of a group become what its pre-aggregates hold, by downsampling function."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Question:
-    """A query; see `timebeam.schema.query.answer.answer`. `tags` as in `Selection`."""
-
-    metric: str
-    tags: Mapping[str, frozenset[str]]
-    group_by: Sequence[str]
-    aggregator: str
-    downsampling: Downsampling | None
-    start_ms: int
-    end_ms: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +64,7 @@ def choose(config: RollupConfig, asked: Question, now_ms: int) -> QueryPlan:
     Of each kind the longest interval that divides that of the downsampling, and of which the range has
     some that are no younger than its delaySla.
     """
-    start_ms, last_ms = reach(asked.downsampling, asked.start_ms, asked.end_ms)
-    range_ms = start_ms, last_ms + 1
+    range_ms = asked.range.first_ms, asked.range.until_ms
     how = asked.downsampling
     why = _no_rollups(config, asked)
     if why or how is None or how.interval_ms is None:
@@ -114,6 +101,8 @@ def _no_rollups(config: RollupConfig, asked: Question) -> str:
         return "the query has no downsampling"
     if how.interval_ms is None:
         return "0all has no intervals"
+    if how.calendar is not None:
+        return "intervals of the calendar are not those of rollups"
     if how.function not in NUMBERS:
         return f"{how.function} cannot be computed from them"
     if config.agg_tag_key in asked.tags or config.agg_tag_key in asked.group_by:
@@ -141,7 +130,7 @@ def _longest(
 
 def _group(config: RollupConfig, asked: Question, how: Downsampling) -> tuple[PreAggregate | None, str]:
     """(the pre-aggregates whose groups can stand for the series of a query, else why there are none)."""
-    why = _changes(asked.aggregator, how)
+    why = _changes(asked, how)
     if why:
         return None, why
     # A series that lacks a kept tag is in no group, so the query must leave it out too.
@@ -162,12 +151,15 @@ def _group(config: RollupConfig, asked: Question, how: Downsampling) -> tuple[Pr
     return None, f"none of {how.function} keeps what the query groups by and filters, {keys}"
 
 
-def _changes(aggregator: str, how: Downsampling) -> str:
+def _changes(asked: Question, how: Downsampling) -> str:
     """Why groups give another answer than the aggregation of their series; empty if they do not.
 
     A query interpolates a series that has no point in an interval, where a group has nothing; unless the
     aggregator does not interpolate, or a fill puts something there that counts for nothing.
     """
+    aggregator = asked.aggregator
+    if asked.rate is not None or asked.explicit_tags or asked.series is not None:
+        return "rates, explicit tags and TSUIDs are of single series"
     fold = _FOLDS.get(how.function)
     if fold is None:
         return f"{how.function} of a group is not that of its series"

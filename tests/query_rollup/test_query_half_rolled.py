@@ -124,7 +124,7 @@ def test_what_is_younger_than_the_delay_comes_from_points(plain: Store, tmp_path
     prefix = plain.layout.options.table_prefix
     assert said.splitlines() == [
         f"2024-02-28T00:00:00Z to 2024-02-28T12:00:00Z: {prefix}rollup-1h (rollups of 1h)",
-        f"2024-02-28T12:00:00Z to 2024-02-29T00:00:00Z: {prefix}tsdb (the newest points, by delaySla)",
+        f"2024-02-28T12:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (the newest points, by delaySla)",
     ]
     remove_points(plain, range(24))
     ran = ask(plain, "m", DAY, END, *flags, "--rollup_config", config)
@@ -215,7 +215,7 @@ def test_tables_without_content(plain: Store, tmp_path: Path, create: bool) -> N
     rollups = f"{'nothing in' if create else 'no table'} {prefix}rollup-1h"
     assert said.splitlines()[1:] == [
         rollups,
-        f"2024-02-28T00:00:00Z to 2024-02-29T00:00:00Z: {prefix}tsdb (points)",
+        f"2024-02-28T00:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (points)",
     ]
 
 

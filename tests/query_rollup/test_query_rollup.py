@@ -28,7 +28,7 @@ from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import Result, answer
 from timebeam.schema.query.downsample import Downsampling, Fill
-from timebeam.schema.query.rollups import Question
+from timebeam.schema.query.question import Question
 from timebeam.transforms.query.rollups import find_points, find_rolled_up
 
 HOURS = 54
@@ -94,10 +94,8 @@ def test_every_function_aggregator_and_grouping(store: Store, config: Path, metr
         ways = [(Fill.NONE, by) for by in ([], ["dc"], ["dc", "host"])] + [(fill, ["dc"]) for fill in Fill]
         for (fill, by), name in itertools.product(ways, (*AGGREGATORS, "none")):
             filled = dataclasses.replace(how, fill=fill)
-            found, wanted = (
-                answer(metric, one.series, by, name, filled, asked.start_ms, asked.end_ms)
-                for one in (through, raw)
-            )
+            question = dataclasses.replace(asked, group_by=by, aggregator=name, downsampling=filled)
+            found, wanted = answer(question, through.series), answer(question, raw.series)
             alike(found, wanted, exact)
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.serve.golden_api import CASES, Case, differences, load, normal
 from tests.serve.known_gaps import KNOWN_GAPS
 from tests.support.stored import Store
-from timebeam.pipelines.serve.endpoints import Api
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.endpoints import respond
 
 CLIENT_ERRORS = {
     "get filter if.octets {cpu=not_key()}",
@@ -51,7 +52,7 @@ def test_the_lists_name_cases() -> None:
     ],
 )
 def test_a_request_is_answered_as_by_a_tsd(api: Api, case: Case) -> None:
-    response = api.respond(case.request())
+    response = respond(api, case.request())
     expected = case.answer
     if case.name in CLIENT_ERRORS:
         assert response.status == 400
@@ -61,4 +62,6 @@ def test_a_request_is_answered_as_by_a_tsd(api: Api, case: Case) -> None:
         return
     answer = json.loads(json.dumps(response.body))
     assert response.status == case.status, answer
+    if case.name == "aggregators":  # in the order of a java.util.HashMap there
+        answer, expected = sorted(answer), sorted(expected)
     assert differences(normal(answer), normal(expected)) == []

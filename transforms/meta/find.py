@@ -31,10 +31,14 @@ def from_meta(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Fou
     return search.listed(layout.options, with_meta, UidNames(layout.uid_table, reader), query)
 
 
-def from_data(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
-    """The series with rows in the data table; memory for those of one metric."""
+def from_data(target: Target, layout: SeriesMeta, query: Wanted, *, once: bool = True) -> Iterator[Found]:
+    """The series that have rows in the data table, in the order of the rows.
+
+    Args:
+      once: each series once, which holds those of one metric in memory; else one for each of its rows.
+    """
     reader = TableReader(target)
-    rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid))
+    rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid, once))
     return search.listed(layout.options, rows, UidNames(layout.uid_table, reader), query)
 
 
@@ -79,15 +83,15 @@ def metric_keys(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[b
         yield from scan_keys(target, layout.data_table, start, end)
 
 
-def _series_rows(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[Row]:
-    """A row without cells, with the TSUID as key, for each series of a metric."""
+def _series_rows(target: Target, layout: SeriesMeta, metric: bytes, once: bool) -> Iterator[Row]:
+    """A row without cells, with the TSUID as key, for each series of a metric; or for each of its rows."""
     seen: set[bytes] = set()
     for key in metric_keys(target, layout, metric):
         try:
             tsuid, _ = tsuids.of_key(layout.options, key)
         except ValueError:
             tsuid = key  # `search.listed` reports it
-        if tsuid not in seen:
+        if not once or tsuid not in seen:
             seen.add(tsuid)
             yield Row(layout.data_table, tsuid, ())
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
+from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selected, Selection
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_points
 from timebeam.schema.query.answer import FoundSeries
+from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import read_ahead
@@ -17,7 +19,11 @@ BATCH_POINTS = 500_000
 
 
 def read_decoded(
-    layout: ReadableLayout, selection: Selection, reader: Reader, most: int = BATCH_POINTS
+    layout: ReadableLayout,
+    selection: Selection,
+    reader: Reader,
+    most: int = BATCH_POINTS,
+    passes: Callable[[Series], bool] | None = None,
 ) -> Iterator[DecodedRows | Finding]:
     """Yields the selected rows in batches of about `most` points, decoded together, cut to the time range.
 
@@ -29,29 +35,48 @@ def read_decoded(
     which they are read. An instant may come twice: the latest arrival wins; within one arrival, the last
     point.
 
+    Args:
+      passes: whether the rows of a series are decoded; None for all.
+
     Raises:
       UnknownNameError: see `ReadableLayout.select`.
     """
-    for rows in read_ahead(layout.select(selection, reader), most):
+    selected = layout.select(selection, reader)
+    if passes is not None:
+        selected = _passing(selected, functools.cache(passes))
+    for rows in read_ahead(selected, most):
         if isinstance(rows, Finding):
             yield rows
             continue
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
+def _passing(
+    selected: Iterable[Selected | Finding], passes: Callable[[Series], bool]
+) -> Iterator[Selected | Finding]:
+    """Findings, and the rows of series that pass."""
+    return (row for row in selected if isinstance(row, Finding) or passes(row.series))
+
+
 def find_series(
-    target: Target, layout: ReadableLayout, selection: Selection
+    target: Target,
+    layout: ReadableLayout,
+    selection: Selection,
+    passes: Callable[[Series], bool] | None = None,
 ) -> tuple[list[FoundSeries], list[str]]:
     """(the selected series, one line for each row or value that cannot be read).
 
     The points are those of the time range. Values that are not numbers are left out and counted.
+
+    Args:
+      passes: whether a selected series is read; None for all.
 
     Raises:
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
     batches: list[PointBatch] = []
-    for decoded in read_decoded(layout, selection, ParallelReader(target)):
+    for decoded in read_decoded(layout, selection, ParallelReader(target), passes=passes):
         if isinstance(decoded, Finding):
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
@@ -91,11 +116,8 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int
         is_number = columns[1] <= Kind.FLOAT
         if not is_number.all():
             columns = columns[0][is_number], columns[1][is_number], columns[2][is_number]
-        series_times_ms, series_kinds, values = columns
-        is_float = series_kinds == Kind.FLOAT
-        if is_float.any():
-            floats = values.view(np.float64)
-            values = floats if is_float.all() else np.where(is_float, floats, values.astype(np.float64))
+        series_times_ms, series_kinds, series_bits = columns
+        values = numbers_of(series_bits, series_kinds == Kind.FLOAT)
         yield FoundSeries(series, series_times_ms, values), int(np.count_nonzero(~is_number))
 
 

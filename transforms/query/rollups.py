@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from google.api_core.exceptions import NotFound
@@ -13,9 +13,10 @@ from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, 
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Floats, Int64s, Kind, Series
-from timebeam.schema.query.answer import FoundSeries, reach
+from timebeam.schema.query.answer import FoundSeries
 from timebeam.schema.query.joined import Partials, SourceSpan, gaps, is_covered, joined, of_points, together
-from timebeam.schema.query.rollups import QueryPlan, Question, RollupSource, choose
+from timebeam.schema.query.question import Question
+from timebeam.schema.query.rollups import QueryPlan, RollupSource, choose
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
 from timebeam.schema.rollup.qualifiers import columns_of
@@ -64,9 +65,8 @@ def find_points(
     Raises:
       UnknownNameError: a name is in no table.
     """
-    start_ms, last_ms = reach(question.downsampling, question.start_ms, question.end_ms)
-    span = SourceSpan(start_ms, last_ms + 1)
-    series, damage = find_series(target, layout, _selection(question, span))
+    span = SourceSpan(question.range.first_ms, question.range.until_ms)
+    series, damage = find_series(target, layout, _selection(question, span), _passes(question))
     return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)])
 
 
@@ -116,7 +116,7 @@ def _completed(
     damage = list(rolled.damage)
     missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
     for span in together(missing, row_keys.SPAN_S * 1000, MOST_READS):
-        raw_series, unread = find_series(target, layout, _selection(question, span))
+        raw_series, unread = find_series(target, layout, _selection(question, span), _passes(question))
         damage += unread
         for raw in raw_series:
             series = raw.series if source.group is None else source.group.group(raw.series)
@@ -188,13 +188,13 @@ def _rows(
         # A sum beyond the floats is in no cell, where a count says that there are points.
         columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
     selection = Selection(question.metric, tags, first_ms, last_ms)
-    table, uids = _table(layout, source), layout.uid_table
+    table, uids, passes = _table(layout, source), layout.uid_table, _passes(question)
     for selected in select.select(layout.options, table, uids, selection, TableReader(target), columns):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
             continue
         series = _named(config, source, selected.series)
-        if series is not None:
+        if series is not None and (passes is None or passes(series)):
             yield selected.row, series
 
 
@@ -234,6 +234,11 @@ def _row_rollups(
 def _floats(decoded: DecodedRollups) -> Floats:
     is_float = decoded.kinds == Kind.FLOAT
     return np.where(is_float, decoded.bits.view(np.float64), decoded.bits.astype(np.float64))
+
+
+def _passes(question: Question) -> Callable[[Series], bool] | None:
+    """What is asked of the names of a series; None for nothing."""
+    return question.passes if question.filters_by_name else None
 
 
 def _selection(question: Question, span: SourceSpan) -> Selection:

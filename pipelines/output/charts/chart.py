@@ -17,8 +17,8 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render_text import label, note_period, note_text
 from timebeam.schema.annotations.record import Annotation
-from timebeam.schema.query.aggregate import Values
 from timebeam.schema.query.answer import Result
+from timebeam.schema.query.numbers import Values, to_floats
 
 _PALETTE = (
     *("#1f77b4", "#d95f02", "#2a9d3a", "#c2185b", "#7b4fb5", "#b0705f"),
@@ -129,7 +129,7 @@ def colours(count: int) -> list[str]:
 
 def dotted(values: Values) -> list[int]:
     """Which points to draw as dots: all of a few, else those that no line reaches."""
-    drawn = np.pad(np.isfinite(values), 1)
+    drawn = np.pad(np.isfinite(to_floats(values)), 1)
     alone = drawn[1:-1] & ~drawn[:-2] & ~drawn[2:]
     return np.flatnonzero(alone | (len(values) <= _DOTTED_POINTS)).tolist()
 

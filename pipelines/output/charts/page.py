@@ -16,6 +16,7 @@ import numpy as np
 
 from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
 from timebeam.pipelines.output.html_page import html_page
+from timebeam.schema.query.numbers import to_floats
 
 _COMPARED_SERIES = 12
 """Up to so many series are listed under the pointer; of more, the nearest one is."""
@@ -78,7 +79,7 @@ def _figure(chart: Chart) -> Any:
             Scatter(
                 # A date axis takes numbers as ms since 1970, UTC.
                 x=result.times_ms.astype(np.float64),
-                y=result.values.astype(np.float64),
+                y=to_floats(result.values),
                 name=_literal(label),
                 mode="lines+markers" if dots else "lines",
                 line={"color": colour, "width": 1.5},

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
+from timebeam.schema.query.numbers import to_floats
 
 _SHOWN_SERIES = 20
 _SHOWN_MARKS = 12
@@ -35,7 +36,7 @@ def chart_picture(chart: Chart) -> bytes:
     for result, colour in zip(chart.results, chart.colours, strict=True):
         axes.plot(
             result.times_ms.astype("datetime64[ms]"),
-            result.values.astype(np.float64),
+            to_floats(result.values),
             color=colour,
             linewidth=1.4,
             marker="o",

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from timebeam.schema.points import Series
-from timebeam.schema.query.answer import FoundSeries, Result, answer, common_tags, reach, to_json
-from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.answer import FoundSeries, Result, answer, common_tags, to_json
+from timebeam.schema.query.downsample import Downsampling, QueryRange
+from timebeam.schema.query.question import Question
 
 BASE = 1356998400000  # 2013-01-01
 
@@ -22,7 +23,7 @@ def found(points, **tags):
 
 def ask(*series, by=(), aggregator="sum", downsampling=None, start=0, end=10**9):
     how = Downsampling.parse(downsampling) if downsampling else None
-    return answer("m", series, by, aggregator, how, BASE + start, BASE + end)
+    return answer(Question("m", {}, by, aggregator, how, BASE + start, BASE + end), series)
 
 
 def dps(result):
@@ -81,7 +82,8 @@ def test_both_ends_of_the_range_are_shown():
     assert dps(result) == {10: 2, 20: 3}
 
 
-def test_a_series_that_does_not_meet_the_range_gives_neither_points_nor_tags():
+def test_a_series_with_points_in_the_hours_of_the_range_is_of_its_group_even_if_none_is_shown():
+    """As in a TSD, which reads whole hours."""
     (result,) = ask(
         found({15: 1}, host="a"),
         found({0: 1, 9: 1}, host="b"),
@@ -89,13 +91,14 @@ def test_a_series_that_does_not_meet_the_range_gives_neither_points_nor_tags():
         start=10,
         end=20,
     )
-    assert (result.tags, result.aggregate_tags, dps(result)) == ({"host": "a"}, [], {15: 1})
+    assert (result.tags, result.aggregate_tags, dps(result)) == ({}, ["host"], {15: 1})
 
 
-def test_no_points_in_the_range_give_no_results():
+def test_no_points_in_the_range_give_a_result_without_points():
     assert ask() == []
-    assert ask(found({0: 1, 30: 1}, host="a"), start=10, end=20) == []
     assert ask(found({}, host="a")) == []
+    (result,) = ask(found({0: 1, 30: 1}, host="a"), start=10, end=20)
+    assert (result.tags, dps(result)) == ({"host": "a"}, {})
 
 
 def test_series_are_downsampled_before_they_are_aggregated():
@@ -143,7 +146,8 @@ def recorded(times_ms, values):
     one = FoundSeries(
         Series.of("compaction.m", {"host": "a"}), np.array(times_ms, np.int64), np.array(values, dtype)
     )
-    results = answer("compaction.m", [one], [], "none", None, 1356998390000, 1357007400000)
+    asked = Question("compaction.m", {}, [], "none", None, 1356998390000, 1357007400000)
+    results = answer(asked, [one])
     return json.loads(to_json(results, milliseconds=False))
 
 
@@ -245,4 +249,5 @@ def test_json_escapes_names():
 def test_what_an_answer_needs_are_whole_intervals_and_hours(downsampling, start, end, first, last):
     """Counted from 1970 on."""
     how = Downsampling.parse(downsampling) if downsampling else None
-    assert reach(how, start, end) == (first, last)
+    within = QueryRange.of(how, start, end)
+    assert (within.first_ms, within.until_ms - 1) == (first, last)

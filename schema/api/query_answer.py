@@ -1,0 +1,163 @@
+"""The answer to a query as the JSON of a TSD: tsd/HttpJsonSerializer.formatQueryAsyncV1 of OpenTSDB 2.4.1.
+
+docs/spec/opentsdb.md §8.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from timebeam.schema.annotations.record import Annotation, as_ms
+from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import Result
+from timebeam.schema.query.rate import RateOptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to one sub query, and what a request may want to see beside it.
+
+    Attributes:
+      index: of the sub query in its request.
+      annotations: those of each series in the hours that were read.
+      tsuids: of the series; empty in a layout without.
+      key_uids: of the tag keys that are filtered; empty in a layout without.
+    """
+
+    index: int
+    results: Sequence[Result]
+    annotations: Mapping[Series, Sequence[Annotation]] = dataclasses.field(default_factory=dict)
+    tsuids: Mapping[Series, bytes] = dataclasses.field(default_factory=dict)
+    key_uids: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+
+def answer_body(
+    query: TsQuery, answers: Sequence[Answered], global_annotations: Sequence[Annotation], *, arrays: bool
+) -> list[dict[str, Any]]:
+    """The JSON of the answer to all sub queries.
+
+    Args:
+      arrays: whether points are pairs, else members of an object; points of one second then share a key, and
+        the last one remains.
+    """
+    return [
+        _result(query, answered, result, global_annotations, arrays)
+        for answered in answers
+        for result in answered.results
+    ]
+
+
+def annotation_body(note: Annotation) -> dict[str, Any]:
+    """The JSON of an annotation."""
+    body: dict[str, Any] = {
+        "tsuid": note.tsuid,
+        "description": note.description,
+        "notes": note.notes,
+        "startTime": note.start,
+        "endTime": note.end,
+    }
+    return body if note.custom is None else body | {"custom": dict(note.custom)}
+
+
+def shown_globally(notes: Sequence[Annotation], query: TsQuery) -> list[Annotation]:
+    """The global annotations that a TSD finds: none that starts before the range, or ends after it.
+
+    meta/Annotation.getGlobalAnnotations compares with whole seconds, whatever the unit of the annotation.
+    """
+    start_s, end_s = query.start_ms // 1000, query.end_ms // 1000
+    return [note for note in notes if note.start >= start_s and note.end <= end_s]
+
+
+def _result(
+    query: TsQuery,
+    answered: Answered,
+    result: Result,
+    global_annotations: Sequence[Annotation],
+    arrays: bool,
+) -> dict[str, Any]:
+    raw, sub_query = query.raw, query.queries[answered.index].raw
+    body: dict[str, Any] = {
+        "metric": result.metric,
+        "tags": result.tags,
+        "aggregateTags": result.aggregate_tags,
+    }
+    if raw.show_query:
+        body["query"] = _query_body(sub_query, answered)
+    if raw.show_tsuids:
+        tsuids = (answered.tsuids.get(series, b"") for series in result.members)
+        body["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
+    if not raw.no_annotations:
+        notes = [note for series in result.members for note in answered.annotations.get(series, ())]
+        if notes:
+            body["annotations"] = _starting_within(notes, query)
+        if global_annotations:
+            body["globalAnnotations"] = _starting_within(global_annotations, query)
+    body["dps"] = _points(result, raw.milliseconds, arrays)
+    return body
+
+
+def _starting_within(notes: Sequence[Annotation], query: TsQuery) -> list[dict[str, Any]]:
+    """The annotations that start in the range, by start."""
+    ordered = sorted(notes, key=lambda note: (note.start_ms, note.tsuid))
+    return [annotation_body(note) for note in ordered if query.start_ms <= as_ms(note.start) <= query.end_ms]
+
+
+def _points(result: Result, milliseconds: bool, arrays: bool) -> Any:
+    """The points; NaN as text or null, since JSON has none."""
+    times = result.times_ms if milliseconds else result.times_ms // 1000
+    numbers = [_number(value, result.nan_is_null) for value in result.values.tolist()]
+    if arrays:
+        return [list(point) for point in zip(times.tolist(), numbers, strict=True)]
+    return dict(zip(map(str, times.tolist()), numbers, strict=True))
+
+
+def _number(value: float, nan_is_null: bool) -> int | float | str | None:
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return None if nan_is_null else "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _query_body(raw: RawSubQuery, answered: Answered) -> dict[str, Any]:
+    """A sub query, as TSSubQuery writes it."""
+    filters = sorted(raw.filters, key=lambda item: answered.key_uids.get(item.key, b""))
+    keys = dict.fromkeys(answered.key_uids[item.key] for item in filters if item.key in answered.key_uids)
+    return {
+        "aggregator": raw.aggregator,
+        "metric": raw.metric,
+        "tsuids": list(raw.tsuids) or None,
+        "downsample": raw.downsample,
+        "rate": raw.is_rate,
+        "filters": [
+            {"tagk": item.key, "filter": item.text, "group_by": item.group_by, "type": item.kind}
+            for item in filters
+        ],
+        "percentiles": raw.percentiles,
+        "index": answered.index,
+        "rateOptions": None if raw.rate_options is None else _rate_options_body(raw.rate_options),
+        "filterTagKs": [base64.b64encode(uid).decode() for uid in keys] or None,
+        "explicitTags": raw.explicit_tags,
+        "useFuzzyFilter": True,
+        "preAggregate": raw.pre_aggregate,
+        "rollupUsage": raw.rollup_usage,
+        "rollupTable": "raw",
+        "showHistogramBuckets": raw.has_buckets,
+        "useMultiGets": True,
+        "tags": {item.key: f"{item.kind}({item.text})" for item in filters if item.group_by},
+        "histogramQuery": bool(raw.percentiles) or raw.has_buckets,
+    }
+
+
+def _rate_options_body(options: RateOptions) -> dict[str, Any]:
+    return {
+        "counter": options.is_counter,
+        "counterMax": options.counter_max,
+        "resetValue": options.reset_value,
+        "dropResets": options.drops_resets,
+    }

@@ -1,0 +1,173 @@
+"""/api/suggest and /api/search/lookup: requests checked, answers in JSON.
+
+tsd/SuggestRpc, tsd/SearchRpc and search/TimeSeriesLookup of OpenTSDB 2.4.1; docs/spec/opentsdb.md §8.5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.request import Request
+from timebeam.schema.meta.search import Listed
+from timebeam.schema.points import Series
+
+SUGGEST_LIMIT = LOOKUP_LIMIT = 25
+"""The most answers to a request that names no limit."""
+
+_KINDS = ("metrics", "tagk", "tagv")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SuggestQuery:
+    """Names of a kind that begin with a string, at most `limit`."""
+
+    kind: str
+    start: str
+    limit: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LookupQuery:
+    """Which series are looked for.
+
+    Attributes:
+      metric: None for any.
+      tags: (key, value) pairs that a series must have, None for any.
+      limit: 0 for all.
+      use_meta: whether the meta table may answer; else each row of the data table is an answer, so that a
+        series comes once for every hour.
+    """
+
+    metric: str | None
+    tags: Sequence[tuple[str | None, str | None]]
+    limit: int
+    use_meta: bool
+
+    def takes(self, series: Series) -> bool:
+        """Whether a series is looked for."""
+        if self.metric not in (None, "*", series.metric):
+            return False
+        return all(
+            any(key in (None, tag[0]) and value in (None, tag[1]) for tag in series.tags)
+            for key, value in self.tags
+        )
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """(kind, name) of the names that must be known."""
+        if self.metric not in (None, "*"):
+            yield "metrics", self.metric or ""
+        for key, value in self.tags:
+            if key is not None:
+                yield "tagk", key
+            if value is not None:
+                yield "tagv", value
+
+
+def suggest_query(request: Request) -> SuggestQuery:
+    """The names that a request looks for.
+
+    Raises:
+      ApiError: a parameter is missing or wrong.
+    """
+    if request.method == "POST":
+        body = request.json()
+        if not isinstance(body, dict) or not body.get("type"):
+            raise ApiError("Missing 'type' parameter")
+        kind, start, limit = str(body["type"]), str(body.get("q") or ""), str(body.get("max") or "")
+    else:
+        kind = request.required("type")
+        start, limit = request.parameter("q") or "", request.parameter("max") or ""
+    number = _whole(limit, "Unable to parse 'max' as a number") if limit else 0
+    if kind not in _KINDS:
+        raise ApiError(f"Invalid 'type' parameter:{kind}")
+    return SuggestQuery(kind, start, number if number > 0 else SUGGEST_LIMIT)
+
+
+def lookup_query(request: Request) -> LookupQuery:
+    """The series that a request looks for.
+
+    Raises:
+      ApiError: a parameter is missing or wrong.
+    """
+    if request.body:
+        query = _posted_lookup(request.json())
+    else:
+        metric, tags = _metric_and_tags(request.required("m"))
+        limit = request.parameter("limit")
+        number = LOOKUP_LIMIT
+        if limit is not None:
+            number = _whole(limit, "Unable to convert 'limit' to a valid number")
+        query = LookupQuery(metric or None, tags, number, use_meta=True)
+    if query.metric is None and not query.tags:
+        raise ApiError("Missing metric and tags. Please supply at least one value.")
+    return query
+
+
+def lookup_body(query: LookupQuery, results: Iterable[Listed], milliseconds: float) -> dict[str, Any]:
+    """The answer to a lookup.
+
+    Args:
+      milliseconds: how long it took.
+    """
+    members = [
+        {
+            "tsuid": result.tsuid.hex().upper() if result.tsuid else "",
+            "metric": result.series.metric,
+            "tags": dict(result.series.tags),
+        }
+        for result in results
+    ]
+    return {
+        "type": "LOOKUP",
+        **({} if query.metric is None else {"metric": query.metric}),
+        "tags": [
+            {"key": "*" if key is None else key, "value": "*" if value is None else value}
+            for key, value in query.tags
+        ],
+        "limit": query.limit,
+        "time": milliseconds,
+        "results": members,
+        "startIndex": 0,
+        "totalResults": len(members),
+    }
+
+
+def _posted_lookup(body: Any) -> LookupQuery:
+    """The lookup of a JSON body."""
+    try:
+        tags = [(_name(tag.get("key")), _name(tag.get("value"))) for tag in body.get("tags") or ()]
+        limit = int(body.get("limit", LOOKUP_LIMIT))
+        return LookupQuery(body.get("metric") or None, tags, limit, body.get("useMeta", True) is not False)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ApiError("Unable to parse the given JSON", details=str(error)) from error
+
+
+def _metric_and_tags(text: str) -> tuple[str, list[tuple[str | None, str | None]]]:
+    """`metric{key=value,key=*,*=value,key=,=value}` (core/Tags.parseWithMetric)."""
+    metric, brace, rest = text.partition("{")
+    if not brace:
+        return text, []
+    if not rest.endswith("}"):
+        raise ApiError("Unable to parse query", details=f"Missing '}}' at the end of: {text}")
+    tags = []
+    for tag in rest[:-1].split(",") if rest != "}" else ():
+        key, equals, value = tag.partition("=")
+        if not equals or "=" in value or not (key or value):
+            raise ApiError("Unable to parse query", details=f"When parsing tag '{tag}': invalid tag: {tag}")
+        tags.append((_name(key), _name(value)))
+    return metric, tags
+
+
+def _name(text: str | None) -> str | None:
+    """A name; None for `*`, and for nothing."""
+    return None if text in (None, "", "*") else text
+
+
+def _whole(text: str, message: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ApiError(message) from error

@@ -1,0 +1,57 @@
+"""Evaluates a question over the tables of a layout: reads the series, then groups and aggregates them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from timebeam.schema.layouts import ReadableLayout, RollupTables, UidTables, find_capability
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import Result, answer
+from timebeam.schema.query.question import Question
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.rollups import find_points, find_rolled_up
+from timebeam.transforms.query.tsuids import tsuids_of
+from timebeam.transforms.readers.table_reader import TableReader
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The answer to a question.
+
+    Attributes:
+      tsuids: of the series of the answer; empty in a layout without UIDs.
+      damage: what could not be read, one line each.
+    """
+
+    results: Sequence[Result]
+    tsuids: dict[Series, bytes]
+    damage: Sequence[str]
+
+
+def evaluate(
+    target: Target,
+    layout: ReadableLayout,
+    question: Question,
+    rollups: tuple[RollupTables, RollupConfig] | None,
+    now_ms: int,
+) -> Evaluated:
+    """The answer to a question, its series in the order of their TSUIDs.
+
+    Args:
+      rollups: the rollup tables that may serve; None for points alone.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+      ValueError: too large a fill.
+    """
+    if rollups is None:
+        read = find_points(target, layout, question)
+    else:
+        read = find_rolled_up(target, *rollups, question, now_ms)
+    with_uids = find_capability(layout, UidTables)
+    series = [found.series for found in read.series]
+    tsuids = tsuids_of(with_uids, series, TableReader(target)) if with_uids is not None else {}
+    ordered = [dataclasses.replace(found, tsuid=tsuids.get(found.series, b"")) for found in read.series]
+    return Evaluated(answer(question, ordered), tsuids, read.damage)
