@@ -22,26 +22,26 @@ from timebeam.pipelines.output.printable import PrintableStream
 # A command is the module of its name in `commands/`, except these.
 _ELSEWHERE = {"emulator": "timebeam.pipelines.local.emulator"}
 COMMANDS = {
-    "init": "a settings file for this folder, and what to do next",
-    "config": "every setting and where it comes from",
-    "emulator": "a local Bigtable in the foreground",
-    "tables": "create the tables of a layout, set how long cells are kept",
-    "ingest": "points from files or Pub/Sub into Bigtable",
-    "replay": "dead letters through the pipeline again",
-    "generate": "points of a seed, into a file or Pub/Sub",
-    "query": "points back, aggregated as OpenTSDB does",
-    "series": "which series there are, by patterns",
-    "suggest": "names of metrics, tag keys and tag values",
-    "meta": "OpenTSDB's meta data of series, from the data",
-    "trees": "OpenTSDB's trees: rules, branches, leaves",
-    "copy": "points of one layout into another",
-    "reindex": "index tables made anew, from the keys of the data",
-    "rollup": "rollups and pre-aggregates of a day",
-    "compact": "rows of closed hours into one cell each",
-    "check": "does every row decode, are the UIDs sound",
-    "plan": "what a load of points needs: rows, bytes, nodes",
-    "layout": "explain declared tables, draw their key heat",
-    "completion": "a script that completes command lines in bash, zsh or fish",
+    "init": "write a settings file for this folder",
+    "config": "show every setting and where it comes from",
+    "emulator": "run a local Bigtable emulator",
+    "tables": "create or adopt tables, show and set retention",
+    "ingest": "store points from files or Pub/Sub",
+    "replay": "ingest dead letters again",
+    "generate": "make test points, into a file or Pub/Sub",
+    "query": "read and aggregate points, as OpenTSDB does",
+    "series": "list series by pattern",
+    "suggest": "list metrics, tag keys or tag values by prefix",
+    "meta": "create OpenTSDB's meta data from the data table",
+    "trees": "build and show OpenTSDB's trees",
+    "copy": "copy points from one layout to another",
+    "reindex": "rebuild index tables from the data rows",
+    "rollup": "make rollups and pre-aggregates",
+    "compact": "merge the cells of each row of closed hours",
+    "check": "verify that rows decode and UIDs are consistent",
+    "plan": "estimate rows, bytes and nodes for a load",
+    "layout": "explain declared tables, plot their key heat",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 
 _IN_BUCKET = re.compile(r"(^|=)gs://")
@@ -77,7 +77,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     command = arguments.pop(0)
     if command not in COMMANDS:
-        unknown = f"no command {command!r}{did_you_mean(command, COMMANDS)}"
+        unknown = f"unknown command {command!r}{did_you_mean(command, COMMANDS)}"
         print(f"timebeam: {one_line(unknown)}\n(see `timebeam --help`)", file=sys.stderr)
         return 2
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -95,7 +95,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _run(command: str, arguments: list[str]) -> int:
-    """Runs the command's `main`; errors that a user can mend become one line."""
+    """Runs the command's `main`; errors that a user can fix become one line."""
     module = importlib.import_module(module_of(command))
     expected, usage = _errors()
     try:
@@ -133,7 +133,7 @@ def _check_credentials(arguments: Sequence[str]) -> None:
         google.auth.default()
     except DefaultCredentialsError as error:
         raise UsageError(
-            "no Google Cloud credentials for what is at gs://: run `gcloud auth application-default login`"
+            "no Google Cloud credentials for gs:// paths: run `gcloud auth application-default login`"
         ) from error
 
 
@@ -153,7 +153,8 @@ def _help() -> str:
     lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
     return (
         "usage: timebeam COMMAND [options]\n\n"
-        "Metric time series into Bigtable, in the layouts of real systems, and back.\n\n"
+        "Stores metric time series in Bigtable, in the layouts of OpenTSDB, Heroic and KairosDB,\n"
+        "and reads them back.\n\n"
         "commands:\n" + "\n".join(lines) + "\n\n`timebeam COMMAND --help` explains a command, with examples."
     )
 

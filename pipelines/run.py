@@ -140,7 +140,7 @@ def _check_dead_letters(run: Run) -> None:
     try:
         check_writable(place)
     except OSError as error:
-        raise UsageError(f"--dead_letters {place}: no file can be made there: {error.strerror}") from error
+        raise UsageError(f"--dead_letters {place}: cannot create files there: {error.strerror}") from error
 
 
 def _submit(pipeline: beam.Pipeline) -> int:
@@ -150,7 +150,7 @@ def _submit(pipeline: beam.Pipeline) -> int:
     if template:
         print(f"template written to {template}")
     else:
-        print(f"Dataflow job {result.job_id()} has been started")  # type: ignore[attr-defined]
+        print(f"started Dataflow job {result.job_id()}")  # type: ignore[attr-defined]
     return 0
 
 
@@ -207,8 +207,8 @@ def _writer_error(error: MutationsBatchError) -> BigtableError:
     """The failure of Beam's writer in one line; its own message has no reason in it."""
     return BigtableError(
         f"Beam's writer could not store all rows: {service_error(error.exc[0])}. Run it again to complete "
-        "the work; the default, --bigtable_writer direct, retries more errors and makes dead letters of "
-        "refused rows"
+        "the work; the default, --bigtable_writer direct, retries more errors and sends refused "
+        "rows to the dead letters"
     )
 
 
@@ -218,7 +218,7 @@ def _worker_error(stack: str) -> Exception | None:
     if messages:
         return BigtableError(messages[-1])
     if any(text in stack for text in _WORKER_GONE):
-        return ChildProcessError("a worker process died (of memory?); run it again to complete the work")
+        return ChildProcessError("a worker process died (out of memory?); run it again to complete the work")
     return None
 
 

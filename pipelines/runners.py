@@ -26,8 +26,8 @@ LOCAL_RUNNERS = (LOCAL_RUNNER, "FnApiRunner", "DirectRunner", "direct", "Switchi
 """Runners that work in this process."""
 
 HOW_TO_STAGE = (
-    "workers get timebeam from an image (--sdk_container_image IMAGE, which templates/build builds), or, in "
-    "a clone of the repository, from --setup_file ./setup.py, which `pip install` does not leave"
+    "workers get timebeam from an image (--sdk_container_image IMAGE, built by templates/build) or, in a "
+    "clone of the repository, from --setup_file ./setup.py"
 )
 """What to give a runner whose workers are other machines."""
 
@@ -76,7 +76,7 @@ def check_runner(flags: Sequence[str]) -> None:
     options = PipelineOptions([*flags])
     setup_file = options.view_as(SetupOptions).setup_file
     if setup_file is not None and not os.path.isfile(setup_file):
-        raise UsageError(f"there is no --setup_file {setup_file}: {HOW_TO_STAGE}")
+        raise UsageError(f"--setup_file {setup_file} does not exist: {HOW_TO_STAGE}")
     if not is_dataflow(flags):
         return
     validator = PipelineOptionsValidator(options, create_runner("DataflowRunner"))

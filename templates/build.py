@@ -36,14 +36,14 @@ def parser() -> argparse.ArgumentParser:
         help=f"{', '.join(shell.jobs())} (default: all)",
     )
     command_line.add_argument(
-        "--repository", required=True, help="of images: REGION-docker.pkg.dev/PROJECT/NAME"
+        "--repository", required=True, help="image repository: REGION-docker.pkg.dev/PROJECT/NAME"
     )
-    command_line.add_argument("--tag", required=True, help="of the images; never twice the same")
+    command_line.add_argument("--tag", required=True, help="tag of the images; use a new one for each build")
     command_line.add_argument(
         "--bucket", required=True, type=shell.bucket, help="gs://BUCKET, or a folder in one"
     )
     command_line.add_argument("--project", help="default: gcloud's own")
-    command_line.add_argument("--print_only", action="store_true", help="print the calls, and make none")
+    command_line.add_argument("--print_only", action="store_true", help="print the commands; do not run them")
     return command_line
 
 

@@ -23,7 +23,7 @@ examples:
   templates/run rollup ... --print_only
   templates/run ingest ... --update -- --max-workers=20 --service-account-email=ACCOUNT
 
-what stands behind `--` goes to gcloud as it is; `templates/run JOB --help` has the parameters of a job"""
+arguments after `--` go to gcloud unchanged; `templates/run JOB --help` lists the parameters of a job"""
 
 _DELIMITERS = "~|;#!"
 
@@ -51,13 +51,18 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     start = command_line.add_argument_group("Start")
-    start.add_argument("--bucket", required=True, type=shell.bucket, help="as of templates/build")
+    start.add_argument(
+        "--bucket",
+        required=True,
+        type=shell.bucket,
+        help="the bucket of templates/build: gs://BUCKET, or a folder in one",
+    )
     start.add_argument("--region", required=True)
     start.add_argument("--project", help="default: gcloud's own")
     start.add_argument(
         "--job_name",
         default=f"timebeam-{job.replace('_', '-')}",
-        help="no two jobs of a name run at once (default: %(default)s)",
+        help="name of the job, unique among running jobs (default: %(default)s)",
     )
     if metadata["streaming"]:
         start.add_argument(
@@ -66,7 +71,7 @@ def parser(job: str, metadata: dict[str, Any]) -> argparse.ArgumentParser:
             help="default: exactly_once with --packing compacted, else at_least_once",
         )
         start.add_argument("--update", action="store_true", help="replace the running job of this name")
-    start.add_argument("--print_only", action="store_true", help="print the call, and do not make it")
+    start.add_argument("--print_only", action="store_true", help="print the command; do not run it")
     groups: dict[str, Any] = {}
     for parameter in metadata["parameters"]:
         name = parameter["groupName"]

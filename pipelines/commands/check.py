@@ -1,4 +1,4 @@
-"""`timebeam check`: does every row decode, and do names and UIDs map one to one."""
+"`timebeam check`: verifies that every row decodes, and that names and UIDs map one to one."
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ EXAMPLES = """\
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    return parser_of("check", "Reads all tables of a layout.", EXAMPLES, PARAMETERS)
+    return parser_of(
+        "check",
+        "Verifies that every row decodes, and that names and UIDs map one to one.",
+        EXAMPLES,
+        PARAMETERS,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -46,13 +46,13 @@ _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 PARAMETERS = (
     *range_parameters(
         "Compact",
-        "the day, in UTC, 2026-11-20; without it the last one that is closed",
-        "end of the range, not included; only whole hours in it are compacted",
+        "day in UTC, such as 2026-11-20; by default the last closed day",
+        "end of the range, exclusive; only whole hours are compacted",
         "1d-ago",
     ),
     Parameter(
         "closed_hours",
-        "an hour is closed so many hours after its end",
+        "hours after the end of an hour until it is closed",
         "Compact",
         not_negative,
         1.0,
@@ -60,14 +60,14 @@ PARAMETERS = (
     ),
     Parameter(
         "form",
-        "what is written: compacted columns, or the append column of tables that a TSD appends to",
+        "write compacted columns, or the append column (for tables that a TSD appends to)",
         "Compact",
         default=Packing.COMPACTED.value,
         choices=(Packing.COMPACTED.value, Packing.APPEND.value),
     ),
     *LAYOUT,
     *BIGTABLE,
-    Parameter("dry_run", "count what would change, and write nothing", "Run", boolean, False),
+    Parameter("dry_run", "count what would change; write nothing", "Run", boolean, False),
     SUMMARY,
 )
 
@@ -76,8 +76,8 @@ EXAMPLES = """\
   timebeam compact --layout opentsdb --day 2026-11-20
   timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
 
-queries give the same before and after; what the cells' timestamps mean changes: docs/how-to/compact.md;
-every option of Beam can be given too"""
+queries return the same before and after; cell timestamps change their meaning, see docs/how-to/compact.md;
+Beam's own options can be given too"""
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -92,7 +92,7 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     end_s = min(end_ms // 1000, closed_ms // 1000, _LAST_S) // SPAN_S * SPAN_S
     if start_s >= end_s:
         raise UsageError(
-            "no whole hour of this range of time is closed: an hour is closed "
+            "no hour of this time range is closed: an hour closes "
             f"{options.closed_hours:g} hours after its end (--closed_hours)"
         )
     return start_s, end_s
@@ -162,8 +162,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
     layout = layout_with(options, Compaction)
     if layout.options.is_event_time:
         raise UsageError(
-            "with --cell_time event rows are not compacted: a value written meanwhile would have the column "
-            "and the timestamp of the one that is deleted, and be lost with it"
+            "--cell_time event: rows cannot be compacted, because a point written meanwhile could be "
+            "deleted with the cells that are replaced"
         )
     start_s, end_s = hours_of(options, now_ms)
     target, form = target_of(options), Packing(options.form)
@@ -173,7 +173,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    return parser_of("compact", "Makes one cell of each row of closed hours.", EXAMPLES, PARAMETERS)
+    return parser_of(
+        "compact", "Merges the cells of each row of closed hours into one.", EXAMPLES, PARAMETERS
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

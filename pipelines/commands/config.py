@@ -32,8 +32,8 @@ EXAMPLES = """\
   timebeam config
   timebeam config --profile prod --output json
 
-an option of a command wins over a variable TIMEBEAM_NAME, that over the profile, that over the rest of the
-settings file; what none of them gives is taken from the stored settings of the tables, else the default"""
+precedence: option of the command, variable TIMEBEAM_NAME, profile, settings file, settings stored with the
+tables, default"""
 
 
 def command_parser() -> CommandParser:

@@ -58,9 +58,9 @@ _TO = "to_"
 _SHOWN = 10  # series of which points are missing
 
 PARAMETERS = (
-    Parameter("from", "the layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
+    Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
     *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),
-    Parameter("to", "the layout to write", "To", choices=tuple(LAYOUTS), required=True),
+    Parameter("to", "layout to write", "To", choices=tuple(LAYOUTS), required=True),
     *(
         dataclasses.replace(
             parameter,
@@ -80,16 +80,18 @@ PARAMETERS = (
         regex=TIME,
         example="2026-11-01",
     ),
-    Parameter("end", "last time, as --start", "Points", default="now", regex=TIME, example="2026-11-21"),
+    Parameter(
+        "end", "last time, in the forms of --start", "Points", default="now", regex=TIME, example="2026-11-21"
+    ),
     DEAD_LETTERS,
     *WRITING,
     Parameter(
         "verify_only",
-        "copy nothing: only look whether all is there",
+        "copy nothing; only compare both layouts",
         "Run",
         boolean,
         False,
-        local="the program itself reads and compares, and starts no job",
+        local="the program compares by itself and starts no job",
     ),
 )
 
@@ -100,7 +102,7 @@ EXAMPLES = """\
   timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
   timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
 
-every option of Beam and of its runners can be given too"""
+Beam's own options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,20 +183,18 @@ def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
     sink = layout_named(options.to, _sink_options(values))
     start_ms, end_ms = time_of(options.start, run_ms), time_of(options.end, run_ms)
     if start_ms > end_ms:
-        raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+        raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
     graph = storing_graph(options, sink, endless=False)
     if shared:
-        raise UsageError(
-            f"table {min(shared)} would be read and written: give --to_table_prefix another value"
-        )
+        raise UsageError(f"table {min(shared)} is both read and written: change --to_table_prefix")
     return Copy(graph, source, start_ms, end_ms)
 
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
     return parser_of(
-        "copy", "Copies the points of a time range, then proves that they are there.", EXAMPLES, PARAMETERS
+        "copy", "Copies the points of a time range, then verifies the copy.", EXAMPLES, PARAMETERS
     )
 
 
@@ -236,7 +236,7 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
     missing, different = sum(compared.missing.values()), sum(compared.different.values())
     copied = f"copied {compared.points:,} points of {compared.series:,} series"
     if compared.newer:
-        copied += f", of which {compared.newer:,} have newer values there, which stay"
+        copied += f", {compared.newer:,} of them with newer values in the destination, which were kept"
     if unread:
         print(f"{unread:,} rows or cells could not be read: see the dead letters", file=sys.stderr)
     if missing + different <= refused:
@@ -245,8 +245,8 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
         return 1 if unread else 0
     wrong = f"{missing:,} are missing"
     if different:
-        wrong += f" and {different:,} have another value there, not a newer one"
-    print(f"{copied}; {wrong}, of which {refused:,} may be dead letters", file=sys.stderr)
+        wrong += f" and {different:,} have a different value that is not newer"
+    print(f"{copied}; {wrong}; up to {refused:,} of them may be dead letters", file=sys.stderr)
     for word, counts in (("missing", compared.missing), ("different", compared.different)):
         for series, count in sorted(counts.items())[:_SHOWN]:
             print(f"{word}: {count:,} of {printable(str(series))}", file=sys.stderr)
@@ -258,7 +258,7 @@ def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> i
     if find_capability(sink, Annotations) is None:
         if compared.missing:
             why = MissingCapabilityError(sink.name, Annotations)
-            print(f"left out: {compared.missing:,} annotations and histograms: {why}")
+            print(f"not copied: {compared.missing:,} annotations and histograms: {why}")
         return 0
     if compared.annotations or compared.histograms:
         print(f"copied {compared.annotations:,} annotations and {compared.histograms:,} histograms; verified")

@@ -1,4 +1,4 @@
-"""`timebeam generate`: points of a seed into a file, or into a Pub/Sub topic at a rate."""
+"`timebeam generate`: random points of a seed into a file, or into a Pub/Sub topic at a rate."
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ from timebeam.pipelines.options.parameters import Parameter, UsageError, not_neg
 from timebeam.schema.common.times import parse_time
 
 PARAMETERS = (
-    Parameter("points", "different points to send", "Load", positive, 100_000),
-    Parameter("series", "series that they belong to", "Load", positive, 400, most=1_000_000),
+    Parameter("points", "number of different points", "Load", positive, 100_000),
+    Parameter("series", "number of series", "Load", positive, 400, most=1_000_000),
     Parameter("format", "format of the lines", "Load", default="opentsdb-json", choices=tuple(FORMATS)),
-    Parameter("step", "seconds from one point of a series to the next", "Load", positive, 10, most=86_400),
+    Parameter("step", "seconds between points of a series", "Load", positive, 10, most=86_400),
     Parameter(
         "start",
-        "time of the first points; with `now` the bytes differ each time",
+        "time of the first points; with `now` each run makes other bytes",
         "Load",
         default="2026-01-01",
     ),
-    Parameter("jitter_ms", "points are up to so many ms after their step", "Load", whole, 0, most=86_400_000),
-    Parameter("late", "share of the points that come late", "Load", not_negative, 0.0, most=1.0),
-    Parameter("late_steps", "how late they are, at most, in steps", "Load", positive, 60, most=1_000_000),
-    Parameter("duplicates", "share of the points that come twice", "Load", not_negative, 0.0, most=1.0),
+    Parameter(
+        "jitter_ms", "points are up to this many ms after their step", "Load", whole, 0, most=86_400_000
+    ),
+    Parameter("late", "share of points that are sent late", "Load", not_negative, 0.0, most=1.0),
+    Parameter("late_steps", "maximum delay of late points, in steps", "Load", positive, 60, most=1_000_000),
+    Parameter("duplicates", "share of points that are sent twice", "Load", not_negative, 0.0, most=1.0),
     Parameter(
         "corrections",
-        "share of the points that come again with another value",
+        "share of points that are sent again with another value",
         "Load",
         not_negative,
         0.0,
         most=1.0,
     ),
-    Parameter("poison", "share of records that nothing can store", "Load", not_negative, 0.0, most=1.0),
+    Parameter("poison", "share of records that cannot be stored", "Load", not_negative, 0.0, most=1.0),
     Parameter("seed", "the same seed gives the same bytes", "Load", whole, 1),
-    Parameter("output", "a file, .gz if its name ends so; - for standard output", "Output"),
+    Parameter("output", "file, compressed if its name ends in .gz; - for standard output", "Output"),
     Parameter("topic", "projects/P/topics/T", "Output"),
     Parameter(
         "rate",
-        "points per second into the topic; as fast as it goes without",
+        "points per second into the topic; by default as fast as possible",
         "Output",
         not_negative,
         most=1e9,
     ),
-    Parameter("points_per_message", "lines of one message", "Output", positive, 1, most=1_000_000),
-    Parameter("expect", "file for what a perfect pipeline stores: CSV as of timebeam query", "Output"),
+    Parameter("points_per_message", "lines per message", "Output", positive, 1, most=1_000_000),
+    Parameter("expect", "file for the points that a correct pipeline stores, as CSV", "Output"),
 )
 
 EXAMPLES = """\
@@ -72,7 +74,12 @@ _MESSAGES_A_REQUEST = 1000
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    return parser_of("generate", "Makes points, with what goes wrong on the way.", EXAMPLES, PARAMETERS)
+    return parser_of(
+        "generate",
+        "Makes test points: late, duplicate, corrected and bad ones among them.",
+        EXAMPLES,
+        PARAMETERS,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(options.expect, "w", encoding="utf-8") as file:
             file.writelines(expected.lines())
         print(
-            f"a perfect pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
+            f"a correct pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
             file=sys.stderr,
         )
     print(f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f}/s", file=sys.stderr)

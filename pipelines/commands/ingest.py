@@ -1,4 +1,4 @@
-"""`timebeam ingest`: points out of files, or out of Pub/Sub for ever, into the tables of a layout."""
+"`timebeam ingest`: points from files or Pub/Sub into the tables of a layout."
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ from timebeam.transforms.rollup.touched import Marker
 SOURCE = (
     Parameter(
         "input",
-        "files or patterns: local or of any file system that Beam knows (gs://bucket/*.json.gz); plain, "
-        ".gz, .bz2, .zst",
+        "files or patterns, local or on any file system that Beam knows (gs://bucket/*.json.gz); "
+        "plain, .gz, .bz2 or .zst",
         "Input",
         default=[],
         many=True,
@@ -69,7 +69,7 @@ SOURCE = (
     ),
     Parameter(
         "input_subscription",
-        "a subscription, for ever: projects/P/subscriptions/S",
+        "Pub/Sub subscription to read until stopped: projects/P/subscriptions/S",
         "Input",
         template=TemplateType.SUBSCRIPTION,
         regex=r"projects/[^/]+/subscriptions/[^/]+",
@@ -77,15 +77,15 @@ SOURCE = (
     ),
     Parameter(
         "input_topic",
-        "a topic, for ever, through a subscription of its own: projects/P/topics/T",
+        "Pub/Sub topic to read until stopped, through a temporary subscription: projects/P/topics/T",
         "Input",
-        local="a subscription of its own ends with the job, and what comes between two jobs is lost",
+        local="its temporary subscription ends with the job, and messages between two jobs are lost",
     ),
 )
 
 DEAD_LETTERS = Parameter(
     "dead_letters",
-    "where refused input goes: files PREFIX-TIME-*.jsonl, of the given prefix; or projects/P/topics/T",
+    "destination of refused input: files PREFIX-TIME-*.jsonl, or a topic projects/P/topics/T",
     "Input",
     default="dead-letters",
     regex=LETTERS,
@@ -96,19 +96,19 @@ DEAD_LETTERS = Parameter(
 WRITING = (
     Parameter(
         "packing",
-        "compacted (one column per row and arrival), points (one cell per point), append (added to the "
-        "append column, as a TSD with enable_appends); without it the layout's first for files, points "
-        "for messages",
+        "compacted: one column per row and arrival; points: one cell per point; append: appended "
+        "to the append column, as a TSD with enable_appends does. By default the layout's first "
+        "packing for files, points for messages",
         "Layout",
         choices=names(Packing),
         setting=True,
     ),
-    Parameter("auto_create_metrics", "give unknown metrics a UID", "UIDs", boolean, False, setting=True),
-    Parameter("auto_create_tagks", "give unknown tag keys a UID", "UIDs", boolean, True, setting=True),
-    Parameter("auto_create_tagvs", "give unknown tag values a UID", "UIDs", boolean, True, setting=True),
+    Parameter("auto_create_metrics", "assign UIDs to unknown metrics", "UIDs", boolean, False, setting=True),
+    Parameter("auto_create_tagks", "assign UIDs to unknown tag keys", "UIDs", boolean, True, setting=True),
+    Parameter("auto_create_tagvs", "assign UIDs to unknown tag values", "UIDs", boolean, True, setting=True),
     Parameter(
         "random_metrics",
-        "give new metrics random UIDs, which spreads writes",
+        "assign random UIDs to new metrics, which spreads writes",
         "UIDs",
         boolean,
         False,
@@ -116,18 +116,23 @@ WRITING = (
     ),
     Parameter(
         "uid_cache_size",
-        "names and series that a worker process remembers",
+        "names and series cached by each worker process",
         "UIDs",
         positive,
         1_000_000,
         setting=True,
     ),
     Parameter(
-        "uid_snapshot_size", "names read ahead from the UID table", "UIDs", whole, 1_000_000, setting=True
+        "uid_snapshot_size",
+        "names read from the UID table at the start",
+        "UIDs",
+        whole,
+        1_000_000,
+        setting=True,
     ),
     Parameter(
         "uid_negative_seconds",
-        "how long a name without a UID, which gets none, is not looked up again",
+        "seconds before a name that has no UID is looked up again",
         "UIDs",
         not_negative,
         60.0,
@@ -136,8 +141,8 @@ WRITING = (
     *BIGTABLE,
     Parameter(
         "bigtable_writer",
-        "direct (a result for each row: refused rows become dead letters, more errors are retried, "
-        "--app_profile works) or beam (Beam's WriteToBigTable)",
+        "direct: refused rows become dead letters, more errors are retried, --app_profile works; "
+        "beam: Beam's WriteToBigTable",
         "Bigtable",
         default="direct",
         choices=("direct", "beam"),
@@ -145,7 +150,7 @@ WRITING = (
     ),
     Parameter(
         "mark_touched",
-        "writer direct: note the hours of complete days that receive points, for rollup --touched",
+        "direct writer: mark hours of complete days that receive points, for rollup --touched",
         "Bigtable",
         boolean,
         False,
@@ -153,22 +158,22 @@ WRITING = (
     ),
     Parameter(
         "meta",
-        "opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the "
-        "meta data of UIDs too); docs/how-to/meta.md",
+        "opentsdb: meta data to write for new series: off, track (ts_ctr), or full (also ts_meta "
+        "and the meta data of UIDs); see docs/how-to/meta.md",
         "Bigtable",
         default=MetaMode.OFF.value,
         choices=names(MetaMode),
     ),
-    Parameter("dry_run", "parse, assign, pack and count, and write nothing", "Run", boolean, False),
+    Parameter("dry_run", "parse, pack and count; write nothing but dead letters", "Run", boolean, False),
     SUMMARY,
     MAX_REFUSED,
 )
-"""How points are stored, whatever they are read from."""
+"How points are stored; the same for all inputs."
 
 STORING = (
     Parameter(
         "format",
-        "format of the files, and of messages without the attribute `format`",
+        "format of files, and of messages without a `format` attribute",
         "Input",
         choices=(*FORMATS, RECORDS),
         required=True,
@@ -177,7 +182,7 @@ STORING = (
     DEAD_LETTERS,
     Parameter(
         "flush_seconds",
-        "messages: how long points are gathered to be packed together; `points` packing does not wait",
+        "messages: seconds to gather points that are packed together; `points` packing does not wait",
         "Input",
         not_negative,
         30.0,
@@ -186,12 +191,12 @@ STORING = (
     ),
     Parameter(
         "stop_when_idle",
-        "messages, on a local runner: end when there was nothing to do for so many seconds (more than 30 to "
-        "wait for what a killed process still holds); without it, for ever",
+        "messages, on a local runner: stop after this many seconds without work (more than 30, "
+        "to wait for messages that a killed process still holds); by default run until stopped",
         "Input",
         not_negative,
         most=86_400 * CENTURY_DAYS,
-        local="it is for local runners",
+        local="local runners only",
     ),
     *FORMAT,
     *LAYOUT,
@@ -214,7 +219,7 @@ EXAMPLES = """\
   timebeam ingest ... --preflight
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
-every option of Beam and of its runners can be given too"""
+Beam's own options can be given too"""
 
 
 def job_of(options: argparse.Namespace) -> IngestFiles | IngestMessages:
@@ -235,7 +240,7 @@ def job_of(options: argparse.Namespace) -> IngestFiles | IngestMessages:
         source = Source(options.input_subscription, options.input_topic)
         return IngestMessages(graph, source, options.flush_seconds, options.stop_when_idle)
     if framing is Framing.NONE and not options.preflight:
-        raise UsageError(f"--format {options.format}, with these options, is for messages and not for files")
+        raise UsageError(f"--format {options.format} with these options reads messages, not files")
     return IngestFiles(graph, options.input, framing)
 
 
@@ -301,7 +306,7 @@ def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) ->
     if not options.mark_touched:
         return None
     if options.bigtable_writer != "direct" or packing is Packing.APPEND:
-        raise UsageError("--mark_touched needs --bigtable_writer direct, and no appends")
+        raise UsageError("--mark_touched needs --bigtable_writer direct, and a packing other than append")
     return Marker(required(layout, HourMarks))
 
 

@@ -28,16 +28,16 @@ _TEXT = """\
 
 layout = {layout}
 {place}
-auto_create_metrics = true       # give new metrics a UID
+auto_create_metrics = true       # assign UIDs to new metrics
 dead_letters = "dead-letters"    # where refused input goes: files dead-letters-TIME-*.jsonl
-# table_prefix = "test-"         # put before the names of all tables
+# table_prefix = "test-"         # prefix of all table names
 
-# What the bytes of tables depend on. `timebeam tables create` stores these values beside the tables, and all
-# other commands take them from there.
+# The stored bytes depend on these. `timebeam tables create` stores them with the tables, where all other
+# commands read them.
 # salt_width = 1                 # opentsdb: bytes of salt in row keys
 # row_spec = "milliseconds"      # kairosdb: how times become columns
 
-# Profiles go over what stands above: timebeam query ... --profile prod
+# A profile overrides the settings above: timebeam query ... --profile prod
 # [profiles.prod]
 # project = "my-project"
 # instance = "my-instance"
@@ -65,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(FILE, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{FILE} is there already: edit it, or remove it first") from error
+        raise UsageError(f"{FILE} exists already: edit it, or remove it first") from error
     print(f"wrote {FILE}; next:\n" + "\n".join(f"  {line}" for line in _next_commands(options.project)))
     return 0
 
 
 def _next_commands(project: str | None) -> list[str]:
     """The next three commands."""
-    first = "timebeam tables create --dry_run    # looks whether the instance can be reached"
+    first = "timebeam tables create --dry_run    # checks whether the instance can be reached"
     if project is None:
         first = "timebeam emulator &    # then run the line that it prints: export BIGTABLE_EMULATOR_HOST=..."
     return [

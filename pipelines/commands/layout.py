@@ -27,9 +27,11 @@ from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.messages import Message
 
 PARAMETERS = (
-    Parameter("input", "heat: a sample of the records: .csv with a header, .avro, else JSON lines", "Heat"),
-    Parameter("layout", "heat: the layout to look at; all of the file if none is given", "Heat"),
-    Parameter("output", "heat: where the picture goes", "Heat", default="heat.png"),
+    Parameter(
+        "input", "heat: sample of the records: .csv with a header, .avro, otherwise JSON lines", "Heat"
+    ),
+    Parameter("layout", "heat: layout to plot; by default all layouts of the file", "Heat"),
+    Parameter("output", "heat: file of the plot, .png", "Heat", default="heat.png"),
 )
 
 EXAMPLES = """\
@@ -39,8 +41,15 @@ EXAMPLES = """\
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    parser = parser_of("layout", "Tables declared in TOML.", EXAMPLES, PARAMETERS)
-    parser.add_argument("action", choices=["check", "heat"], help="explain the tables, or draw key heat")
+    parser = parser_of(
+        "layout",
+        "Explains tables declared in TOML, or plots how writes spread over their keys.",
+        EXAMPLES,
+        PARAMETERS,
+    )
+    parser.add_argument(
+        "action", choices=["check", "heat"], help="check: explain the tables; heat: plot key heat"
+    )
     parser.add_argument("file", help="the declaration, a TOML file")
     return parser
 

@@ -37,18 +37,16 @@ _ROWS_AT_ONCE = 5_000
 PARAMETERS = (
     Parameter(
         "count",
-        "count the points of each series, which reads all of them, into ts_ctr",
+        "count the points of each series into ts_ctr; reads all points",
         "Meta",
         boolean,
         False,
     ),
-    Parameter(
-        "purge", "then list the meta data of series that have no points any more", "Meta", boolean, False
-    ),
-    Parameter("yes", "with --purge: remove what it lists, for good", "Meta", boolean, False),
+    Parameter("purge", "afterwards list the meta data of series without points", "Meta", boolean, False),
+    Parameter("yes", "with --purge: delete the listed meta data", "Meta", boolean, False),
     *LAYOUT,
     *BIGTABLE,
-    Parameter("dry_run", "count what would be written, and write nothing", "Run", boolean, False),
+    Parameter("dry_run", "count what would be written; write nothing", "Run", boolean, False),
     SUMMARY,
 )
 
@@ -59,7 +57,7 @@ EXAMPLES = """\
   timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
   timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
 
-nothing that exists is changed, but for ts_ctr with --count; every option of Beam can be given too"""
+existing meta data is not changed, except ts_ctr with --count; Beam's own options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,10 +88,10 @@ class MetaSummary(Summary):
             (f"cells of series {done}", f"{tally.series_created:,}"),
             (f"cells of UIDs {done}", f"{tally.uids_created:,}"),
             ("counters " + ("to set" if self.dry_run else "set"), f"{tally.counters_set:,}"),
-            ("counters changed meanwhile", f"{tally.counters_lost:,}"),
-            ("keys of no series", f"{tally.keys_skipped:,}"),
+            ("counters changed by others", f"{tally.counters_lost:,}"),
+            ("unknown keys", f"{tally.keys_skipped:,}"),
             ("series without names", f"{tally.series_skipped:,}"),
-            ("damaged, left as it is", f"{tally.damaged:,}"),
+            ("damaged, not changed", f"{tally.damaged:,}"),
         ]
         if self.orphans is not None:
             lines += [("series without points", f"{self.orphans:,}"), ("  removed", f"{self.removed:,}")]
@@ -121,7 +119,7 @@ class MetaSync(Job):
     @property
     def local_only(self) -> str:
         """See `AnyJob.local_only`."""
-        return "--purge lists on this machine: run it with a local runner" if self.purge else ""
+        return "--purge runs on this machine: leave --runner out" if self.purge else ""
 
     def tables(self) -> Sequence[TableSpec]:
         """See `AnyJob.tables`."""
@@ -154,9 +152,9 @@ def job_of(options: argparse.Namespace) -> MetaSync:
     """
     layout = layout_with(options, SeriesMeta)
     if options.yes and not options.purge:
-        raise UsageError("--yes is for --purge: give both, after --purge alone has shown what would go")
+        raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
-        raise UsageError("--yes removes, --dry_run writes nothing: give one of them")
+        raise UsageError("--yes removes and --dry_run writes nothing: give only one of them")
     work = MetaSyncJob(target_of(options), layout, options.count, options.dry_run)
     return MetaSync(work, options.purge, options.yes)
 
@@ -165,11 +163,13 @@ def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of(
         "meta",
-        "Creates the meta data of series and names that is missing; safe to repeat.",
+        "Creates missing meta data of series and names; safe to repeat.",
         EXAMPLES,
         PARAMETERS,
     )
-    parser.add_argument("action", choices=["sync"], help="create what is missing, as `tsdb uid metasync`")
+    parser.add_argument(
+        "action", choices=["sync"], help="create missing meta data, as `tsdb uid metasync` does"
+    )
     return parser
 
 
@@ -197,9 +197,7 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
         for line in _lines(job, batch, names):
             print(f"{'removed' if yes else 'would be removed'}: {line}", file=sys.stderr)
     if orphan_count and not yes:
-        print(
-            "nothing was removed; --purge --yes removes it, with what people wrote into it", file=sys.stderr
-        )
+        print("nothing was removed; --purge --yes removes it, including edited meta data", file=sys.stderr)
     return orphan_count, removed
 
 

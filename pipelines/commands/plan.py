@@ -39,48 +39,50 @@ _CLASSES = ("retention", "retention_class")
 """Retention classes of kairosdb: nothing is larger or smaller by them, and `retention` is a time here."""
 
 PARAMETERS = (
-    Parameter("series", "how many series there are", "Load", positive, most=10**12, required=True),
-    Parameter("interval", "from one point of a series to the next: 10s, 1m, 500ms", "Load", _duration, "10s"),
+    Parameter("series", "number of series", "Load", positive, most=10**12, required=True),
+    Parameter("interval", "time between points of a series: 10s, 1m, 500ms", "Load", _duration, "10s"),
     Parameter("retention", "how long points are kept: 30d, 1y", "Load", _duration, "30d"),
     Parameter(
         "metrics",
-        "different metrics, over which the series are spread evenly",
+        "number of metrics, each with the same number of series",
         "Load",
         positive,
         100,
         most=10**12,
     ),
-    Parameter("tags", "tags of a series", "Load", positive, 4, most=100),
+    Parameter("tags", "tags per series", "Load", positive, 4, most=100),
     Parameter(
         "tag_values",
-        "different tag values of all keys together; without it one for each series of a metric",
+        "number of tag values, all keys together; by default one per series of a metric",
         "Load",
         positive,
         most=10**12,
     ),
     Parameter(
         "name_length",
-        "letters of a name; layouts without UIDs have names in keys",
+        "characters per name; layouts without UIDs have names in keys",
         "Load",
         positive,
         12,
         most=4096,
     ),
-    Parameter("values", "what the values are", "Load", default=Values.MIXED.value, choices=names(Values)),
-    Parameter("points_per_message", "points of one series in a message", "Load", positive, 1, most=100_000),
+    Parameter("values", "kind of values", "Load", default=Values.MIXED.value, choices=names(Values)),
+    Parameter("points_per_message", "points of one series per message", "Load", positive, 1, most=100_000),
     Parameter(
         "flush_seconds",
-        "how long a stream gathers points, see ingest",
+        "seconds that a stream gathers points, as in ingest",
         "Load",
         not_negative,
         30.0,
         most=86_400,
     ),
     *(parameter for parameter in LAYOUT if parameter.name not in _CLASSES),
-    Parameter("storage", "disks of the nodes", "Bigtable", default="ssd", choices=tuple(NODES)),
-    Parameter("node_price", "price of a node and hour, for the cost of a month", "Bigtable", not_negative),
-    Parameter("gb_price", "price of a GB stored for a month", "Bigtable", not_negative),
-    Parameter("summary", "form of the answer", "Run", default="text", choices=("text", "json")),
+    Parameter("storage", "storage of the nodes", "Bigtable", default="ssd", choices=tuple(NODES)),
+    Parameter(
+        "node_price", "price per node and hour, to estimate the monthly cost", "Bigtable", not_negative
+    ),
+    Parameter("gb_price", "price per stored GB and month", "Bigtable", not_negative),
+    Parameter("summary", "output form", "Run", default="text", choices=("text", "json")),
 )
 
 EXAMPLES = """\
@@ -89,8 +91,7 @@ EXAMPLES = """\
   timebeam plan --series 50000 --interval 1s --layout heroic --name_length 20 --summary json
   timebeam plan --series 200000 --layout kairosdb --node_price 0.65 --gb_price 0.17
 
-bytes are measured on a sample, before Bigtable compresses them;
-docs/how-to/sizing.md says how to read the answer"""
+bytes are measured on a sample, before compression; docs/how-to/sizing.md explains the output"""
 
 _MONTH_HOURS = 730
 
@@ -128,8 +129,8 @@ def _layout_of(options: argparse.Namespace) -> Layout:
     """
     if options.layout == DECLARED:
         raise UsageError(
-            f"layout {DECLARED}: `timebeam layout check FILE` reckons the sizes of declared tables, from the "
-            "`estimate` in the file"
+            f"layout {DECLARED}: `timebeam layout check FILE` estimates the sizes of declared tables, "
+            "from the `estimate` in the file"
         )
     defaults = {parameter.name: parameter.default for parameter in LAYOUT if parameter.name in _CLASSES}
     layout = layout_named(options.layout, {**vars(options), **defaults})
@@ -140,7 +141,7 @@ def _layout_of(options: argparse.Namespace) -> Layout:
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    return parser_of("plan", "What a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
+    return parser_of("plan", "Estimates what a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -49,27 +49,29 @@ PARAMETERS = (
     Parameter(
         "start", "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970", "Query", required=True
     ),
-    Parameter("end", "last time, as --start", "Query", default="now"),
+    Parameter("end", "last time, in the forms of --start", "Query", default="now"),
     Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
     Parameter(
-        "aggregator", "of the series of a group: sum, min, max, avg, count, none ...", "Query", default="sum"
+        "aggregator",
+        "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
+        "Query",
+        default="sum",
     ),
     Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
-    Parameter("group_by", "tag keys: one result for each of their values", "Query", default=[], many=True),
+    Parameter(
+        "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
+    ),
     Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
     CSV_GUARD,
     Parameter(
         "rollup_config",
-        "opentsdb: the rollup configuration; what is rolled up is not read point by point "
-        "(docs/how-to/rollups.md)",
+        "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
         "Query",
         setting=True,
     ),
-    Parameter("no_annotations", "opentsdb: do not look for annotations", "Query", boolean, False),
-    Parameter("global_annotations", "opentsdb: show global annotations too", "Query", boolean, False),
-    Parameter(
-        "histogram", "opentsdb: counts of histograms, a result for each bucket", "Query", boolean, False
-    ),
+    Parameter("no_annotations", "opentsdb: leave annotations out", "Query", boolean, False),
+    Parameter("global_annotations", "opentsdb: include global annotations", "Query", boolean, False),
+    Parameter("histogram", "opentsdb: counts of histograms, one result per bucket", "Query", boolean, False),
     Parameter(
         "percentiles",
         "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
@@ -79,11 +81,11 @@ PARAMETERS = (
         most=100.0,
         many=True,
     ),
-    Parameter("no_rollup", "read points only, whatever is rolled up", "Query", boolean, False),
-    Parameter("explain", "say on standard error which tables served which part", "Query", boolean, False),
+    Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
+    Parameter("explain", "print to standard error which tables served which part", "Query", boolean, False),
     Parameter(
         "full_scan",
-        "table: read all rows of a table, where no range of keys serves the query",
+        "table: read all rows of a table if no key range serves the query",
         "Query",
         boolean,
         False,
@@ -125,7 +127,7 @@ def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result
     """
     layout, target = layout_with(options, Histograms), target_of(options)
     if asked.downsampling is not None:
-        raise UsageError("histograms are shown as they are stored: leave --downsample out")
+        raise UsageError("histograms cannot be downsampled: leave --downsample out")
     shape = (options.group_by, options.aggregator, options.percentiles)
     try:
         answer_histograms(options.metric, {}, *shape)
@@ -165,7 +167,7 @@ def _with_annotations(
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    parser = parser_of("query", "Reads points back.", EXAMPLES, PARAMETERS)
+    parser = parser_of("query", "Reads and aggregates points.", EXAMPLES, PARAMETERS)
     parser.add_argument("metric", metavar="METRIC", help="name of the metric")
     return parser
 
@@ -246,8 +248,8 @@ def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Se
             f"have {printable(', '.join(keys)) or 'no tags'}"
         )
     if options.group_by and options.aggregator != NONE:
-        return "no series that has all tag keys of --group_by has points in this range of time"
-    return "series match, but they have no points in this range of time"
+        return "no series with all tag keys of --group_by has points in this time range"
+    return "series match, but they have no points in this time range"
 
 
 def _show(options: argparse.Namespace, results: Sequence[Result], asked: Question) -> int:

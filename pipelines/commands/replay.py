@@ -22,7 +22,7 @@ EXAMPLES = """\
   timebeam replay projects/my-project/subscriptions/dead --layout opentsdb --format influx \\
       --dead_letters projects/my-project/topics/dead-again --stop_when_idle 10
 
-the options are those of `timebeam ingest`; give the same --layout options as there"""
+takes the options of `timebeam ingest`; give the same --layout options as there"""
 
 
 def job_of(options: argparse.Namespace) -> ReplayFiles | IngestMessages:
@@ -43,7 +43,7 @@ def job_of(options: argparse.Namespace) -> ReplayFiles | IngestMessages:
 def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of("replay", "Ingests the payloads of dead letters.", EXAMPLES, PARAMETERS)
-    parser.add_argument("source", metavar="SOURCE", help="files or a pattern, or projects/P/subscriptions/S")
+    parser.add_argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S")
     return parser
 
 

@@ -41,14 +41,14 @@ PARAMETERS = (
     ROLLUP_CONFIG,
     *range_parameters(
         "Rollup",
-        "the day to roll up, 2026-11-20; without it the last complete one",
-        "end of the range, not included",
+        "day to roll up, such as 2026-11-20; by default the last complete day",
+        "end of the range, exclusive",
         "1h-ago",
     ),
     ZONE,
     Parameter(
         "delay_hours",
-        "a day is complete so many hours after its end",
+        "hours after the end of a day until it is complete",
         "Rollup",
         not_negative,
         0.0,
@@ -57,22 +57,22 @@ PARAMETERS = (
     ),
     Parameter(
         "allow_incomplete",
-        "also a day or range that is not over: what is there; run it again when it is over",
+        "accept a day or range that is not over yet; run it again when it is",
         "Rollup",
         boolean,
         False,
     ),
     Parameter(
         "touched",
-        "the hours and metrics whose points came after their day was complete (--mark_touched of ingest)",
+        "only hours and metrics that received points after their day was complete (ingest --mark_touched)",
         "Rollup",
         boolean,
         False,
-        local="its marks are cleared by the program that has seen the job end",
+        local="the program clears the marks when it has seen the job end",
     ),
     Parameter(
         "lookback_days",
-        "days before that one to do again, for late points",
+        "also redo this many days before it, for late points",
         "Rollup",
         whole,
         0,
@@ -81,7 +81,7 @@ PARAMETERS = (
     ),
     Parameter(
         "dead_letters",
-        "where what cannot be rolled up goes: files PREFIX-TIME-*.jsonl, or a topic",
+        "destination of rows that cannot be rolled up: files PREFIX-TIME-*.jsonl, or a topic",
         "Rollup",
         default="dead-letters",
         regex=LETTERS,
@@ -93,7 +93,7 @@ PARAMETERS = (
     *BIGTABLE,
     Parameter(
         "dry_run",
-        "say what would be read and written, and do nothing",
+        "print what would be read and written; do nothing",
         "Run",
         boolean,
         False,
@@ -111,7 +111,7 @@ EXAMPLES = """\
   timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
   timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
 
-running it again gives what a computation from scratch gives; every option of Beam can be given too"""
+a repeated run gives the same result; Beam's own options can be given too"""
 
 
 def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRollups | DeclaredRollups:
@@ -137,7 +137,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRo
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    return parser_of("rollup", "Makes the rollups of a day.", EXAMPLES, PARAMETERS)
+    return parser_of(
+        "rollup", "Makes the rollups and pre-aggregates of a day or range.", EXAMPLES, PARAMETERS
+    )
 
 
 def main(argv: Sequence[str] | None = None, *, now_ms: int | None = None) -> int:

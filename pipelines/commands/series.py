@@ -38,7 +38,8 @@ PARAMETERS = (
     ),
     Parameter(
         "source",
-        "opentsdb: the meta table, or the keys of the data table; auto: the meta table if it has anything",
+        "opentsdb: read the meta table or the keys of the data table; auto: the meta table "
+        "unless it is empty",
         "Series",
         default="auto",
         choices=("auto", "meta", "data"),
@@ -57,7 +58,7 @@ EXAMPLES = """\
   timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
   timebeam series '*' --layout table --tables market.toml
 
-in a pattern * is any text, also none; quote it, or the shell takes it for files"""
+* in a pattern matches any text, including none; quote patterns to protect them from the shell"""
 
 
 def wanted_of(options: argparse.Namespace) -> Wanted:

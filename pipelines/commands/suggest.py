@@ -18,7 +18,7 @@ from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.readers.table_reader import TableReader
 
 PARAMETERS = (
-    Parameter("max", "names to list, the first by their bytes", "Names", positive, 25),
+    Parameter("max", "names to list, in the order of their bytes", "Names", positive, 25),
     Parameter("output", "form of the list", "Names", default="text", choices=("text", "json")),
     *LAYOUT,
     *BIGTABLE,
@@ -32,9 +32,11 @@ EXAMPLES = """\
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    parser = parser_of("suggest", "Lists the names that begin with a text.", EXAMPLES, PARAMETERS)
-    parser.add_argument("kind", choices=KINDS, help="of what")
-    parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="what the names begin with")
+    parser = parser_of("suggest", "Lists names that begin with a prefix.", EXAMPLES, PARAMETERS)
+    parser.add_argument("kind", choices=KINDS, help="kind of names")
+    parser.add_argument(
+        "prefix", nargs="?", default="", metavar="PREFIX", help="beginning of the names; by default all names"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`timebeam tables`: the tables of a layout created, and how long their cells are kept."""
+"`timebeam tables`: creates the tables of a layout, shows and sets their retention."
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ PARAMETERS = (
     *LAYOUT,
     TABLES,
     dataclasses.replace(ZONE, group="Layout", help="of rollups: " + ZONE.help),
-    Parameter("rollup_config", "with the tables of this rollup configuration", "Layout", setting=True),
-    Parameter("meta", "opentsdb: with the meta table of series", "Layout", boolean, False),
-    Parameter("trees", "opentsdb: with the table of trees", "Layout", boolean, False),
+    Parameter("rollup_config", "also the tables of this rollup configuration", "Layout", setting=True),
+    Parameter("meta", "opentsdb: also the meta table", "Layout", boolean, False),
+    Parameter("trees", "opentsdb: also the tree table", "Layout", boolean, False),
     Parameter(
         "max_age_days",
-        "retention: set this maximum age of the cells of data tables; 0 for none; docs/how-to/compact.md "
-        "says what age means",
+        "retention: maximum age in days of the cells of data tables; 0 removes it; "
+        "docs/how-to/compact.md explains age",
         "Retention",
         not_negative,
         most=CENTURY_DAYS,
     ),
     Parameter("table", "retention: only this table, with its prefix", "Retention"),
-    Parameter("family", "retention: only this family, as d7 of kairosdb", "Retention"),
+    Parameter("family", "retention: only this family, such as d7 of kairosdb", "Retention"),
     Parameter(
         "rows",
-        "adopt: look at about so many rows of points, from the first; 0 for all",
+        "adopt: check about this many rows of points, from the first; 0 for all",
         "Adopt",
         whole,
         100_000,
     ),
     *BIGTABLE,
-    Parameter("dry_run", "say what would be done, and do nothing", "Run", boolean, False),
+    Parameter("dry_run", "print what would be done; do nothing", "Run", boolean, False),
 )
 
 _FINDINGS = 10
@@ -76,16 +76,18 @@ def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of(
         "tables",
-        "Creates the tables of a layout, adopts those of another system, or sets how long cells are kept; "
-        "safe to repeat.",
+        "Creates the tables of a layout, adopts those of another system, or shows and sets "
+        "retention; safe to repeat.",
         EXAMPLES,
         PARAMETERS,
     )
     parser.add_argument(
         "action",
         choices=["create", "adopt", "retention"],
-        help="create what is missing; store the settings of tables that another system made; show, or set, "
-        "how long cells are kept",
+        help=(
+            "create: create missing tables; adopt: store the settings of tables that another system "
+            "made; retention: show or set the maximum age of cells"
+        ),
     )
     return parser
 
@@ -148,11 +150,7 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
         for line in show_rules(target, chosen):
             print(line)
         for spec in chosen:
-            print(
-                f"an age in table {spec.name} counts from {spec.cell_time}"
-                if spec.cell_time
-                else _no_age(spec)
-            )
+            print(f"table {spec.name}: age counts from {spec.cell_time}" if spec.cell_time else _no_age(spec))
         return 0
     ageing = [spec for spec in chosen if spec.cell_time]
     if not ageing or (options.table and len(ageing) < len(chosen)):
@@ -162,8 +160,8 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
         print(line)
     for spec in ageing if days else ():
         print(
-            f"warning: table {spec.name}: Bigtable deletes what is older, for good; "
-            f"an age counts from {spec.cell_time}",
+            f"warning: table {spec.name}: Bigtable permanently deletes older cells; "
+            f"age counts from {spec.cell_time}",
             file=sys.stderr,
         )
     return 0
@@ -186,4 +184,4 @@ def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[Tab
 
 
 def _no_age(spec: TableSpec) -> str:
-    return f"table {spec.name} takes no maximum age: it has names, index entries or marks, or no times"
+    return f"table {spec.name} cannot have a maximum age: it has names, index entries, marks, or no times"

@@ -44,7 +44,7 @@ _SERIES_AT_ONCE = 2_000
 
 def command_parser() -> CommandParser:
     """The parser of the command."""
-    parser = parser_of("trees", "Series in trees, by rules, as OpenTSDB keeps them.", EXAMPLES, PARAMETERS)
+    parser = parser_of("trees", "Places series in OpenTSDB's trees, by rules.", EXAMPLES, PARAMETERS)
     parser.add_argument("action", choices=[*_ACTIONS, "sync"], help="what to do; see the examples")
     parser.add_argument(
         "argument",
@@ -84,9 +84,9 @@ def _create(options: argparse.Namespace) -> int:
         for line in lines:
             print(("would store: " if options.dry_run else "") + line)
         if not lines:
-            print(f"tree {tree_id}, {tree.name!r}: is there, with these rules")
+            print(f"tree {tree_id}, {tree.name!r}: unchanged")
         if not tree.enabled:
-            print(f"tree {tree_id} is not enabled: TSDs, and a sync of all trees, leave it out")
+            print(f"tree {tree_id} is not enabled: TSDs and a sync of all trees skip it")
     return 0
 
 
@@ -171,7 +171,7 @@ def _test(options: argparse.Namespace) -> int:
     if missing:
         reason = "not looked up" if target is None else "without UID"
         listed = ", ".join(f"{name.kind} {name.text}" for name in missing)
-        print(f"{reason}: {listed}; so they have no custom fields, and {{tsuid}} is empty")
+        print(f"{reason}: {listed}; custom fields and {{tsuid}} are empty")
     for tree in trees:
         print("\n" + next(tree_lines(tree)))
         try:
@@ -183,7 +183,7 @@ def _test(options: argparse.Namespace) -> int:
         for line in placement_lines(tree, series, placement, existing):
             print(line)
     if not trees:
-        print("there is no tree; store one with: timebeam trees create FILE", file=sys.stderr)
+        print("no trees; store one with: timebeam trees create FILE", file=sys.stderr)
     return 0
 
 

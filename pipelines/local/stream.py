@@ -55,7 +55,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
                 under_way = UnderWay([name, *(table.name for table in job.tables())])
                 drive(subscription, _graphs(job, run), limits, status, stopping, under_way)
             except StoppedError:
-                print("stopped; what was not stored comes again", file=sys.stderr)
+                print("stopped; messages that were not stored are delivered again", file=sys.stderr)
     finally:
         if job.source.topic:
             pubsub.unsubscribe(name)
@@ -194,5 +194,8 @@ class _Signals:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        print("stopping when what was pulled is stored; once more to stop at once", file=sys.stderr)
+        print(
+            "stopping after the pulled messages are stored; press Ctrl-C again to stop at once",
+            file=sys.stderr,
+        )
         self._stop()

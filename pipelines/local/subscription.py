@@ -117,7 +117,7 @@ class Subscription:
                 elif self._stopping.is_set() or (portions and self._full()):
                     break  # nothing more will come, or only after these are acknowledged
                 elif deadline is None:
-                    self._changed.wait(0.2)  # not for ever: Ctrl-C must be seen
+                    self._changed.wait(0.2)  # not forever: Ctrl-C must be seen
                 elif deadline <= time.monotonic():
                     break
                 else:
@@ -136,7 +136,7 @@ class Subscription:
                     subscription=self.name, ack_ids=ids[first : first + _IDS], timeout=30
                 )
             except exceptions.GoogleAPIError as error:
-                _LOGGER.warning("not acknowledged, so some messages come again: %s", error)
+                _LOGGER.warning("could not acknowledge, so some messages are delivered again: %s", error)
                 self._expect(max(portion.expires for portion in portions) + _PULL_SECONDS)
         with self._changed:
             self._busy_until = time.monotonic()
@@ -159,7 +159,9 @@ class Subscription:
         try:
             self._modify(portions, 0)
         except exceptions.GoogleAPIError as error:
-            _LOGGER.warning("not given back, so some messages come again when their leases end: %s", error)
+            _LOGGER.warning(
+                "could not return messages, so they are delivered again when their leases end: %s", error
+            )
 
     def _idle(self, called: float) -> bool:
         """Whether there was nothing to do for `idle_seconds`; asked after a pull that found nothing.
@@ -214,7 +216,7 @@ class Subscription:
                 # Its answer may have been lost, with messages.
                 self._expect(time.monotonic() + self._first_lease)
                 pause = min(30.0, max(0.5, pause * 2))
-                _LOGGER.warning("pull: %s; again in %.0f s", error, pause)
+                _LOGGER.warning("pull failed: %s; retrying in %.0f s", error, pause)
                 self._stopping.wait(pause)
                 continue
             except Exception as error:

@@ -74,7 +74,9 @@ class UnderWay:
             new.write_text(json.dumps(ids), "utf-8")
             new.replace(self._path)
         except OSError as error:
-            _LOGGER.warning("what is under way cannot be noted, set XDG_STATE_HOME to a folder: %s", error)
+            _LOGGER.warning(
+                "cannot write the state of the stream, set XDG_STATE_HOME to a writable folder: %s", error
+            )
 
 
 def _id(message: Message) -> str:

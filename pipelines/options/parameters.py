@@ -122,14 +122,14 @@ def boolean(text: str) -> bool:
 def whole(text: str) -> int:
     """A whole number of at least 0, in plain digits."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > _LARGEST:
-        raise argparse.ArgumentTypeError(f"{_cut(text)} is no whole number of at least 0 and below 2**63")
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is not a whole number from 0 to 2**63 - 1")
     return int(text)
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1, in plain digits."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= _LARGEST:
-        raise argparse.ArgumentTypeError(f"{_cut(text)} is no whole number of at least 1 and below 2**63")
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is not a whole number from 1 to 2**63 - 1")
     return int(text)
 
 
@@ -137,7 +137,7 @@ def not_negative(text: str) -> float:
     """A number of at least 0, in plain digits, perhaps with a point and an exponent."""
     number = float(text) if _NUMBER.fullmatch(text) else -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{_cut(text)} is no number of at least 0")
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is not a number of at least 0")
     return number
 
 
@@ -238,8 +238,8 @@ FORMAT = (
 
 FORMATS_OF_MESSAGES = Parameter(
     "formats",
-    "messages: the formats beside --format that the attribute `format` of a message may name, also as a,b; "
-    "a message that names another one becomes a dead letter",
+    "messages: more formats that a message may name in its `format` attribute, also as a,b; "
+    "messages with other names become dead letters",
     "Format",
     default=[],
     many=True,
@@ -256,7 +256,7 @@ RECORDS = "records"
 
 TABLES = Parameter(
     "tables",
-    "table: the file that declares the tables",
+    "table: file that declares the tables",
     "Layout",
     template=TemplateType.READ_FILE,
     regex=BUCKET_PATH,
@@ -268,7 +268,7 @@ TABLES = Parameter(
 LAYOUT = (
     Parameter(
         "layout",
-        "how points are stored; table: in tables that you declare, see --tables",
+        "how points are stored; table: in declared tables, see --tables",
         "Layout",
         choices=(*LAYOUTS, DECLARED),
         required=True,
@@ -277,7 +277,7 @@ LAYOUT = (
     ),
     Parameter(
         "table_prefix",
-        "put before the names of all tables",
+        "prefix of all table names",
         "Layout",
         default="",
         regex=r"[-_.a-zA-Z0-9]*",
@@ -292,7 +292,7 @@ BIGTABLE = (
         "project",
         "Google Cloud project; `local` with an emulator",
         "Bigtable",
-        local="the launcher gives it: the project in which the job runs",
+        local="the launcher sets it to the project in which the job runs",
         setting=True,
     ),
     Parameter(
@@ -306,7 +306,7 @@ BIGTABLE = (
     ),
     Parameter(
         "app_profile",
-        "app profile of the instance, with single-cluster routing",
+        "app profile of the instance; needs single-cluster routing",
         "Bigtable",
         label="Bigtable app profile",
         regex=r"[_a-zA-Z0-9][-_.a-zA-Z0-9]*",
@@ -327,9 +327,9 @@ SUMMARY = Parameter(
 
 MAX_REFUSED = Parameter(
     "max_refused",
-    "exit code 1 if more is refused: a number, 100, or a share of what was read, 0.5%",
+    "exit code 1 if more is refused: a number (100), or a share of what was read (0.5%)",
     "Run",
     Limit.parse,
     example="0.5%",
-    local="a job on Dataflow goes on when the program has ended",
+    local="a job on Dataflow outlives the program",
 )

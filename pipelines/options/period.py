@@ -34,7 +34,7 @@ def range_parameters(group: str, day: str, end: str, end_example: str) -> tuple[
         Parameter("day", day, group, regex=DAY, example="2026-11-20"),
         Parameter(
             "start",
-            "first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago",
+            "start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago",
             group,
             regex=TIME,
             example="2026-11-20T08:00:00Z",
@@ -146,7 +146,7 @@ def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetim
     if named:
         start_ms, end_ms = named
         if start_ms >= end_ms:
-            raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+            raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
         days, after_ms = list(_overlapping(start_ms, end_ms, zone)), 0
     else:
         after_ms = delay_ms(options)

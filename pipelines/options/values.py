@@ -78,7 +78,7 @@ def text_of(path: str, kind: str) -> str:
             return str(file.read(), "utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
-    except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand
+    except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
         raise UsageError(f"cannot read the {kind} {path}: {error}") from error
 
 
@@ -91,7 +91,7 @@ def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
     chosen = [name for text in options.formats for name in text.split(",")]
     for name in chosen:
         if name not in FORMATS:
-            raise UsageError(f"--formats: no format {name!r}: choose of {', '.join(FORMATS)}")
+            raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
     return tuple(chosen)
 
 
@@ -103,8 +103,8 @@ def layout_of(options: argparse.Namespace) -> Layout:
     """
     if options.layout == DECLARED:
         raise UsageError(
-            f"layout {DECLARED}: declared tables are for `tables`, `ingest`, `replay`, `query`, `series`, "
-            "`check`, `copy --from`, `rollup` and `layout`, not for this"
+            f"layout {DECLARED}: this command does not support declared tables; `tables`, `ingest`, "
+            "`replay`, `query`, `series`, `check`, `copy --from`, `rollup` and `layout` do"
         )
     return layout_named(options.layout, vars(options))
 
@@ -210,7 +210,7 @@ def check_writer(options: argparse.Namespace, packing: Packing) -> None:
     """Raises UsageError if the writer cannot do what is asked of it."""
     if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
         raise UsageError(
-            "Beam's writer knows no app profile: leave out --bigtable_writer beam, or --app_profile"
+            "Beam's writer does not support app profiles: leave out --bigtable_writer beam, or --app_profile"
         )
 
 
@@ -239,7 +239,7 @@ def target_of(options: argparse.Namespace) -> Target:
     emulator = os.environ.get(EMULATOR_VARIABLE)
     if emulator and not _ADDRESS.fullmatch(emulator):
         raise UsageError(
-            f"{EMULATOR_VARIABLE}={emulator} is no HOST:PORT: set it as `timebeam emulator` prints"
+            f"{EMULATOR_VARIABLE}={emulator} is not HOST:PORT: set it as `timebeam emulator` prints"
         )
     local = "local" if emulator else None
     project, instance = options.project or local, options.instance or local

@@ -27,7 +27,7 @@ OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.htm
 
 CSV_GUARD = Parameter(
     "csv_guard",
-    "csv: put ' before texts that a spreadsheet would take for a formula: those that begin with =, +, -, @",
+    "csv: put ' before cells that a spreadsheet would take for formulas: those that begin with =, +, - or @",
     "Query",
     boolean,
     False,

@@ -18,7 +18,7 @@ from timebeam.transforms.dead_letters.store import count_letters, letter_files
 from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS
 
 _SHOWN = 3  # files of dead letters named in the text
-_LOST = "this runner lost figures, so that others may be too low; tables and dead letters are complete"
+_LOST = "this runner lost some counts, so other figures may be too low; tables and dead letters are complete"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,7 +213,7 @@ class PointsSummary(Summary):
             *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
             *self._annotations(),
-            *([("cells of meta data", f"{self.meta_cells:,}")] if self.meta_cells else []),
+            *([("meta data cells", f"{self.meta_cells:,}")] if self.meta_cells else []),
             *((name.replace("_", " "), f"{n:,}") for name, n in self.rollup.items()),
             ("rows, cells", f"{self.rows:,}, {self.cells:,}"),
             ("bytes per point", f"{self.bytes_per_point:.2f}"),
@@ -224,7 +224,7 @@ class PointsSummary(Summary):
         ]
         more = len(self.dead_letters) - _SHOWN
         if more > 0:
-            lines.append(("", f"and {more} more files beside it"))
+            lines.append(("", f"and {more} more files next to it"))
         return lines
 
 

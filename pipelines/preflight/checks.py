@@ -1,6 +1,6 @@
-"""`--preflight`: what a job needs, looked at before it runs, with the command that mends what is missing.
+"""`--preflight`: checks what a job needs before it runs, and prints commands that fix what is missing.
 
-Nothing is created, written or deleted. What cannot be asked is said to be unchecked, which is no failure.
+Nothing is created, written or deleted. What cannot be checked is reported as unchecked, not as a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timebeam.transforms.input.files import match
 
 PREFLIGHT = Parameter(
     "preflight",
-    "look whether all that the job needs is there, say how to mend what is missing, and do nothing",
+    "check prerequisites, print how to fix what is missing, and exit",
     "Run",
     boolean,
     False,
@@ -104,7 +104,7 @@ def _dead_letters(place: str) -> Iterator[Check]:
     except OSError as error:
         yield Check(
             Status.MISSING,
-            f"dead letters {place}-*: no folder that we may write to: {error.strerror}",
+            f"dead letters {place}-*: cannot write there: {error.strerror}",
             "--dead_letters",
         )
     else:
@@ -145,4 +145,4 @@ def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
                 f"Dataflow: workers cannot reach {place}",
                 f"gs://BUCKET/{os.path.basename(place)}",
             )
-    yield Check(Status.UNCHECKED, "Dataflow: quotas, network, and what its service account may do")
+    yield Check(Status.UNCHECKED, "Dataflow: quotas, network and permissions of its service account")

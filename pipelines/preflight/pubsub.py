@@ -17,7 +17,7 @@ _DELETED_TOPIC = "_deleted-topic_"
 
 
 def subscription_checks(name: str) -> Iterator[Check]:
-    """Whether a subscription is there, can be pulled from, and by us.
+    """Whether a subscription exists, can be pulled from, and by us.
 
     Args:
       name: projects/P/subscriptions/S.
@@ -35,29 +35,29 @@ def subscription_checks(name: str) -> Iterator[Check]:
         yield _unanswered(label, error, create)
         return
     if subscription.topic == _DELETED_TOPIC:
-        yield Check(Status.MISSING, f"{label}: its topic is deleted, nothing will come", create)
+        yield Check(Status.MISSING, f"{label}: its topic was deleted, no message will come", create)
     elif (
         subscription.push_config.push_endpoint
         or subscription.bigquery_config.table
         or subscription.cloud_storage_config.bucket
     ):
         change = f"gcloud pubsub subscriptions update {short} --project={project} --push-endpoint="
-        yield Check(Status.MISSING, f"{label} pushes: jobs pull", change)
+        yield Check(Status.MISSING, f"{label} is a push subscription, and jobs pull", change)
     else:
         yield Check(Status.OK, f"{label}, of topic {subscription.topic}")
     if subscription.dead_letter_policy.dead_letter_topic:
         attempts = subscription.dead_letter_policy.max_delivery_attempts
         yield Check(
             Status.WARNING,
-            f"{label} gives messages away after {attempts} deliveries: good ones too, while Bigtable does "
-            "not answer; the job has dead letters of its own",
+            f"{label} forwards messages to its dead-letter topic after {attempts} deliveries: good ones too, "
+            "while Bigtable does not answer; the job writes dead letters by itself",
             f"gcloud pubsub subscriptions update {short} --project={project} --clear-dead-letter-policy",
         )
     yield _granted(label, client.test_iam_permissions, name, "pubsub.subscriptions.consume")
 
 
 def topic_checks(name: str) -> Iterator[Check]:
-    """Whether a topic is there, and whether we may publish to it.
+    """Whether a topic exists, and whether we may publish to it.
 
     Args:
       name: projects/P/topics/T.

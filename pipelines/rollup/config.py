@@ -14,8 +14,7 @@ from timebeam.transforms.rollup.job import rollup_tables
 
 ROLLUP_CONFIG = Parameter(
     "rollup_config",
-    "OpenTSDB's rollup configuration, a JSON file (docs/how-to/rollups.md); "
-    "for declared tables: see --tables",
+    "OpenTSDB's rollup configuration, a JSON file (docs/how-to/rollups.md); declared tables use --tables",
     "Rollup",
     template=TemplateType.READ_FILE,
     regex=BUCKET_PATH,

@@ -38,34 +38,31 @@ OUTPUTS = "text, json, html, FILE.txt, FILE.json, FILE.html"
 PARAMETERS = (
     Parameter(
         "tree",
-        "show, test, sync: this tree, by its id or its name; without it all of them, and of these sync takes "
-        "those that are enabled",
+        "show, test, sync: id or name of one tree; by default all trees, for sync all enabled ones",
         "Trees",
     ),
-    Parameter(
-        "exact", "create: also delete stored rules that the file does not have", "Trees", boolean, False
-    ),
+    Parameter("exact", "create: also delete stored rules that are not in the file", "Trees", boolean, False),
     Parameter("output", f"show: one of {OUTPUTS}", "Trees", default="text"),
-    Parameter("depth", "show, as text: only so many levels of branches", "Trees", positive),
-    Parameter("definition", "test: the trees in this file, in place of those in the table", "Trees"),
+    Parameter("depth", "show as text: number of branch levels", "Trees", positive),
+    Parameter("definition", "test: use the trees in this file, not the stored ones", "Trees"),
     Parameter(
         "series",
-        "sync: where the series are found: in the meta table, or in the keys of the data; without it in the "
-        "meta table, if that is there and not empty",
+        "sync: read series from the meta table or from the keys of the data table; by default "
+        "from the meta table unless it is missing or empty",
         "Trees",
         choices=("meta", "data"),
     ),
     Parameter(
         "dead_letters",
-        "sync: where series go that cannot be placed: files PREFIX-TIME-*.jsonl, of the given prefix; or "
-        "projects/P/topics/T",
+        "sync: destination of series that cannot be placed: files PREFIX-TIME-*.jsonl, or a "
+        "topic projects/P/topics/T",
         "Trees",
         default="dead-letters",
         setting=True,
     ),
     Parameter(
         "layout",
-        "the layout that has trees",
+        "layout with trees",
         "Layout",
         default="opentsdb",
         choices=("opentsdb",),
@@ -73,7 +70,7 @@ PARAMETERS = (
     ),
     *(parameter for parameter in LAYOUT if parameter.name in _LAYOUT_OPTIONS),
     *BIGTABLE,
-    Parameter("dry_run", "create, sync: say what would be done, and write nothing", "Run", boolean, False),
+    Parameter("dry_run", "create, sync: print what would be done; write nothing", "Run", boolean, False),
     SUMMARY,
     MAX_REFUSED,
 )
@@ -89,8 +86,8 @@ EXAMPLES = """\
   timebeam trees show --output trees.html
   timebeam trees test --tree 1 000001000001000001
 
-a file has the fields of /api/tree, and its rules in `rules`, with those of /api/tree/rule:
-docs/how-to/trees.md; sync takes every option of Beam too"""
+a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/how-to/trees.md;
+sync also takes Beam's own options"""
 
 
 def trees_in(path: str) -> list[Tree]:
@@ -132,7 +129,7 @@ def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], 
     """
     trees, damage = table.trees()
     for text in damage:
-        print(f"left out: {text}", file=sys.stderr)
+        print(f"skipped: {text}", file=sys.stderr)
     return chosen(trees, id_or_name), not damage
 
 

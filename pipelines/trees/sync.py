@@ -1,4 +1,4 @@
-"""`timebeam trees sync`: series in, trees kept up, figures out."""
+"""`timebeam trees sync`: places all series in the trees."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class TreesSummary(Summary):
         return [
             ("series", f"{tally.series:,} in table {self.source}"),
             (f"leaves {done}", f"{tally.leaves_written:,}"),
-            ("leaves there already", f"{tally.leaves_there:,}"),
+            ("leaves unchanged", f"{tally.leaves_there:,}"),
             (f"branches {done}", f"{tally.branches_written:,}"),
             ("collisions", f"{tally.collisions:,}"),
             ("series without match", f"{tally.not_matched:,}"),
-            (f"records of these {done}", f"{tally.failures_written:,}"),
+            (f"failure records {done}", f"{tally.failures_written:,}"),
             ("refused", f"{tally.refused:,}"),
             ("seconds", f"{self.seconds:.1f}"),
             *(("dead letters", path) for path in self.dead_letters),
@@ -131,7 +131,7 @@ def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], b
         for warning in warnings_of(tree):
             print(f"warning: {warning}", file=sys.stderr)
         if not tree.enabled:
-            print(f"warning: tree {tree.tree_id} is not enabled: TSDs do not keep it up", file=sys.stderr)
+            print(f"warning: tree {tree.tree_id} is not enabled: TSDs do not update it", file=sys.stderr)
     return trees, complete or options.tree is not None
 
 
@@ -143,9 +143,9 @@ def _source(options: argparse.Namespace, layout: Trees, target: Target) -> str:
     if has_rows(target, meta):
         return meta
     if options.series == "meta":
-        raise UsageError(f"table {meta} is not there, or empty: fill it with `timebeam meta sync`")
+        raise UsageError(f"table {meta} is missing or empty: fill it with `timebeam meta sync`")
     print(
-        f"table {meta} is not there, or empty: the series are those of table {layout.data_table}",
+        f"table {meta} is missing or empty: reading the series from table {layout.data_table}",
         file=sys.stderr,
     )
     return layout.data_table

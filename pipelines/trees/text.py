@@ -62,7 +62,7 @@ def _lines(shown_tree: ShownTree, depth: int | None, *, branches: bool) -> Itera
             for leaf in branch.leaves if depth is None or level < depth else ():
                 series = series_text(shown_tree, leaf.tsuid)
                 yield f"{'  ' * level}  {shown(leaf.name):{min(width, 40)}}  {series}"
-    yield from _failures("collisions: the leaf has another series", shown_tree, content.collisions)
+    yield from _failures("collisions: another series has the leaf", shown_tree, content.collisions)
     yield from _failures("without match: these rules failed", shown_tree, content.not_matched)
 
 

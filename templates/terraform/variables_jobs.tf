@@ -4,8 +4,8 @@ variable "layout" {
   description = <<-EOT
     How points are stored: what the stream, the nightly job and the tables share.
 
-    layout: how points are stored; table: in tables that you declare, see tables
-    table_prefix: put before the names of all tables
+    layout: how points are stored; table: in declared tables, see tables
+    table_prefix: prefix of all table names
     salt_width: bytes of salt in row keys (tsd.storage.salt.width)
     salt_buckets: salt buckets (tsd.storage.salt.buckets)
     uid_width_metric: bytes of a metric UID (tsd.storage.uid.width.metric)
@@ -19,7 +19,7 @@ variable "layout" {
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d
     retention_class: kairosdb: the class that points are written to, in days; 0: kept forever
-    tables: table: the file that declares the tables
+    tables: table: file that declares the tables
   EOT
 
   type = object({
@@ -116,8 +116,8 @@ variable "ingest" {
   description = <<-EOT
     The streaming job.
 
-    format: format of the files, and of messages without the attribute `format`
-    flush_seconds: messages: how long points are gathered to be packed together; `points` packing does not wait
+    format: format of files, and of messages without a `format` attribute
+    flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
     influx_metric: influx: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps; what is finer than ms is cut to ms
     influx_booleans: influx: refuse boolean fields, or take true and false as the numbers 1 and 0
@@ -126,18 +126,18 @@ variable "ingest" {
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
     kairosdb_ttl: kairosdb: refuse points with a ttl of their own, or ignore it and store them as others
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
-    formats: messages: the formats beside format that the attribute `format` of a message may name, also as a,b; a message that names another one becomes a dead letter
-    packing: compacted (one column per row and arrival), points (one cell per point), append (added to the append column, as a TSD with enable_appends); without it the layout's first for files, points for messages
-    auto_create_metrics: give unknown metrics a UID
-    auto_create_tagks: give unknown tag keys a UID
-    auto_create_tagvs: give unknown tag values a UID
-    random_metrics: give new metrics random UIDs, which spreads writes
-    uid_cache_size: names and series that a worker process remembers
-    uid_snapshot_size: names read ahead from the UID table
-    uid_negative_seconds: how long a name without a UID, which gets none, is not looked up again
-    mark_touched: writer direct: note the hours of complete days that receive points, for rollup touched
-    meta: opentsdb: what is written of new series into tsdb-meta: off, track (ts_ctr), full (ts_meta and the meta data of UIDs too); docs/how-to/meta.md
-    dry_run: parse, assign, pack and count, and write nothing
+    formats: messages: more formats that a message may name in its `format` attribute, also as a,b; messages with other names become dead letters
+    packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
+    auto_create_metrics: assign UIDs to unknown metrics
+    auto_create_tagks: assign UIDs to unknown tag keys
+    auto_create_tagvs: assign UIDs to unknown tag values
+    random_metrics: assign random UIDs to new metrics, which spreads writes
+    uid_cache_size: names and series cached by each worker process
+    uid_snapshot_size: names read from the UID table at the start
+    uid_negative_seconds: seconds before a name that has no UID is looked up again
+    mark_touched: direct writer: mark hours of complete days that receive points, for rollup touched
+    meta: opentsdb: meta data to write for new series: off, track (ts_ctr), or full (also ts_meta and the meta data of UIDs); see docs/how-to/meta.md
+    dry_run: parse, pack and count; write nothing but dead letters
     config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
     profile: profile of the settings file
   EOT
@@ -264,13 +264,13 @@ variable "rollup" {
   description = <<-EOT
     The nightly job.
 
-    day: the day to roll up, 2026-11-20; without it the last complete one
-    start: first time of a range in place of a day: 2026-11-20T08:00:00Z, 2d-ago
-    end: end of the range, not included
+    day: day to roll up, such as 2026-11-20; by default the last complete day
+    start: start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago
+    end: end of the range, exclusive
     zone: time zone in which days are counted, as Europe/Berlin
-    delay_hours: a day is complete so many hours after its end
-    allow_incomplete: also a day or range that is not over: what is there; run it again when it is over
-    lookback_days: days before that one to do again, for late points
+    delay_hours: hours after the end of a day until it is complete
+    allow_incomplete: accept a day or range that is not over yet; run it again when it is
+    lookback_days: also redo this many days before it, for late points
     config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
     profile: profile of the settings file
   EOT

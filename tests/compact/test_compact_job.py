@@ -251,7 +251,7 @@ def test_only_closed_hours(given: dict[str, Any], first: int, end: int) -> None:
     [{"day": "2026-03-01"}, {"start": "1h-ago", "end": "now"}, {"start": "59m-ago", "end": "10m-ago"}],
 )
 def test_no_closed_hour(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="no whole hour"):
+    with pytest.raises(UsageError, match="no hour of this time range is closed"):
         compact.hours_of(options_of(**given), NOON)
 
 

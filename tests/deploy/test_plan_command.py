@@ -98,7 +98,7 @@ def test_the_table_has_a_line_for_each_case_and_the_warnings() -> None:
         (["--layout=kairosdb", "--row_spec=seconds"], "for reading only"),
         (["--layout=opentsdb", "--tags=9"], "Too many tags"),
         (["--layout=heroic", "--name_length=3"], "--name_length"),
-        (["--layout=opentsdb", "--salt_width=1", "--salt_buckets=999"], "salt_buckets 999"),
+        (["--layout=opentsdb", "--salt_width=1", "--salt_buckets=999"], "999 salt_buckets"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(flags: list[str], said: str) -> None:

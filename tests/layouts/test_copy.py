@@ -172,15 +172,17 @@ def test_the_proof_compares_values(bigtable: tuple[str, str], prefix: str, tmp_p
     ran = copy(source, other, tmp_path, "--verify_only")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        "copied 1 points of 1 series; 0 are missing and 4 have another value there, not a newer one, "
-        "of which 0 may be dead letters\ndifferent: 4 of m{host=a}\n"
+        "copied 1 points of 1 series; 0 are missing and 4 have a different value that is not newer; "
+        "up to 0 of them may be dead letters\ndifferent: 4 of m{host=a}\n"
     )
     newer = AnyStore.create(bigtable, f"{prefix}newer-", "kairosdb-legacy")
     kairosdb_lines(tmp_path, newer, "c.json", wrong, LATER_MS + 1)
     ran = copy(source, newer, tmp_path, "--verify_only")
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out == "copied 5 points of 1 series, of which 4 have newer values there, which stay; verified\n"
+        ran.out
+        == "copied 5 points of 1 series, 4 of them with newer values in the destination, which were kept; "
+        "verified\n"
     )
 
 
@@ -196,7 +198,7 @@ def test_decimals_of_four_bytes_are_the_copy_of_eight(
     assert "verified" in ran.out
     ran = copy(source, sink, tmp_path, "--verify_only")  # as if 8 bytes had been asked for
     assert ran.code == 1
-    assert "have another value there" in ran.err
+    assert "have a different value" in ran.err
 
 
 def test_only_the_range_is_copied(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
@@ -297,7 +299,7 @@ def test_what_is_missing_is_told(bigtable: tuple[str, str], prefix: str, tmp_pat
 def test_wrong_usage(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     source = AnyStore.create(bigtable, prefix, "opentsdb")
     none = dataclasses.replace(source, options={"table_prefix": "none-", "retention": "7"})
-    assert "would be read and written" in copy(source, source, tmp_path).err
+    assert "is both read and written" in copy(source, source, tmp_path).err
     ran = copy(source, none, tmp_path)
     assert ran.code == 1
     assert "timebeam tables create --layout opentsdb --table_prefix none- --retention 7\n" in ran.err

@@ -164,7 +164,7 @@ def test_what_exists_stays_and_what_is_damaged_is_said(
     store.set_uid("tagk_meta", "name", sorted(uid.values())[0], b"[]")
     ran = timebeam("meta", "sync", *store.flags, "--count")
     assert ran.code == 1
-    assert "damaged, left as it is     3" in ran.out
+    assert "damaged, not changed       3" in ran.out
     newest = {cell[:2]: cell.value for cell in sorted(ts_cells(store), key=lambda cell: cell.timestamp_ms)}
     assert newest[rows[0], b"ts_meta"] == mine
     assert newest[rows[1], b"ts_meta"] == b"{"
@@ -211,8 +211,8 @@ def test_failing_calls(
     ("flags", "text"),
     [
         (["--layout=heroic"], "layout heroic has no meta data; opentsdb has"),
-        (["--layout=opentsdb", "--yes"], "--yes is for --purge"),
-        (["--layout=opentsdb", "--purge", "--yes", "--dry_run"], "give one of them"),
+        (["--layout=opentsdb", "--yes"], "--yes needs --purge"),
+        (["--layout=opentsdb", "--purge", "--yes", "--dry_run"], "give only one of them"),
         (
             [
                 "--layout=opentsdb",

@@ -198,7 +198,7 @@ def test_suggest(store: Store, kind: str, prefix_text: str, most: int | None) ->
         (["series", "*", "--tag=ł=*"], "ISO-8859-1, which has no 'ł'"),
         (["series", "*", "--tag=host"], "give each key once"),
         (["suggest", "metric"], "invalid choice"),
-        (["suggest", "metrics", "--max=0"], "no whole number of at least 1"),
+        (["suggest", "metrics", "--max=0"], "not a whole number from 1 to"),
         (["series"], "METRIC"),
     ],
 )

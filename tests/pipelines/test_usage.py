@@ -41,7 +41,7 @@ def test_the_version() -> None:
 
 @pytest.mark.parametrize(("word", "meant"), [("igest", "ingest"), ("qurey", "query"), ("table", "tables")])
 def test_a_misspelt_command(word: str, meant: str) -> None:
-    assert refused_usage(word) == f"timebeam: no command {word!r}: did you mean {meant}?"
+    assert refused_usage(word) == f"timebeam: unknown command {word!r}: did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_dataflow_that_is_not_told_all(store: Store, monkeypatch: pytest.MonkeyP
     line = refused_usage(*flags)
     assert "region" in line
     assert "temp_location" in line
-    assert "there is no --setup_file ./none.py" in refused_usage(*flags, "--setup_file=./none.py")
+    assert "--setup_file ./none.py does not exist" in refused_usage(*flags, "--setup_file=./none.py")
 
 
 @pytest.mark.parametrize("place", ["/proc/nope/x", "file/x"])
 def test_dead_letters_that_cannot_be_written(store: Store, tmp_path: Path, place: str) -> None:
     file = put_file(tmp_path / "file", random_points(5))
     line = refused_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead_letters", tmp_path / place)
-    assert "no file can be made there" in line
+    assert "cannot create files there" in line
     assert store.cells() == set()
 
 
@@ -112,7 +112,7 @@ def test_a_port_that_is_in_use() -> None:
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOST_VARIABLE, "foo")
     line = refused_usage("check", "--layout=opentsdb")
-    assert "BIGTABLE_EMULATOR_HOST=foo is no HOST:PORT" in line
+    assert "BIGTABLE_EMULATOR_HOST=foo is not HOST:PORT" in line
 
 
 @pytest.mark.parametrize(

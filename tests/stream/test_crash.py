@@ -128,4 +128,4 @@ def test_a_note_that_cannot_be_written_does_not_end_the_stream(
     with note.noting(messages_of("a")):
         pass
     note.close()
-    assert "cannot be noted" in caplog.text
+    assert "cannot write the state" in caplog.text

@@ -220,5 +220,5 @@ def test_a_subscription_or_topic_that_is_not_there(store: Store) -> None:
         ):
             ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", flag)
             assert ran.code == 1
-            assert "does not exist: create it, or mend its name" in ran.err
+            assert "does not exist: create it, or correct its name" in ran.err
             assert ran.err.count("\n") == 1

@@ -137,7 +137,7 @@ def test_the_whole_launch(store: Store, tmp_path: Path) -> None:
             f"--max_num_workers={asked.environment.max_workers}",
         )
     assert started.returncode == 0, started.stderr
-    assert started.stdout == "Dataflow job job-1 has been started\n"
+    assert started.stdout == "started Dataflow job job-1\n"
     path, job = dataflow.posts[1]
     assert path == f"/v1b3/projects/{store.target.project}/locations/europe-west1/jobs"
     parsed = dataflow_v1beta3.Job.pb(dataflow_v1beta3.Job())

@@ -77,4 +77,4 @@ def test_other_packings_are_refused(store: Store, tmp_path: Path, packing: str) 
 def test_compact_refuses(store: Store) -> None:
     ran = timebeam("compact", *flags(store))
     assert ran.code == 2
-    assert "a value written meanwhile" in ran.err
+    assert "a point written meanwhile" in ran.err

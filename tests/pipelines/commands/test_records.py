@@ -259,8 +259,8 @@ def test_tables_of_a_declaration(bigtable: tuple[str, str], prefix: str) -> None
         (["ingest"], [], "--tables FILE"),
         (["ingest"], [f"--tables={EXAMPLES / 'market.jsonl'}"], "market.jsonl line 1: not TOML"),
         (["tables", "create"], [], "--tables FILE"),
-        (["query", "m"], ["--start=1h-ago"], "not for this"),
-        (["check"], [], "not for this"),
+        (["query", "m"], ["--start=1h-ago"], "--tables FILE"),
+        (["check"], [], "--tables FILE"),
     ],
 )
 def test_wrong_usage(bigtable: tuple[str, str], command: list[str], flags: list[str], text: str) -> None:

@@ -75,7 +75,7 @@ def test_refusals_are_the_letters(prefix: str) -> None:
 def test_other_lost_figures_are_told(prefix: str, changed: dict[str, int], missing: int) -> None:
     counted = summary(prefix, **changed)
     assert counted.unaccounted == missing
-    assert f"not accounted for          {missing}: this runner lost figures" in counted.to_text()
+    assert f"not accounted for          {missing}: this runner lost some counts" in counted.to_text()
     assert json.loads(counted.to_json())["unaccounted"] == missing
 
 
