@@ -97,18 +97,17 @@ def _main(arguments: list[str]) -> int:
 def _run(command: str, arguments: list[str]) -> int:
     """Runs the command's `main`; errors that a user can fix become one line."""
     module = importlib.import_module(module_of(command))
-    expected, usage = _errors()
     try:
         _check_credentials(arguments)
         code = module.main(arguments)
         sys.stdout.flush()
-    except usage as error:
+    except (SystemExit, KeyboardInterrupt, BrokenPipeError):
+        raise
+    except _usage_error() as error:
         text = "\n".join(one_line(str(line)) for line in error.args)
         print(f"timebeam {command}: {text}\n(see `timebeam {command} --help`)", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        raise
-    except expected as error:
+    except _failures() as error:
         text = str(error) if isinstance(error, RuntimeError) else one_line(str(error))
         print(f"timebeam {command}: {text}", file=sys.stderr)
         return 1
@@ -137,16 +136,22 @@ def _check_credentials(arguments: Sequence[str]) -> None:
         ) from error
 
 
-def _errors() -> tuple[tuple[type[Exception], ...], type[Exception]]:
-    """(errors that are failures, the error of wrong usage)."""
+def _usage_error() -> type[Exception]:
+    """The error of wrong usage."""
+    from timebeam.pipelines.options.parameters import UsageError
+
+    return UsageError
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Errors that are failures. Asked for when there is an error: these imports take a second."""
     from google.api_core.exceptions import GoogleAPICallError
 
     from timebeam.pipelines.local.emulator import EmulatorError
     from timebeam.pipelines.local.pubsub import SubscriptionError
-    from timebeam.pipelines.options.parameters import UsageError
     from timebeam.transforms.bigtable.target import BigtableError
 
-    return (BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError), UsageError
+    return BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError
 
 
 def _help() -> str:

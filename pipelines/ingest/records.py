@@ -30,11 +30,12 @@ from timebeam.schema.declared.codec.rows import tables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
 from timebeam.schema.messages import Framing, Message
+from timebeam.schema.messages.base import RecordEncoding
 from timebeam.schema.meta.rows import MetaMode
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.declared.records import PointRowsFn, RecordEncoding, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.declared.records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ParseFn

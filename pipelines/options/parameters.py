@@ -9,14 +9,13 @@ import enum
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
-
-from apache_beam.io.filesystems import FileSystems
 
 from timebeam.schema.common.option import Kind, Option
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.messages import FORMATS, MessageFormat
-from timebeam.transforms.declared.records import RecordEncoding
+from timebeam.schema.messages.base import RecordEncoding
 
 
 class UsageError(ValueError):
@@ -169,6 +168,21 @@ def names(members: type[enum.Enum]) -> tuple[str, ...]:
     return tuple(str(member.value) for member in members)
 
 
+def read_text(path: str) -> str:
+    """The text of a file, local or of any file system that Beam knows.
+
+    Raises:
+      OSError: it cannot be read.
+      ValueError: it is not UTF-8, or of a file system that is not installed.
+    """
+    if "://" not in path:
+        return Path(path).read_text("utf-8")
+    from apache_beam.io.filesystems import FileSystems  # takes a second to import
+
+    with FileSystems.open(path) as file:
+        return str(file.read(), "utf-8")
+
+
 def file_content(text: str, names: Collection[str] = ()) -> str:
     """The content of a file; or `text` itself, if it is one of `names`.
 
@@ -178,8 +192,7 @@ def file_content(text: str, names: Collection[str] = ()) -> str:
     if text in names:
         return text
     try:
-        with FileSystems.open(text) as file:
-            return str(file.read(), "utf-8")
+        return read_text(text)
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {error}") from None
 

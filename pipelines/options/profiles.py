@@ -18,9 +18,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
-from timebeam.pipelines.options.parameters import Parameter, UsageError
+from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text
 from timebeam.pipelines.options.parsing import did_you_mean
 
 FILE = "timebeam.toml"
@@ -144,8 +142,7 @@ def read_profiles(path: str | None, names: Collection[str]) -> Profiles:
             return Profiles()
         path = FILE
     try:
-        with FileSystems.open(path) as file:
-            text = str(file.read(), "utf-8")
+        text = read_text(path)
     except UnicodeDecodeError as error:
         raise UsageError(f"the settings {path} are not UTF-8: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand

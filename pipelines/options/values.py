@@ -11,9 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.gcp.pubsub import parse_topic
-
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     FORMAT,
@@ -22,6 +19,7 @@ from timebeam.pipelines.options.parameters import (
     TABLES,
     UsageError,
     boolean,
+    read_text,
 )
 from timebeam.schema.declared.codec.rows import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
@@ -39,7 +37,6 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.messages import FORMATS, Framing, message_format
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from timebeam.transforms.dead_letters.store import TOPIC
 
 C = TypeVar("C", bound=Capability)
 
@@ -74,8 +71,7 @@ def text_of(path: str, kind: str) -> str:
       UsageError: it cannot be read, or is not UTF-8.
     """
     try:
-        with FileSystems.open(path) as file:
-            return str(file.read(), "utf-8")
+        return read_text(path)
     except UnicodeDecodeError as error:
         raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
@@ -220,6 +216,10 @@ def dead_letters_of(place: str, run_ms: int) -> str:
     Raises:
       UsageError: the name of a topic cannot be one.
     """
+    from apache_beam.io.gcp.pubsub import parse_topic  # commands without dead letters need no Beam
+
+    from timebeam.transforms.dead_letters.store import TOPIC
+
     if TOPIC.fullmatch(place):
         try:
             parse_topic(place)

@@ -6,11 +6,9 @@ import argparse
 
 from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, UsageError
 from timebeam.pipelines.options.values import layout_of, layout_with, text_of
-from timebeam.pipelines.rollup.series import series_tables
 from timebeam.schema.layouts import RollupTables, TableSpec, find_capability
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.transforms.rollup.job import rollup_tables
 
 ROLLUP_CONFIG = Parameter(
     "rollup_config",
@@ -58,6 +56,10 @@ def tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
     Raises:
       UsageError: the layout has no rollups, or the configuration is wrong.
     """
+    # What only jobs need: a query, too, reads the configuration, and needs no Beam.
+    from timebeam.pipelines.rollup.series import series_tables
+    from timebeam.transforms.rollup.job import rollup_tables
+
     config = read_config(options.rollup_config)
     layout = find_capability(layout_of(options), RollupTables)
     if layout is not None:

@@ -67,6 +67,19 @@ class Framing(enum.Enum):
     NONE = "not at all: the format is one of messages"
 
 
+class RecordEncoding(enum.StrEnum):
+    """How records of named fields are written."""
+
+    JSON = "json"
+    CSV = "csv"
+    AVRO = "avro"
+
+    @property
+    def framing(self) -> Framing:
+        """How files are cut."""
+        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
+
+
 class MessageFormat(abc.ABC):
     """One wire format. Instances keep bounded caches and belong to one thread.
 

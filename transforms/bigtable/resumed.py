@@ -21,11 +21,11 @@ from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger, response_class
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, breaks_stream
 from timebeam.transforms.bigtable.target import (
-    CLIENT_INFO,
     EMULATOR_VARIABLE,
     NO_MESSAGE_LIMIT,
     Target,
     call_headers,
+    client_info,
 )
 
 PROGRESS_SECONDS = 600.0
@@ -157,7 +157,7 @@ def _service(emulator: str | None) -> _Service:
     else:
         # The client finds endpoint, credentials and certificates; only the channel is ours.
         client = BigtableClient(
-            client_info=CLIENT_INFO,
+            client_info=client_info(),
             transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=_secure_channel),
         )
         channel = cast(BigtableGrpcTransport, client.transport).grpc_channel

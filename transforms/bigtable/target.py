@@ -1,4 +1,8 @@
-"""Which Bigtable to talk to, and its clients: one per process and emulator."""
+"""Which Bigtable to talk to, and its clients: one per process and emulator.
+
+The functions import Google's clients, which takes most of a second: a command that names an instance and does
+not reach it does without.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,14 @@ import dataclasses
 import functools
 import os
 import socket
+from typing import TYPE_CHECKING
 
-import grpc
-from google.api_core.gapic_v1 import routing_header
-from google.api_core.gapic_v1.client_info import ClientInfo
-from google.cloud.bigtable.data import BigtableDataClient, Table
-from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
+if TYPE_CHECKING:
+    from google.api_core.gapic_v1.client_info import ClientInfo
+    from google.cloud.bigtable.data import BigtableDataClient, Table
+    from google.cloud.bigtable_v2 import BigtableClient
 
 EMULATOR_VARIABLE = "BIGTABLE_EMULATOR_HOST"
-CLIENT_INFO = ClientInfo(user_agent="timebeam")
 NO_MESSAGE_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 """Options of a gRPC channel."""
 
@@ -56,7 +58,17 @@ def _open_table(target: Target, table: str, emulator: str | None) -> Table:
 @functools.lru_cache(maxsize=4)
 def _client(project: str, emulator: str | None) -> BigtableDataClient:
     """A client reads the emulator's address once, so each address has a client of its own."""
+    from google.cloud.bigtable.data import BigtableDataClient
+
     return BigtableDataClient(project=project)
+
+
+@functools.cache
+def client_info() -> ClientInfo:
+    """The name under which the clients call."""
+    from google.api_core.gapic_v1.client_info import ClientInfo
+
+    return ClientInfo(user_agent="timebeam")
 
 
 def raw_client(target: Target) -> BigtableClient:
@@ -66,17 +78,23 @@ def raw_client(target: Target) -> BigtableClient:
 
 @functools.lru_cache(maxsize=4)
 def _raw_client(project: str, emulator: str | None) -> BigtableClient:
+    import grpc
+    from google.cloud.bigtable_v2 import BigtableClient
+    from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
+
     if emulator:
         channel = grpc.insecure_channel(emulator, options=NO_MESSAGE_LIMIT)
         return BigtableClient(transport=BigtableGrpcTransport(channel=channel))
-    return BigtableClient(client_info=CLIENT_INFO)
+    return BigtableClient(client_info=client_info())
 
 
 @functools.lru_cache(maxsize=64)
 def call_headers(target: Target, table: str) -> tuple[tuple[str, str], ...]:
     """The metadata of a call by the generated client's transport: routing, and the name of the caller."""
+    from google.api_core.gapic_v1 import routing_header
+
     routing = {"table_name": target.table_name(table), "app_profile_id": target.app_profile or ""}
-    return routing_header.to_grpc_metadata(routing), CLIENT_INFO.to_grpc_metadata()
+    return routing_header.to_grpc_metadata(routing), client_info().to_grpc_metadata()
 
 
 def check_emulator() -> None:

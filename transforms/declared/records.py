@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
@@ -18,7 +17,7 @@ from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.messages import Framing, Message
-from timebeam.schema.messages.base import joined_of
+from timebeam.schema.messages.base import RecordEncoding, joined_of
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
@@ -28,19 +27,6 @@ from timebeam.transforms.input.line_cutter import LINE_BYTES
 from timebeam.transforms.input.unpack import parse_portions, refused_message
 
 _HEADERS = 1000  # of so many files the headers are remembered
-
-
-class RecordEncoding(enum.StrEnum):
-    """How records of named fields are written."""
-
-    JSON = "json"
-    CSV = "csv"
-    AVRO = "avro"
-
-    @property
-    def framing(self) -> Framing:
-        """How files are cut."""
-        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
 
 
 class RecordRowsFn(beam.DoFn):
