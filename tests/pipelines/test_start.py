@@ -15,7 +15,10 @@ READERS = ("check", "config", "query", "series", "suggest", "tables")
 
 @pytest.mark.parametrize(
     ("commands", "unused"),
-    [(ALONE, {"apache_beam", "google.cloud", "grpc", "matplotlib"}), (READERS, {"apache_beam", "matplotlib"})],
+    [
+        (ALONE, {"apache_beam", "google.cloud", "grpc", "matplotlib"}),
+        (READERS, {"apache_beam", "matplotlib"}),
+    ],
 )
 def test_commands_import_only_what_they_need(commands: tuple[str, ...], unused: set[str]) -> None:
     program = (
