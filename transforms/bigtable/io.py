@@ -1,4 +1,4 @@
-"""Reading and writing Bigtable in a pipeline: `ReadRows` and `WriteRows` (docs/how-to/bigtableio.md)."""
+"""Reading and writing Bigtable in a pipeline: `ReadRows` and `WriteRows` (docs/reference/bigtableio.md)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from timebeam.transforms.bigtable import (
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.wire import encoded_mutations
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "bigtableio.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "bigtableio.md"
 
 
 class Table(NamedTuple):
