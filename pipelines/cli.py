@@ -12,11 +12,13 @@ import logging
 import os
 import re
 import sys
+import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO, cast
 
 from timebeam.pipelines.options.parsing import did_you_mean, one_line
+from timebeam.pipelines.options.verbosity import VERBOSITY, Verbosity
 from timebeam.pipelines.output.printable import PrintableStream
 
 # A command is the module of its name in `commands/`, except these.
@@ -45,6 +47,7 @@ COMMANDS = {
 }
 
 _IN_BUCKET = re.compile(r"(^|=)gs://")
+_VERBOSITIES = ("--quiet", "--verbose")
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
 
 
@@ -69,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(arguments: list[str]) -> int:
     """The same, for a reader of the output that stays."""
+    verbosity = _take_verbosity(arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(), flush=True)
         return 0 if arguments else 2
@@ -88,18 +92,26 @@ def _main(arguments: list[str]) -> int:
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
-        return _run(command, arguments)
+        return _run(command, arguments, verbosity)
     except KeyboardInterrupt:
         print(f"timebeam {command}: stopped; run it again to complete the work", file=sys.stderr)
         return 130
 
 
-def _run(command: str, arguments: list[str]) -> int:
+def _take_verbosity(arguments: list[str]) -> str:
+    """Takes --quiet and --verbose out of the arguments; returns the last of them, or an empty string."""
+    flags = [word for word in arguments if word in _VERBOSITIES]
+    arguments[:] = [word for word in arguments if word not in _VERBOSITIES]
+    return flags[-1] if flags else ""
+
+
+def _run(command: str, arguments: list[str], verbosity: str) -> int:
     """Runs the command's `main`; errors that a user can fix become one line."""
     module = importlib.import_module(module_of(command))
     try:
         _check_credentials(arguments)
-        code = module.main(arguments)
+        with _verbosity(verbosity):
+            code = module.main(arguments)
         sys.stdout.flush()
     except (SystemExit, KeyboardInterrupt, BrokenPipeError):
         raise
@@ -115,13 +127,29 @@ def _run(command: str, arguments: list[str]) -> int:
     return code
 
 
+@contextlib.contextmanager
+def _verbosity(flag: str) -> Iterator[None]:
+    """What a command says, as --quiet or --verbose asks for; with --verbose the stack of an error too."""
+    chosen = {"--quiet": Verbosity.QUIET, "--verbose": Verbosity.VERBOSE}.get(flag, Verbosity.NORMAL)
+    token = VERBOSITY.set(chosen)
+    try:
+        yield
+    except Exception:
+        if chosen is Verbosity.VERBOSE:
+            traceback.print_exc()
+        raise
+    finally:
+        VERBOSITY.reset(token)
+
+
 def _check_credentials(arguments: Sequence[str]) -> None:
     """Looks for Google's credentials if a file in a bucket is named: Beam asks for them for half a minute.
 
     Raises:
       UsageError: there are none.
     """
-    if "--no_auth" in arguments or not any(_IN_BUCKET.search(text) for text in arguments):
+    places = [*arguments, os.environ.get("TIMEBEAM_CONFIG", "")]
+    if "--no_auth" in arguments or not any(_IN_BUCKET.search(text) for text in places):
         return
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError
@@ -160,7 +188,10 @@ def _help() -> str:
         "usage: timebeam COMMAND [options]\n\n"
         "Stores metric time series in Bigtable, in the layouts of OpenTSDB, Heroic and KairosDB,\n"
         "and reads them back.\n\n"
-        "commands:\n" + "\n".join(lines) + "\n\n`timebeam COMMAND --help` explains a command, with examples."
+        "commands:\n"
+        + "\n".join(lines)
+        + "\n\n`timebeam COMMAND --help` explains a command, with examples.\n"
+        "--quiet: no progress and no notes. --verbose: the settings in force, and the stack of an error."
     )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import threading
-import time
 
 import apache_beam as beam
 import grpc
@@ -21,6 +19,7 @@ from google.cloud.bigtable.batcher import MutationsBatchError
 from timebeam.pipelines.job import AnyJob, Flow, Job, JobSequence, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.preflight.checks import preflight
 from timebeam.pipelines.runners import is_dataflow, is_local
@@ -40,8 +39,6 @@ _SERVICE_ERROR = re.compile(r"^google\.api_core\.exceptions\.\w+: (.+)$", re.MUL
 
 _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
 """What runners say of a worker that is gone: the local one, and Prism."""
-
-_PROGRESS_SECONDS = 5
 
 
 def run_job(job: AnyJob, run: Run) -> int:
@@ -74,7 +71,7 @@ def run_job(job: AnyJob, run: Run) -> int:
     build(pipeline, job, run)
     if is_dataflow(run.flags):
         return _submit(pipeline)
-    result = run_with_progress(pipeline)
+    result = run_with_progress(pipeline, job.input_bytes())
     return max(show(job.summarize(result, run), run), job.finish(run))
 
 
@@ -154,8 +151,11 @@ def _submit(pipeline: beam.Pipeline) -> int:
     return 0
 
 
-def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
-    """Runs a pipeline to its end, with a line of progress every few seconds on standard error.
+def run_with_progress(pipeline: beam.Pipeline, input_bytes: int | None = None) -> PipelineResult:
+    """Runs a pipeline to its end, with its progress on standard error.
+
+    Args:
+      input_bytes: see `Job.input_bytes`.
 
     Raises:
       UsageError: the runner cannot be started.
@@ -169,12 +169,11 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("PrismJobServer").disabled = True  # Beam sets its level, to all that Prism says
     metrics.totals.clear()
-    done = threading.Event()
-    reporter = threading.Thread(target=_report, args=(done,), daemon=True)
-    reporter.start()
     try:
-        result = start(pipeline)
-        result.wait_until_finish()
+        with Progress(input_bytes) as progress:
+            result = start(pipeline)
+            progress.result = result
+            result.wait_until_finish()
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
             raise _writer_error(error.__context__) from error
@@ -182,9 +181,6 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
         if failure is None:
             raise
         raise failure from error
-    finally:
-        done.set()
-        reporter.join()
     return result
 
 
@@ -220,21 +216,3 @@ def _worker_error(stack: str) -> Exception | None:
     if any(text in stack for text in _WORKER_GONE):
         return ChildProcessError("a worker process died (out of memory?); run it again to complete the work")
     return None
-
-
-def _report(done: threading.Event) -> None:
-    """Prints what this process has done so far, until it is done."""
-    started = time.monotonic()
-    while not done.wait(_PROGRESS_SECONDS):
-        seconds = time.monotonic() - started
-        totals = dict(metrics.totals)
-        if not totals:
-            print(f"{seconds:5.0f} s: nothing counted in this process yet", file=sys.stderr)
-            continue
-        points = totals.get("points_read", 0)
-        refused = sum(metrics.refused_by_reason().values())
-        print(
-            f"{seconds:5.0f} s: {points:,} points read ({points / seconds:,.0f}/s), "
-            f"{totals.get('rows_written', 0):,} rows written, {refused:,} refused",
-            file=sys.stderr,
-        )

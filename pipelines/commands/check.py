@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, positive
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import auditable_of, create_command, target_of
-from timebeam.schema.layouts import ReadableLayout, Row, Scan, Severity
+from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import Target
@@ -19,6 +22,7 @@ PARAMETERS = (
     *LAYOUT,
     TABLES,
     *BIGTABLE,
+    Parameter("output", "form of the findings", "Run", default="text", choices=("text", "json")),
     Parameter("most", "findings to list; the rest are counted", "Run", positive, 100),
 )
 
@@ -44,18 +48,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_stored(options)
     layout, target = auditable_of(options), target_of(options)
     check_tables(target, layout.tables(), create_command(options))
-    return 1 if audit(target, layout, options.most) else 0
+    findings: list[Finding] = []
+    if options.output == "json":
+        result = audit(target, layout, findings.append)
+        print(json.dumps(_figures(result, findings[: options.most])))
+    else:
+        result = audit_aloud(target, layout, options.most)
+    return 1 if result.damaged else 0
+
+
+class Audit(NamedTuple):
+    """How many rows were read of each table, and how many findings they gave."""
+
+    rows: dict[str, int]
+    damaged: int
+    notes: int
 
 
 class _EnoughRowsError(Exception):
     """As many rows were read as are to be looked at."""
 
 
-def audit(target: Target, layout: ReadableLayout, most: int, most_rows: int | None = None) -> int:
-    """Prints what is wrong with the rows of a layout; returns how many are damaged.
+def audit(
+    target: Target, layout: ReadableLayout, show: Callable[[Finding], object], most_rows: int | None = None
+) -> Audit:
+    """Looks at the rows of a layout.
 
     Args:
-      most: findings to list.
+      show: takes each finding as it comes.
       most_rows: ends after about so many rows of points; all of them if None.
     """
     rows: dict[str, int] = {}
@@ -74,14 +94,34 @@ def audit(target: Target, layout: ReadableLayout, most: int, most_rows: int | No
     with contextlib.suppress(_EnoughRowsError):
         for finding in layout.audit(read):
             counts[finding.severity] += 1
-            if sum(counts.values()) <= most:
-                print(f"{finding.severity.value}: {finding.table} row {_key(finding.key)}: {finding.text}")
-    unlisted = sum(counts.values()) - most
+            show(finding)
+    return Audit(rows, counts[Severity.DAMAGE], counts[Severity.NOTE])
+
+
+def audit_aloud(target: Target, layout: ReadableLayout, most: int, most_rows: int | None = None) -> Audit:
+    """As `audit`; prints the first `most` findings and the counts."""
+    numbers = itertools.count()
+
+    def show(finding: Finding) -> None:
+        if next(numbers) < most:
+            print(f"{finding.severity.value}: {finding.table} row {_key(finding.key)}: {finding.text}")
+
+    result = audit(target, layout, show, most_rows)
+    unlisted = result.damaged + result.notes - most
     if unlisted > 0:
         print(f"and {unlisted:,} more (--most lists more)")
-    read_text = ", ".join(f"{count:,} of {table}" for table, count in rows.items())
-    print(f"rows read: {read_text}; damaged: {counts[Severity.DAMAGE]:,}; notes: {counts[Severity.NOTE]:,}")
-    return counts[Severity.DAMAGE]
+    read_text = ", ".join(f"{count:,} of {table}" for table, count in result.rows.items())
+    print(f"rows read: {read_text}; damaged: {result.damaged:,}; notes: {result.notes:,}")
+    return result
+
+
+def _figures(result: Audit, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What --output json prints; row keys in hex."""
+    listed = [
+        {"severity": each.severity.value, "table": each.table, "key": each.key.hex(), "text": each.text}
+        for each in findings
+    ]
+    return {"rows": result.rows, "damaged": result.damaged, "notes": result.notes, "findings": listed}
 
 
 def _key(key: bytes) -> str:

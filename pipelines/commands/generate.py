@@ -20,6 +20,7 @@ from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Loa
 from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import Parameter, UsageError, not_negative, positive, whole
+from timebeam.pipelines.options.verbosity import note
 from timebeam.schema.common.times import parse_time
 
 PARAMETERS = (
@@ -107,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"a correct pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
             file=sys.stderr,
         )
-    print(f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f}/s", file=sys.stderr)
+    note(f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f}/s")
     return 0
 
 

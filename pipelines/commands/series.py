@@ -16,6 +16,7 @@ from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
+from timebeam.pipelines.options.verbosity import note
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"skipped: {text}", file=sys.stderr)
     if len(tally.bad) > _SHOWN:
         print(f"and {len(tally.bad) - _SHOWN:,} more", file=sys.stderr)
-    print(f"{tally.series:,} series, from {where}", file=sys.stderr)
+    note(f"{tally.series:,} series, from {where}")
     if not tally.series:
         print(f"nothing found: {why_nothing(target, layout)}", file=sys.stderr)
     return 1 if tally.bad else 0

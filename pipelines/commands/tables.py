@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import itertools
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from timebeam.pipelines.commands.check import audit
+from timebeam.pipelines.commands.check import audit_aloud
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
@@ -55,6 +58,7 @@ PARAMETERS = (
         100_000,
     ),
     *BIGTABLE,
+    Parameter("output", "form of the messages", "Run", default="text", choices=("text", "json")),
     Parameter("dry_run", "print what would be done; do nothing", "Run", boolean, False),
 )
 
@@ -110,12 +114,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         specs.append(tree_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
-    if options.layout != DECLARED:
-        for line in store_new(options, dry_run=options.dry_run):
-            print(line)
-    for line in create_tables(target_of(options), specs, dry_run=options.dry_run):
-        print(line)
+    settings = () if options.layout == DECLARED else store_new(options, dry_run=options.dry_run)
+    _show(options, settings, create_tables(target_of(options), specs, dry_run=options.dry_run))
     return 0
+
+
+def _show(options: argparse.Namespace, *messages: Iterable[str]) -> None:
+    """Prints each line as what it says is done; or all of them as JSON."""
+    lines = itertools.chain(*messages)
+    if options.output == "json":
+        print(json.dumps({"dry_run": options.dry_run, "messages": list(lines)}))
+        return
+    for line in lines:
+        print(line)
 
 
 def _adopt(options: argparse.Namespace) -> int:
@@ -128,13 +139,13 @@ def _adopt(options: argparse.Namespace) -> int:
         raise UsageError("adopt needs the layout of the tables: --layout")
     layout, target = layout_of(options), target_of(options)
     check_tables(target, layout.tables(), create_command(options))
-    if audit(target, layout, _FINDINGS, options.rows or None):
+    with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):
+        result = audit_aloud(target, layout, _FINDINGS, options.rows or None)
+    if result.damaged:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
-    if options.dry_run:
-        print("these settings fit the rows; nothing was stored (dry run)")
-        return 0
-    print(store_again(options))
+    fit = "these settings fit the rows; nothing was stored (dry run)"
+    _show(options, [fit if options.dry_run else store_again(options)])
     return 0
 
 
@@ -147,17 +158,17 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
     target, days = target_of(options), options.max_age_days
     chosen = _chosen(options, specs)
     if days is None:
-        for line in show_rules(target, chosen):
-            print(line)
-        for spec in chosen:
-            print(f"table {spec.name}: age counts from {spec.cell_time}" if spec.cell_time else _no_age(spec))
+        ages = (
+            f"table {spec.name}: age counts from {spec.cell_time}" if spec.cell_time else _no_age(spec)
+            for spec in chosen
+        )
+        _show(options, show_rules(target, chosen), ages)
         return 0
     ageing = [spec for spec in chosen if spec.cell_time]
     if not ageing or (options.table and len(ageing) < len(chosen)):
         raise UsageError("; ".join(map(_no_age, chosen)))
     check_tables(target, ageing, create_command(options))
-    for line in set_max_age(target, ageing, days, dry_run=options.dry_run):
-        print(line)
+    _show(options, set_max_age(target, ageing, days, dry_run=options.dry_run))
     for spec in ageing if days else ():
         print(
             f"warning: table {spec.name}: Bigtable permanently deletes older cells; "

@@ -17,6 +17,7 @@ from typing import Any
 from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, boolean
 from timebeam.pipelines.options.parsing import Parser
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
+from timebeam.pipelines.options.verbosity import detail
 
 DEFAULT = "default"
 """The origin of a value that nothing gives."""
@@ -79,6 +80,9 @@ class CommandParser(Parser):
         origins = {parameter.name: DEFAULT for parameter in self.parameters}
         origins |= {name: setting.origin for name, setting in settings.items()}
         options.origins = origins | {name: f"--{name}" for name in self.given_words & set(origins)}
+        for name, origin in options.origins.items():
+            if origin != DEFAULT:
+                detail(f"{name} {vars(options)[name]}: {origin}")
         return options, rest
 
     def _given(self, words: Sequence[str]) -> dict[str, Setting]:

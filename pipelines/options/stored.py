@@ -24,6 +24,7 @@ from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.values import layout_named, target_of
+from timebeam.pipelines.options.verbosity import detail
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.merge import RowMerger
@@ -78,6 +79,7 @@ def use_stored(options: argparse.Namespace, layout: str = "layout", before: str 
         if options.origins[option] == DEFAULT:
             values[option] = value
             options.origins[option] = f"table {table}"
+            detail(f"{option} {value}: table {table}")
         elif values[option] != value:
             contradictions.append(
                 f"{options.origins[option]} says {name} {setting_text(values[option])}, but table {table} "

@@ -5,6 +5,7 @@ Nothing is created, written or deleted. What cannot be checked is reported as un
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -41,6 +42,13 @@ def preflight(job: AnyJob, run: Run) -> int:
     Raises:
       BigtableError: Bigtable does not answer, or there are no credentials.
     """
+    if run.as_json:
+        results = list(checks(job, run))
+        listed = [
+            {"status": each.status.value, "text": each.text, "fix": each.fix or None} for each in results
+        ]
+        print(json.dumps({"checks": listed}))
+        return 1 if any(each.status is Status.MISSING for each in results) else 0
     statuses: list[Status] = []
     printed: set[str] = set()
     for check in checks(job, run):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 
 from timebeam.pipelines.job import Job, JobSequence, Needs, Run
+from timebeam.pipelines.options.verbosity import note
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import TableSpec
@@ -52,9 +52,9 @@ class TouchedRollups(JobSequence):
         for touched in ranges:
             start, end = utc_text(touched.start_s), utc_text(touched.end_s)
             metrics, hours = len(touched.metrics), len(touched.marks)
-            print(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics", file=sys.stderr)
+            note(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics")
             yield self.rollup.only(touched, self.complete_ms)
             if not run.dry_run:
                 clear_marks(self.target, layout, touched.marks)
         if not ranges:
-            print("no late points", file=sys.stderr)
+            note("no late points")

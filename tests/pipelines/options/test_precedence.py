@@ -78,7 +78,7 @@ def test_help_needs_no_settings() -> None:
     ("text", "message"),
     [
         ("salt_wdth = 1", "timebeam check: timebeam.toml: unknown key 'salt_wdth': did you mean salt_width?"),
-        ("salt_width = 'x'", "timebeam check: timebeam.toml: salt_width: 'x' is no whole number"),
+        ("salt_width = 'x'", "timebeam check: timebeam.toml: salt_width: 'x' is not a whole number"),
         ("layout = 'heroik'", "timebeam check: timebeam.toml: layout: 'heroik' is none of"),
     ],
 )

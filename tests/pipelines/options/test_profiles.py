@@ -111,7 +111,7 @@ def test_a_value_that_an_option_does_not_take_names_its_origin() -> None:
     assert Setting(("true",), FILE).value(auto) is True
     assert Setting(("a", "b"), FILE).value(formats) == ["a", "b"]
     for texts, parameter, message in (
-        (("x",), salt, "timebeam.toml: salt_width: 'x' is no whole number"),
+        (("x",), salt, "timebeam.toml: salt_width: 'x' is not a whole number"),
         (("opentsd",), layout, "timebeam.toml: layout: 'opentsd' is none of opentsdb, heroic: did you mean"),
         (("1", "2"), salt, "timebeam.toml: salt_width takes one value, not 2"),
     ):

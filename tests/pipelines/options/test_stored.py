@@ -232,7 +232,7 @@ def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place
     [
         ({"version": "2", "salt_width": "0"}, "has version 2, which this timebeam does not know"),
         ({"version": "1", "escaped": "true"}, "has setting escaped, which this timebeam does not know"),
-        ({"version": "1", "salt_width": "x"}, "holds a damaged setting: 'x' is no whole number"),
+        ({"version": "1", "salt_width": "x"}, "holds a damaged setting: 'x' is not a whole number"),
     ],
 )
 def test_what_a_newer_timebeam_stored_is_refused(place: Place, texts: dict[str, str], message: str) -> None:

@@ -1,0 +1,125 @@
+"""How far a run is: in lines, and on a terminal in one line that the next text replaces."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+from tests.support.commands import timebeam
+from timebeam.pipelines.output.printable import PrintableStream
+from timebeam.pipelines.output.progress import progress_text
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("counters", "seconds", "input_bytes", "text"),
+    [
+        ({}, 3.2, 100, "    3 s: working"),
+        (
+            {"points_read": 5000, "bytes_read": 25, "rows_written": 12},
+            10.0,
+            100,
+            "   10 s: 5,000 points read (500/s), 12 rows written, 7 refused; "
+            "25% of the input, about 30 s left",
+        ),
+        (
+            {"points_read": 5000, "bytes_read": 1000},
+            10.0,
+            None,
+            "   10 s: 5,000 points read (500/s), 0 rows written, 7 refused",
+        ),
+        (
+            {"points_read": 1, "bytes_read": 120},
+            10.0,
+            100,
+            "   10 s: 1 points read (0/s), 0 rows written, 7 refused; 100% of the input, about 0 s left",
+        ),
+        ({"messages_read": 300}, 10.0, None, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
+        (
+            {"points_read": 1, "bytes_read": 1},
+            100.0,
+            50,
+            "  100 s: 1 points read (0/s), 0 rows written, 7 refused; 2% of the input, about 82 min left",
+        ),
+        (
+            {"points_read": 1, "bytes_read": 1},
+            360.0,
+            100,
+            "  360 s: 1 points read (0/s), 0 rows written, 7 refused; 1% of the input, about 9 h 54 min left",
+        ),
+    ],
+)
+def test_a_line_of_progress(
+    counters: dict[str, int], seconds: float, input_bytes: int | None, text: str
+) -> None:
+    assert progress_text(counters, 7, seconds, input_bytes) == text
+
+
+def test_the_next_text_replaces_a_status_line() -> None:
+    screen = Terminal()
+    stream = PrintableStream(screen)
+    stream.show_status("50 %")
+    stream.show_status("60 %\x1b[2J")
+    print("done", file=stream)
+    stream.show_status("")
+    assert screen.getvalue() == "\r\x1b[K50 %\r\x1b[K60 %\\u001b[2J\r\x1b[Kdone\n"
+
+
+def test_a_status_line_is_cut_to_the_width() -> None:
+    screen = Terminal()
+    PrintableStream(screen).show_status("x" * 100)
+    assert screen.getvalue() == "\r\x1b[K" + "x" * 39
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({}, "\x1b[31mtimebeam query:\x1b[0m no\n\x1b[33mwarning:\x1b[0m timebeam query: x\n"),
+        ({"NO_COLOR": "1"}, "timebeam query: no\nwarning: timebeam query: x\n"),
+        ({"TERM": "dumb"}, "timebeam query: no\nwarning: timebeam query: x\n"),
+    ],
+)
+def test_labels_are_coloured_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], text: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setitem(os.environ, name, value)
+    screen = Terminal()
+    print("timebeam query: no\nwarning: timebeam query: x", file=PrintableStream(screen))
+    assert screen.getvalue() == text
+
+
+def test_nothing_is_coloured_in_a_file() -> None:
+    file = io.StringIO()
+    print("timebeam query: no", file=PrintableStream(file))
+    assert file.getvalue() == "timebeam query: no\n"
+
+
+def test_quiet_and_verbose(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "localhost:1")
+    monkeypatch.setenv("TIMEBEAM_LAYOUT", "opentsdb")
+    output = f"{tmp_path}/points"
+    line = ("generate", "--points", "10", "--output", output)
+    assert timebeam(*line).err.startswith("10 lines in ")
+    assert timebeam(*line, "--quiet").err == ""
+    assert timebeam("--quiet", *line).err == ""
+    quiet, verbose = timebeam("check", "--quiet"), timebeam("check", "--verbose")
+    assert len(quiet.err.splitlines()) == 1
+    assert "layout opentsdb: TIMEBEAM_LAYOUT\n" in verbose.err
+    assert "Traceback" in verbose.err
+    assert verbose.err.endswith(quiet.err)
