@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
+    DECLARED,
     LAYOUT,
     TABLES,
     Parameter,
@@ -21,9 +22,17 @@ from timebeam.pipelines.options.parameters import (
     not_negative,
 )
 from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import (
+    create_command,
+    declaration_of,
+    declared_points,
+    layout_of,
+    layout_with,
+    target_of,
+)
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
+from timebeam.pipelines.records import query_records, record_table
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import (
@@ -47,7 +56,9 @@ from timebeam.transforms.query.rollups import find_points, find_rolled_up
 
 PARAMETERS = (
     Parameter(
-        "start", "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970", "Query", required=True
+        "start",
+        "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; points need it",
+        "Query",
     ),
     Parameter("end", "last time, in the forms of --start", "Query", default="now"),
     Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
@@ -60,6 +71,13 @@ PARAMETERS = (
     Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
     Parameter(
         "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
+    ),
+    Parameter(
+        "where",
+        "table: FIELD=V or FIELD=V|W: only records that have this value",
+        "Query",
+        default=[],
+        many=True,
     ),
     Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
     CSV_GUARD,
@@ -101,7 +119,8 @@ EXAMPLES = """\
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
   timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
   timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
-  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99"""
+  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99
+  timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago"""
 
 
 def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -168,7 +187,9 @@ def _with_annotations(
 def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of("query", "Reads and aggregates points.", EXAMPLES, PARAMETERS)
-    parser.add_argument("metric", metavar="METRIC", help="name of the metric")
+    parser.add_argument(
+        "metric", metavar="METRIC", help="name of the metric; or of a declared table, whose records are read"
+    )
     return parser
 
 
@@ -177,7 +198,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = command_parser().parse_args(argv)
     use_stored(options)
     try:
-        return run(options)
+        if options.layout != DECLARED:
+            return run(options, layout_of(options))
+        declaration = declaration_of(options)
+        table = record_table(declaration, options.table_prefix, options.metric)
+        if table is not None:
+            return query_records(options, declaration, table)
+        return run(options, declared_points(declaration))
     except UnknownNameError as error:
         near = " or ".join(repr(name) for name in error.near())
         hint = f"; did you mean {near}?" if near else ""
@@ -185,9 +212,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answers the query that the options describe."""
-    layout, target = readable_of(options), target_of(options)
+def run(options: argparse.Namespace, layout: ReadableLayout) -> int:
+    """Answers the query of points that the options describe."""
+    target = target_of(options)
+    if options.where:
+        raise UsageError(
+            f"--where is for records, and {options.metric} is no declared table: points are selected by --tag"
+        )
+    if options.start is None:
+        raise UsageError("the following options are required: --start")
     if options.global_annotations:
         layout_with(options, Annotations)
     now_ms = int(time.time() * 1000)

@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 
 from timebeam.pipelines.commands.ingest import STORING, points_graph
-from timebeam.pipelines.ingest.jobs import IngestMessages, ReplayFiles
+from timebeam.pipelines.ingest.jobs import Graph, IngestMessages, ReplayFiles
+from timebeam.pipelines.ingest.records import records_graph
 from timebeam.pipelines.job import Run, Source
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
@@ -21,6 +23,7 @@ EXAMPLES = """\
   timebeam replay 'dead-letters-*.jsonl' --layout opentsdb --format opentsdb-json --auto_create_metrics
   timebeam replay projects/my-project/subscriptions/dead --layout opentsdb --format influx \\
       --dead_letters projects/my-project/topics/dead-again --stop_when_idle 10
+  timebeam replay 'dead-letters-*.jsonl' --layout table --tables market.toml --format records
 
 takes the options of `timebeam ingest`; give the same --layout options as there"""
 
@@ -33,11 +36,22 @@ def job_of(options: argparse.Namespace) -> ReplayFiles | IngestMessages:
       OSError: there is no such file.
     """
     if options.source.startswith("projects/"):
-        graph, _ = points_graph(options, endless=True)
+        graph = _graph(options, endless=True)
         source = Source(options.source)
         return IngestMessages(graph, source, options.flush_seconds, options.stop_when_idle, letters=True)
-    graph, _ = points_graph(options, endless=False)
+    graph = _graph(options, endless=False)
     return ReplayFiles(graph, [file.path for file in match([options.source])])
+
+
+def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
+    """How the payloads of the letters are stored.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    if options.layout == DECLARED:
+        return records_graph(options)[0]
+    return points_graph(options, endless=endless)[0]
 
 
 def command_parser() -> CommandParser:

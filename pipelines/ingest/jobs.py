@@ -95,7 +95,7 @@ class ReplayFiles(_BoundedJob):
       paths: of the files, which are there already: letters of this run are not read.
     """
 
-    graph: PointsGraph
+    graph: Graph
     paths: Sequence[str]
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:

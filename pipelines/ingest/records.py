@@ -27,6 +27,7 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
 from timebeam.schema.messages import Framing, Message
@@ -35,6 +36,7 @@ from timebeam.schema.meta.rows import MetaMode
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.replay import ROWS, open_letters
 from timebeam.transforms.declared.records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
@@ -109,17 +111,26 @@ class RecordsGraph:
 
         Args:
           read: gives `Message`.
+          letters: whether their lines are dead letters, of which the payloads are to be ingested.
         """
-        assert not letters
         messages = root | "Read" >> read
+        refused = []
+        if letters:
+            opened = messages | "OpenLetters" >> open_letters(self.target, DeclaredTables(self.declaration))
+            messages = opened.main
+            refused.append(opened[REJECTED])
+            if not self.dry_run:
+                write = StoreRows(self.target, (), "direct", Packing.POINTS)
+                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
         if self.encoding is not None:
-            rows = gathered | "Rows" >> refusing(RecordMessagesFn(self.declaration, self.encoding), Row)
-            return self._write(rows, [])
+            read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
+            rows = gathered | "Rows" >> refusing(read_records, Row)
+            return self._write(rows, refused)
         parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         parsed = gathered | "Parse" >> refusing(parse, PointBatch)
         rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
-        return self._write(rows, [parsed[REJECTED]])
+        return self._write(rows, [*refused, parsed[REJECTED]])
 
     def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:
         """Adds the step that writes rows; returns what is refused, by it and before."""

@@ -111,7 +111,7 @@ def readable_of(options: argparse.Namespace) -> ReadableLayout:
     Raises:
       UsageError: see `layout_of`; or a declaration is wrong, or says of no table how it reads as points.
     """
-    return declared_points(options) if options.layout == DECLARED else layout_of(options)
+    return declared_points(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
 
 
 def auditable_of(options: argparse.Namespace) -> ReadableLayout:
@@ -123,18 +123,18 @@ def auditable_of(options: argparse.Namespace) -> ReadableLayout:
     return DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
 
 
-def declared_points(options: argparse.Namespace) -> DeclaredTables:
-    """The declared tables, at least one of which has points.
+def declared_points(declaration: Declaration) -> DeclaredTables:
+    """The tables of a declaration, at least one of which has points.
 
     Raises:
-      UsageError: the declaration is wrong, or says of no table how it reads as points.
+      UsageError: the declaration says of no table how it reads as points.
     """
-    layout = DeclaredTables(declaration_of(options))
+    layout = DeclaredTables(declaration)
     if not any(spec.holds_points for spec in layout.tables()):
         names = ", ".join(each.name for each in layout.declaration.all_layouts)
         raise UsageError(
-            f"{options.tables} declares no points: add a section [layout.NAME.points] with metric and value, "
-            f"or read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
+            f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
+            f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
     return layout
 

@@ -163,8 +163,8 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         if metric is not None:
             layouts = [layout for layout in layouts if layout.may_have(metric)]
             if not layouts:
-                names = self._metrics()
-                raise UnknownNameError(f"no declared table has points of metric {metric!r}", metric, names)
+                message = f"there is no declared table {metric!r}, and none has points of such a metric"
+                raise UnknownNameError(message, metric, self._names())
         for tag in selection.tags:
             tagged = [layout for layout in layouts if tag in points.points_of(layout).tags]
             if not tagged:
@@ -173,15 +173,14 @@ class DeclaredTables(ReadableLayout, RefusedRows):
             layouts = tagged
         return [_table_selection(layout, selection) for layout in layouts]
 
-    def _metrics(self) -> _Beginning:
-        """The metrics that the declaration names, and how the others begin."""
-        return _Beginning(
-            [
-                metric
-                for layout in self._readable()
-                for metric in layout.metrics or (points.points_of(layout).metric,)
-            ]
-        )
+    def _names(self) -> _Beginning:
+        """The metrics that the declaration names, how the others begin, and the tables."""
+        metrics = [
+            metric
+            for layout in self._readable()
+            for metric in layout.metrics or (points.points_of(layout).metric,)
+        ]
+        return _Beginning([*metrics, *(layout.table for layout in self.declaration.all_layouts)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -29,12 +29,31 @@ from timebeam.transforms.input.unpack import parse_portions, refused_message
 _HEADERS = 1000  # of so many files the headers are remembered
 
 
+class _Headers:
+    """The headers of CSV files, remembered."""
+
+    def __init__(self) -> None:
+        self._by_path: LruCache[str, Sequence[str]] = LruCache(_HEADERS)
+
+    def of(self, path: str) -> Sequence[str]:
+        """The names in the header of a file.
+
+        Raises:
+          ValueError: it has no valid header.
+          OSError: it cannot be read.
+        """
+        header = self._by_path.get(path)
+        if header is None:
+            header = self._by_path[path] = csv_header(_first_line(path))
+        return header
+
+
 class RecordRowsFn(beam.DoFn):
     """`Message`, a block of a file of records, in; `Row` mutations out, refused records to `REJECTED`."""
 
     def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
         self._declaration, self._encoding = declaration, encoding
-        self._headers: LruCache[str, Sequence[str]] = LruCache(_HEADERS)
+        self._headers = _Headers()
 
     def process(self, message: Message) -> Iterator[Row | RejectedOutput]:
         """See the class."""
@@ -58,26 +77,23 @@ class RecordRowsFn(beam.DoFn):
           ValueError: the file has no valid header.
         """
         if self._encoding is RecordEncoding.CSV:
-            return read_csv(message, None if message.offset == 0 else self._header(message.source))
+            return read_csv(message, None if message.offset == 0 else self._headers.of(message.source))
         return read_avro(message) if self._encoding is RecordEncoding.AVRO else read_json(message)
-
-    def _header(self, path: str) -> Sequence[str]:
-        """The header of a file, of which a block further behind is at hand."""
-        header = self._headers.get(path)
-        if header is None:
-            header = csv_header(_first_line(path))
-            self._headers[path] = header
-        return header
 
 
 class RecordMessagesFn(beam.DoFn):
     """Lists of `Message` in; `Row` mutations out, refused records to `REJECTED`.
 
     The lines of JSON messages are read together; a CSV message begins with its header.
+
+    Args:
+      letters: whether messages are the payloads of dead letters: lines of CSV whose file has the header, and
+        records of Avro as JSON.
     """
 
-    def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
-        self._declaration, self._encoding = declaration, encoding
+    def __init__(self, declaration: Declaration, encoding: RecordEncoding, *, letters: bool = False) -> None:
+        self._declaration, self._encoding, self._letters = declaration, encoding, letters
+        self._headers = _Headers()
 
     def process(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
         """See the class."""
@@ -95,7 +111,7 @@ class RecordMessagesFn(beam.DoFn):
         elif plain:
             for message in plain:
                 try:
-                    batches.append(_read_alone(message, self._encoding))
+                    batches.append(_read_alone(message, self._encoding_of(message), self._header_of(message)))
                 except ValueError as error:
                     metrics.count("points_read")
                     yield refuse(refused_message(message, RefusedError(Reason.BAD_SYNTAX, str(error))))
@@ -105,6 +121,26 @@ class RecordMessagesFn(beam.DoFn):
                 yield refuse(refusal)
             for row in _stored(self._declaration, batch):
                 yield refuse(row) if isinstance(row, Rejected) else row
+
+    def _encoding_of(self, message: Message) -> RecordEncoding:
+        """How a message is written: the payload of a dead letter of an Avro record is JSON."""
+        is_json = self._letters and self._encoding is RecordEncoding.AVRO and message.text.startswith(b"{")
+        return RecordEncoding.JSON if is_json else self._encoding
+
+    def _header_of(self, message: Message) -> Sequence[str] | None:
+        """The header of a CSV message; None if it begins with it.
+
+        Raises:
+          ValueError: it is the payload of a dead letter whose header is lost.
+        """
+        if not self._letters or self._encoding is not RecordEncoding.CSV:
+            return None
+        if message.envelope is not None:
+            raise ValueError("a line of a CSV message, whose header is lost: publish it with its header")
+        try:
+            return self._headers.of(message.source)
+        except OSError as error:
+            raise ValueError(f"the header of its file cannot be read: {error}") from None
 
 
 def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejected]]:
@@ -121,13 +157,18 @@ def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejec
     return batch, [joined.addressed(refusal) for refusal in rejected]
 
 
-def _read_alone(message: Message, encoding: RecordEncoding) -> tuple[RecordBatch, list[Rejected]]:
+def _read_alone(
+    message: Message, encoding: RecordEncoding, header: Sequence[str] | None
+) -> tuple[RecordBatch, list[Rejected]]:
     """The records of one message.
 
     Raises:
       ValueError: it has no valid header.
     """
-    batch, rejected = read_csv(message, None) if encoding is RecordEncoding.CSV else read_avro(message)
+    if encoding is RecordEncoding.CSV:
+        batch, rejected = read_csv(message, header)
+    else:
+        batch, rejected = read_avro(message) if encoding is RecordEncoding.AVRO else read_json(message)
     joined = joined_of([message])
     if batch.origins is not None:
         batch = dataclasses.replace(batch, origins=dataclasses.replace(batch.origins, joined=joined))

@@ -1,0 +1,257 @@
+"""`timebeam query` of a declared table: its records, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import create_command, target_of
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.render import csv_cell
+from timebeam.schema.common.spans import DAY_MS, first_instant
+from timebeam.schema.common.times import parse_time
+from timebeam.schema.declared.codec.days import day_of
+from timebeam.schema.declared.codec.decode import Record
+from timebeam.schema.declared.codec.plan import ReadPlan
+from timebeam.schema.declared.codec.rows import tables as declared_tables
+from timebeam.schema.declared.codec.selection import RecordSelection, json_text
+from timebeam.schema.declared.layout import scan_reason
+from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
+from timebeam.schema.layouts import Finding
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.tables import check_tables, table_names
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.declared.find_records import find_records
+
+OUTPUTS = ("table", "json", "csv")
+
+_OF_POINTS = (
+    "tag",
+    "downsample",
+    "group_by",
+    "rollup_config",
+    "histogram",
+    "percentiles",
+    "global_annotations",
+)
+_WIDTH_RECORDS = 1000
+"""Records that the widths of the columns of a table are taken from."""
+_SHOWN_FINDINGS = 10
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+class RecordTable(NamedTuple):
+    """A layout that records are read from.
+
+    Attributes:
+      days: the tables per day that hold its rows; None for the table of the layout itself.
+      day_table: one of them, by its full name; None for all.
+    """
+
+    layout: TableLayout
+    days: DayTables | None = None
+    day_table: str | None = None
+
+
+def record_table(declaration: Declaration, prefix: str, name: str) -> RecordTable | None:
+    """The table of a declaration that has a name, of its layout or in Bigtable; None if there is none.
+
+    Args:
+      prefix: of the tables, which the name may lack.
+    """
+    for layout in declaration.all_layouts:
+        if name in (layout.name, layout.table, layout.table.removeprefix(prefix)):
+            return RecordTable(layout)
+    for days in declaration.day_tables:
+        source = declaration.layout(days.source)
+        if name in (days.name, days.table):
+            return RecordTable(source, days)
+        for full_name in (name, prefix + name):
+            if day_of(days, full_name) is not None:
+                return RecordTable(source, days, full_name)
+    return None
+
+
+def query_records(options: argparse.Namespace, declaration: Declaration, table: RecordTable) -> int:
+    """Prints the records that the options select; returns the exit code.
+
+    Raises:
+      UsageError: the options cannot go together, or the read is a full scan without `--full_scan`.
+      UnknownNameError: `--where` names no field of the table.
+    """
+    target, layout = target_of(options), table.layout
+    selection = _selection(options)
+    try:
+        plan = selection.plan(layout)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if plan.refused:
+        raise UsageError(*plan.refused[:_SHOWN_FINDINGS])
+    is_declared_scan = not selection.where and any(read.scan for read in layout.reads)
+    if plan.ranges and not plan.served and not (options.full_scan or is_declared_scan):
+        reason = scan_reason(layout, [*selection.where])
+        raise UsageError(f"{reason}: give --where for it, or --full_scan")
+    if table.days is None:
+        check_tables(target, declared_tables(declaration), create_command(options))
+        names = [layout.table]
+    else:
+        names = _tables_of_days(target, table, table.days, selection)
+    if options.explain:
+        _explain(plan, names)
+    found = _Found(find_records(target, layout, names, selection, plan))
+    lines = {"json": _json, "csv": _csv, "table": _table}[options.output]
+    for line in lines(found, layout, options.csv_guard):
+        print(line)
+    for finding in found.findings[:_SHOWN_FINDINGS]:
+        print(f"skipped: {finding.table} row {finding.key!r}: {finding.text}", file=sys.stderr)
+    if len(found.findings) > _SHOWN_FINDINGS:
+        print(f"and {len(found.findings) - _SHOWN_FINDINGS:,} more rows", file=sys.stderr)
+    if not found.count:
+        print(f"nothing found: {_why_nothing(target, names, table)}", file=sys.stderr)
+    return 0
+
+
+class _Found:
+    """Records, counted; rows that cannot be read are put aside."""
+
+    def __init__(self, results: Iterable[Record | Finding]) -> None:
+        self._results = results
+        self.count = 0
+        self.findings: list[Finding] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        for result in self._results:
+            if isinstance(result, Finding):
+                self.findings.append(result)
+            else:
+                self.count += 1
+                yield result
+
+
+def _selection(options: argparse.Namespace) -> RecordSelection:
+    """What the options select.
+
+    Raises:
+      UsageError: a time or a filter is none, or an option is for points.
+    """
+    for name in _OF_POINTS:
+        if getattr(options, name) not in (None, [], False):
+            raise UsageError(
+                f"--{name} is for points, and {options.metric} is a table: its records are selected by "
+                "--where, --start and --end"
+            )
+    if options.output not in OUTPUTS:
+        raise UsageError(f"--output {options.output}: records are shown as {', '.join(OUTPUTS)}")
+    now_ms = int(time.time() * 1000)
+    try:
+        start_ms = None if options.start is None else parse_time(options.start, now_ms)
+        end_ms = None if options.start is None and options.end == "now" else parse_time(options.end, now_ms)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+    return RecordSelection(field_filters(options.where), start_ms, end_ms)
+
+
+def field_filters(texts: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """The values that records must have, by field.
+
+    Raises:
+      UsageError: a text is not FIELD=VALUE.
+    """
+    filters: dict[str, Sequence[str]] = {}
+    for text in texts:
+        field, equals, values = text.partition("=")
+        if not field or not equals or field in filters:
+            raise UsageError(f"--where {text}: give each field once, as FIELD=V or FIELD=V|W")
+        filters[field] = list(dict.fromkeys(values.split("|")))
+    return filters
+
+
+def _tables_of_days(
+    target: Target, table: RecordTable, days: DayTables, selection: RecordSelection
+) -> list[str]:
+    """The existing tables of the days of a selection, ascending by day."""
+    by_day = {day: name for name in table_names(target) if (day := day_of(days, name)) is not None}
+    zone = table.layout.time.zone if table.layout.time else "UTC"
+    names = []
+    for day, name in sorted(by_day.items()):
+        midnight_ms = (day - _EPOCH).days * DAY_MS
+        edges = np.array([midnight_ms, midnight_ms + DAY_MS], np.int64)
+        start_ms, end_ms = first_instant(edges, zone).tolist()
+        is_late = selection.end_ms is not None and start_ms > selection.end_ms
+        is_early = end_ms <= (selection.start_ms or 0)
+        if not (is_late or is_early) and table.day_table in (None, name):
+            names.append(name)
+    return names
+
+
+def _explain(plan: ReadPlan, names: Sequence[str]) -> None:
+    """Says on standard error what is read."""
+    by = f" by {', '.join(sorted(plan.served))}" if plan.served else ", all rows"
+    count = len(plan.ranges)
+    for name in names:
+        print(f"{name}: {count:,} range{'' if count == 1 else 's'} of keys{by}", file=sys.stderr)
+
+
+def _why_nothing(target: Target, names: Sequence[str], table: RecordTable) -> str:
+    """Why there are no records."""
+    if not names:
+        assert table.days is not None
+        return f"there is no table {table.day_table or table.days.table} for this time"
+    if all(next(scan_keys(target, name, limit=1), None) is None for name in names):
+        return f"table {' and '.join(names[:3])} {'is' if len(names) == 1 else 'are'} empty"
+    return f"no record of {' and '.join(names[:3])} matches the selection"
+
+
+def _text(layout: TableLayout, record: Record, name: str) -> str:
+    """The value of a field in tables and CSV; of a map its entries as JSON."""
+    value = record.get(name)
+    if isinstance(value, dict):
+        return json_text(layout, {name: value})[len(f'{{"{name}":') : -1]
+    return "" if value is None else str(value)
+
+
+def _json(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
+    """An array, a line for each record."""
+    line = ""
+    for record in records:
+        yield line + "," if line else "["
+        line = json_text(layout, record)
+    yield line or "["
+    yield "]"
+
+
+def _csv(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
+    """A heading, and a line for each record."""
+    yield _csv_line(csv_cell(name, guard) for name in layout.fields)
+    for record in records:
+        yield _csv_line(csv_cell(_text(layout, record, name), guard) for name in layout.fields)
+
+
+def _csv_line(values: Iterable[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
+
+
+def _table(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
+    """Columns as wide as the values of the first records need."""
+    rows = ([printable(_text(layout, record, name)) for name in layout.fields] for record in records)
+    first = list(itertools.islice(rows, _WIDTH_RECORDS))
+    if not first:
+        yield "no records"
+        return
+    widths = [max(map(len, column)) for column in zip(layout.fields, *first, strict=True)]
+    for values in itertools.chain([layout.fields], first, rows):
+        yield "  ".join(value.ljust(width) for value, width in zip(values, widths, strict=True)).rstrip()

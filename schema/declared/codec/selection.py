@@ -1,0 +1,133 @@
+"""Selections of records: by the values of fields and by time, from the rows of one declared table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from timebeam.schema.declared.codec import keys, times
+from timebeam.schema.declared.codec.decode import Record, decode
+from timebeam.schema.declared.codec.plan import ReadPlan, plan
+from timebeam.schema.declared.model import Encoding, Field, Hash, TableLayout, inputs
+from timebeam.schema.layouts.reading import UnknownNameError
+from timebeam.schema.layouts.tables import Row
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordSelection:
+    """The records that a query reads.
+
+    Attributes:
+      where: for each field the values it may have, as text.
+      start_ms, end_ms: first and last time, in ms, both inclusive; None for no limit.
+    """
+
+    where: Mapping[str, Sequence[str]]
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def plan(self, layout: TableLayout) -> ReadPlan:
+        """The rows that can hold selected records.
+
+        Raises:
+          UnknownNameError: a record of this table has no such field.
+          ValueError: a field, or the time, cannot be selected by.
+        """
+        hashed = _hashed(layout)
+        for name in self.where:
+            self._check_field(layout, name, sorted(hashed.union(layout.fields)))
+        if layout.event is None and (self.start_ms, self.end_ms) != (None, None):
+            raise ValueError(f"table {layout.table} has no time: leave out --start and --end")
+        in_key = {name: texts for name, texts in self.where.items() if name in keys.names(layout)}
+        end_ms = None if self.end_ms is None else self.end_ms + 1
+        table_plan = plan(layout, in_key, self.start_ms, end_ms)
+        for name in self.where:
+            if name in hashed and name not in table_plan.served:
+                raise ValueError(
+                    f"{name} is only hashed in the keys of table {layout.table}: add what precedes it"
+                )
+        return table_plan
+
+    def _check_field(self, layout: TableLayout, name: str, names: Sequence[str]) -> None:
+        """Raises an error if records cannot be selected by a field; see `plan`."""
+        if name not in names:
+            message = f"records of table {layout.table} have no field {name!r}: {', '.join(names)}"
+            raise UnknownNameError(message, name, lambda _: names)
+        if layout.event is not None and name == layout.event[0]:
+            raise ValueError(f"{name} is the time of table {layout.table}: give --start and --end")
+        if layout.map is not None and name == layout.map.field:
+            raise ValueError(f"{name} of table {layout.table} is a map, with many values")
+
+    def records(self, layout: TableLayout, row: Row) -> Iterator[Record]:
+        """The selected records of a row.
+
+        Raises:
+          ValueError: the key or a cell is none of this layout.
+        """
+        for record in decode(layout, row):
+            if self._takes(layout, record):
+                yield record
+
+    def _takes(self, layout: TableLayout, record: Record) -> bool:
+        for name, texts in self.where.items():
+            if name not in layout.fields:  # hashed: the range of keys has selected it
+                continue
+            value = record.get(name)
+            if value is None or _folded(layout, name, str(value)) not in (
+                _folded(layout, name, text) for text in texts
+            ):
+                return False
+        if self.start_ms is None and self.end_ms is None:
+            return True
+        assert layout.event is not None
+        name, unit = layout.event
+        time = record.get(name)
+        if not isinstance(time, int):
+            return False
+        time_ms = int(times.to_ms(np.array([time], np.int64), unit)[0])
+        return (self.start_ms or 0) <= time_ms and (self.end_ms is None or time_ms <= self.end_ms)
+
+
+def _hashed(layout: TableLayout) -> frozenset[str]:
+    """The fields that are in the key as a hash alone."""
+    names = {name for key_part in layout.key if isinstance(key_part, Hash) for name in inputs(key_part)}
+    return frozenset(names - {*layout.fields})
+
+
+def json_text(layout: TableLayout, record: Record) -> str:
+    """A record as a JSON object; text stays text, so that 600.60 keeps its zero."""
+    json_fields = {column.field for column in layout.columns if column.encoding is Encoding.JSON}
+    if layout.series is not None and layout.series.encoding is Encoding.JSON:
+        json_fields.add(layout.series.field)
+    members: dict[str, Any] = {}
+    for name in layout.fields:
+        value: Any = record.get(name)
+        if isinstance(value, dict) and layout.map is not None and layout.map.encoding is Encoding.JSON:
+            value = {entry: _raw(text) for entry, text in value.items()}
+        elif name in json_fields and value is not None:
+            value = _raw(value)
+        if value is not None:
+            members[name] = value
+    return msgspec.json.encode(members).decode()
+
+
+def _raw(text: Any) -> Any:
+    """A JSON text as it is; as a string if it is none."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return msgspec.Raw(str(text).encode())
+
+
+def _folded(layout: TableLayout, name: str, text: str) -> str:
+    """A value in the case in which the key holds it."""
+    for key_part in layout.key:
+        if isinstance(key_part, Field) and key_part.name == name and key_part.case is not None:
+            return text.lower() if key_part.case == "lower" else text.upper()
+    return text
