@@ -24,7 +24,7 @@ from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import TableReader, within
 
 NAMESPACE = "timebeam-compact"
-"""Of the counters that only this job has."""
+"""The namespace of this job's counters."""
 
 
 class CompactTally(NamedTuple):

@@ -31,8 +31,8 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.declared.days import CopyDayFn, DayCopy
 from timebeam.transforms.declared.rollups import (
+    EXISTING,
     PIECES,
-    STANDING,
     AccumulateValuesFn,
     DeclaredRollupJob,
     ExistingRowsFn,
@@ -203,7 +203,7 @@ def _rolled_up(root: beam.Pipeline, job: DeclaredRollupJob) -> Sequence[PCollect
     existing_fn = beam.ParDo(ExistingRowsFn(job)).with_output_types(tuple[bytes, list[Cell]])
     existing = _ranges(root, job.target, name, f"{name}, standing") | f"Standing[{name}]" >> existing_fn
     rows = (
-        {PIECES: new_rows.main, STANDING: existing}
+        {PIECES: new_rows.main, EXISTING: existing}
         | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
         | f"Overwrite[{name}]" >> refusing(OverwriteFn(job), Row)
     )

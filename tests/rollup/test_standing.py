@@ -25,7 +25,7 @@ from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import SharedIntervals
 from timebeam.transforms.rollup.existing import ChunkExisting
-from timebeam.transforms.rollup.grouped_rows import STANDING, ExistingQualifiersFn
+from timebeam.transforms.rollup.grouped_rows import EXISTING, ExistingQualifiersFn
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
 
 DAY, HOUR = 1_772_236_800, 3600  # 2026-02-28
@@ -98,7 +98,7 @@ def shuffled(job: RollupJob) -> set[bytes]:
     shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", DAY, DAY + 24 * HOUR)
     names = set()
     for _, (which, packed) in ExistingQualifiersFn(job).process(shared):
-        assert which == STANDING
+        assert which == EXISTING
         while packed:
             size = packed[0]
             names.add(packed[1 : 1 + size])

@@ -93,7 +93,7 @@ def create_cells(
     pending = list(_missing(rows, result.values))
     attempts = 0
     while pending:
-        calls = [_Call(row.key, _newest_of(row.cells), row.cells, (), False) for row in pending]
+        calls = [_Call(row.key, _newest_cells(*_columns(row)), row.cells, (), False) for row in pending]
         repeated: list[Row] = []
         error: Exception | None = None
         for row, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
@@ -162,9 +162,9 @@ def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[C
     """Reads the columns of these rows into `values`."""
     keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
     for row in rows:
-        keys_of[row.cells[0].family, tuple(cell.qualifier for cell in row.cells)].append(row.key)
+        keys_of[_columns(row)].append(row.key)
     for (family, qualifiers), keys in keys_of.items():
-        newest = _newest_of_columns(family, qualifiers)
+        newest = _newest_cells(family, qualifiers)
         for row in read_keys(target, table, keys, lambda: RowMerger(table, Row), newest):
             values.update((Column(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells)
 
@@ -172,7 +172,7 @@ def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[C
 def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
     """Whether a replacement whose answer is lost was carried out."""
     key, family, qualifier = replacement.column
-    newest = _newest_of_columns(family, (qualifier,))
+    newest = _newest_cells(family, (qualifier,))
     cells = [
         cell
         for row in read_keys(target, table, [key], lambda: RowMerger(table, Row), newest)
@@ -181,12 +181,13 @@ def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
     return cells == ([] if replacement.new is None else [replacement.new])
 
 
-def _newest_of(cells: Sequence[Cell]) -> Any:
-    return _newest_of_columns(cells[0].family, tuple(cell.qualifier for cell in cells))
+def _columns(row: Row) -> tuple[str, tuple[bytes, ...]]:
+    """The family and qualifiers of a row."""
+    return row.cells[0].family, tuple(cell.qualifier for cell in row.cells)
 
 
 @functools.lru_cache(maxsize=64)
-def _newest_of_columns(family: str, qualifiers: Sequence[bytes]) -> Any:
+def _newest_cells(family: str, qualifiers: Sequence[bytes]) -> Any:
     """The filter for the newest cell of each column; the range limits where the pattern is matched."""
     message = _FILTER()
     columns = message.chain.filters.add().column_range_filter
@@ -220,7 +221,7 @@ def _swap(replacement: Replacement) -> _Call:
     """The call that replaces a cell."""
     key, old, new = replacement
     _, family, qualifier = replacement.column
-    predicate = _newest_of_columns(family, (qualifier,))
+    predicate = _newest_cells(family, (qualifier,))
     deleted = []
     if old is not None:
         unchanged = _FILTER()

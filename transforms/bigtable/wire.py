@@ -7,7 +7,7 @@ wire format: a field is its number and type, then a varint, or a length and so m
 |---|---|---|
 | MutateRowsRequest | 1 table_name, 2 entries, 3 app_profile_id | `request_bytes` |
 | Entry | 1 row_key, 2 mutations | `request_bytes` |
-| Mutation | 1 set_cell, 2 delete_from_column | `set_cells`, `deletions` |
+| Mutation | 1 set_cell, 2 delete_from_column | `set_cells`, `encoded_mutations` |
 | SetCell | 1 family_name, 2 column_qualifier, 3 timestamp_micros, 4 value | `set_cells` |
 """
 
@@ -103,11 +103,6 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     spread |= _MORE[sizes]
     width = int(sizes.max()) if len(numbers) else 1
     return spread.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
-
-
-def deletions(columns: Iterable[DeletionTuple]) -> bytes:
-    """The mutations that delete columns, concatenated."""
-    return encoded_mutations((), columns)
 
 
 def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:

@@ -1,7 +1,7 @@
-"""What OpenTSDB's data table holds beside points, carried by a copy: annotations and histograms.
+"""Copies the annotations and histograms in OpenTSDB's data table.
 
-UIDs are translated, in row keys and in the JSON of annotations; all else of a cell stays as it is. Other
-layouts cannot store them: they are left out and counted.
+UIDs are translated, in row keys and in the JSON of annotations; the rest of a cell does not change. Other
+layouts cannot store annotations and histograms: they are counted as left out.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x07")
-"""From the annotations to the histograms, with some points between them."""
+"""A range of columns with all annotations and histograms, and some points."""
 
 _ROWS_AT_ONCE = 500
 
 
 class AttachedCells(NamedTuple):
-    """What a row holds beside points: cells whose times lie in the range, and what cannot be read.
+    """The annotations and histograms of a row in a time range, and its damage.
 
     Attributes:
       series: None for a row of global annotations.
-      times_ms: of each of the cells.
+      times_ms: the time of each cell.
     """
 
     row: Row
@@ -60,7 +60,7 @@ class AttachedCells(NamedTuple):
 
 
 def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: int) -> Iterator[AttachedCells]:
-    """The annotations and histograms of a time range, both ends inclusive; rows that have any."""
+    """The rows with annotations or histograms in a time range, both ends inclusive."""
     options = layout.options
     selection = Selection(None, {}, start_ms, end_ms)
     for selected in select.select(options, layout.data_table, layout.uid_table, selection, reader, COLUMNS):
@@ -76,7 +76,7 @@ def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: in
 def _attached(
     layout: Annotations, row: Row, series: Series | None, base_s: int, selection: Selection
 ) -> Iterator[AttachedCells]:
-    """The annotations and histograms of a row that are in the range; nothing if it has none."""
+    """The annotations and histograms of a row in the range, if it has any."""
     cells, times_ms = [], []
     damage = []
     notes = {
@@ -129,7 +129,7 @@ def _attached_keys(
 
 
 class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
-    """Copies the annotations and histograms of a time range; returns the PCollection of `Rejected` rows.
+    """Copies annotations and histograms of a time range: a pipeline in, `Rejected` rows out.
 
     Args:
       start_ms, end_ms: first and last time, in ms, both inclusive.
@@ -156,6 +156,8 @@ class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _CarryFn(beam.DoFn):
+    """Anything in; refused rows out, after all others are copied."""
+
     def __init__(
         self,
         target: Target,
@@ -187,7 +189,7 @@ class _CarryFn(beam.DoFn):
             yield from self._carry(batch)
 
     def _carry(self, batch: Sequence[AttachedCells]) -> Iterator[Rejected]:
-        """Writes some rows; those that are refused."""
+        """Writes rows to the other layout; the refused ones."""
         sink = find_capability(self._sink, Annotations)
         if sink is None:
             metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
@@ -210,10 +212,10 @@ class _CarryFn(beam.DoFn):
 
 
 def _translated(sink: Annotations, attached: AttachedCells, key: SeriesKey | None) -> Row:
-    """A row in the UIDs of the other tables.
+    """A row with the UIDs of the other layout.
 
     Args:
-      key: of the series there; None for a row of global annotations.
+      key: of the series in that layout; None for a row of global annotations.
     """
     options = sink.options
     tsuid = b"" if key is None else key.head[options.salt_width :] + key.tail

@@ -1,4 +1,4 @@
-"""Checks a copy: whether every point of one layout is in another one, with its value."""
+"""Checks a copy: whether a layout has every point of another one, with its value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from timebeam.transforms.readers.parallel import ParallelReader
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-      points: instants of the first layout that the second one has too, with this value or a newer one.
-      series: how many series these are of.
-      newer: how many of them have another value in the second layout, which arrived later.
-      missing: for each series, how many of its instants the second layout does not have.
-      different: for each series, how many have another value there that did not arrive later.
+      points: instants of the first layout that the second one has, with this value or a newer one.
+      series: the number of series of these instants.
+      newer: instants whose value in the second layout arrived later.
+      missing: by series, the number of instants that the second layout lacks.
+      different: by series, the number of instants with another value that did not arrive later.
     """
 
     points: int
@@ -55,7 +55,7 @@ class _SeriesPoints(NamedTuple):
 
     @property
     def floats(self) -> Floats:
-        """float64[n]: the numbers; those of other values mean nothing."""
+        """float64[n]: the numbers; undefined for other values."""
         return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
 
     def take(self, indices: Int64s) -> _SeriesPoints:
@@ -71,10 +71,12 @@ _NONE = _SeriesPoints(
 
 
 def compare(target: Target, first: ReadableLayout, second: Layout, start_ms: int, end_ms: int) -> Compared:
-    """Reads the time range, both ends inclusive, of all series of both; 25 bytes of memory a point.
+    """Compares all series of two layouts in a time range, both ends inclusive.
 
-    A value is the same if it is what the second layout makes of the first one's. Another one is right only
-    if it arrived later: it stays when points are copied.
+    It holds all points in memory, in 25 bytes each.
+
+    Values are the same if the second layout stores the first one's value so. A different value is right only
+    if it arrived later: a copy does not replace it.
     """
     expected = _points_by_series(target, first, start_ms, end_ms)
     copied = _points_by_series(target, second, start_ms, end_ms)
@@ -102,7 +104,7 @@ def _positive(counts: dict[Series, int]) -> dict[Series, int]:
 
 
 def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) -> Bools:
-    """bool[n]: whether the values of a layout are what it makes of those of the source."""
+    """bool[n]: whether the values of a layout are those of the source, as the layout stores them."""
     is_same = (source.kinds == sink.kinds) & (source.bits == sink.bits)
     are_numbers = (source.kinds <= Kind.FLOAT) & (sink.kinds <= Kind.FLOAT)
     both_integers = (source.kinds == Kind.INTEGER) & (sink.kinds == Kind.INTEGER)
@@ -142,11 +144,11 @@ def _by_time(batches: Sequence[_SeriesPoints]) -> _SeriesPoints:
 
 def _comparable(batch: PointBatch) -> Int64s:
     """int64[n]: the bits of numbers, and a digest of strings and other bytes."""
-    odd = np.flatnonzero(batch.kinds > Kind.FLOAT).tolist()
-    if not odd:
+    strings = np.flatnonzero(batch.kinds > Kind.FLOAT).tolist()
+    if not strings:
         return batch.bits
     bits = batch.bits.copy()
-    for point in odd:
+    for point in strings:
         digest = hashlib.blake2b(batch.payloads[bits[point]], digest_size=8).digest()
         bits[point] = int.from_bytes(digest, "big", signed=True)
     return bits

@@ -24,10 +24,9 @@ BATCH_POINTS = 100_000
 
 
 class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
-    """All points of a time range as `PointBatch`; damage to the output `REJECTED`.
+    """Reads all points of a time range: a pipeline in, `PointBatch` out, damage to `REJECTED`.
 
-    The arrivals of the points are their cell timestamps, so that where they are written, beside others
-    that may be there, the newest one wins.
+    The arrivals of the points are their cell timestamps. So the newest point wins in the other layout too.
 
     Args:
       start_ms, end_ms: first and last time, in ms, both inclusive.
@@ -52,6 +51,8 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _ReadFn(beam.DoFn):
+    """Key ranges in; `PointBatch` out, damage to `REJECTED`."""
+
     def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
         self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
 
@@ -69,11 +70,11 @@ class _ReadFn(beam.DoFn):
 def read_points(
     layout: ReadableLayout, reader: Reader, start_ms: int, end_ms: int
 ) -> Iterator[PointBatch | Rejected]:
-    """The points of a time range in batches of about `BATCH_POINTS`; rows that cannot be read as refusals.
+    """The points of a time range in batches of about `BATCH_POINTS`, and refusals of unreadable rows.
 
-    Of a row that is damaged in part the rest is read. Each instant of a series comes once. Where a layout
-    stores one instant in several rows, the latest arrival wins, as in a query; the points of such
-    series are held in memory until all rows are read, and come last.
+    The readable cells of a damaged row are read. Each instant of a series comes once. If a layout stores one
+    instant in several rows, the latest arrival wins, as in a query; the points of such series stay in memory
+    until all rows are read, and come last.
     """
     selection = Selection(None, {}, start_ms, end_ms)
     several = layout.several_rows(selection, reader)

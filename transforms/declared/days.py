@@ -1,4 +1,4 @@
-"""The rows of a day copied into its table, cells, timestamps and versions as they are."""
+"""Copies the rows of a day into the table of the day, with all cells, timestamps and versions."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class DayCopy:
 
     @property
     def spec(self) -> TableSpec:
-        """The day's table: with the families of the source."""
+        """The day's table, with the families of the source."""
         return TableSpec(self.table, {self.source.family: self.source.max_versions}, holds_points=True)
 
 
 class CopyDayFn(beam.DoFn):
-    """Ranges of keys in; the `Row` mutations of the day's table out, keys that are none to `REJECTED`."""
+    """Key ranges in; `Row` mutations of the day's table out, rows with invalid keys to `REJECTED`."""
 
     def __init__(self, copy: DayCopy) -> None:
         self._copy = copy
-        self._piece = day_piece(copy.source, copy.day)
+        self._key_part = day_piece(copy.source, copy.day)
 
     def process(self, keys: KeyRange) -> Iterator[Row | RejectedOutput]:
         """See the class."""
         copy, source = self._copy, self._copy.source
-        pattern = day_pattern(source, self._piece)
+        pattern = day_pattern(source, self._key_part)
         scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)
         for row in TableReader(copy.target).scan(scan):
             metrics.count("messages_read")
             try:
-                is_wanted = is_of_day(source, row.key, self._piece)
+                is_wanted = is_of_day(source, row.key, self._key_part)
             except ValueError as error:
                 yield refuse(refused_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
                 continue

@@ -1,4 +1,4 @@
-"""Records into the rows of declared tables, and points as records; refusals on the side."""
+"""Records and points into rows of declared tables."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from timebeam.transforms.input.decompress import DamagedError, TruncatedError, c
 from timebeam.transforms.input.line_cutter import LINE_BYTES
 from timebeam.transforms.input.unpack import parse_portions, refused_message
 
-_HEADERS = 1000  # of so many files the headers are remembered
+_HEADERS = 1000  # files whose headers are cached
 
 
 class _Headers:
-    """The headers of CSV files, remembered."""
+    """A cache of the headers of CSV files."""
 
     def __init__(self) -> None:
         self._by_path: LruCache[str, Sequence[str]] = LruCache(_HEADERS)
 
-    def of(self, path: str) -> Sequence[str]:
+    def header(self, path: str) -> Sequence[str]:
         """The names in the header of a file.
 
         Raises:
@@ -77,7 +77,7 @@ class RecordRowsFn(beam.DoFn):
           ValueError: the file has no valid header.
         """
         if self._encoding is RecordEncoding.CSV:
-            return read_csv(message, None if message.offset == 0 else self._headers.of(message.source))
+            return read_csv(message, None if message.offset == 0 else self._headers.header(message.source))
         return read_avro(message) if self._encoding is RecordEncoding.AVRO else read_json(message)
 
 
@@ -103,13 +103,13 @@ class RecordMessagesFn(beam.DoFn):
         """How the text of a message may be cut; only the first block of a CSV would have its header."""
         return Framing.LINES if self._encoding is RecordEncoding.JSON else Framing.NONE
 
-    def _rows(self, plain: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
-        """The rows of messages that are unpacked."""
+    def _rows(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
+        """The rows of unpacked messages."""
         batches: list[tuple[RecordBatch, Sequence[Rejected]]] = []
-        if self._encoding is RecordEncoding.JSON and plain:
-            batches.append(_read_together(plain))
-        elif plain:
-            for message in plain:
+        if self._encoding is RecordEncoding.JSON and messages:
+            batches.append(_read_together(messages))
+        else:
+            for message in messages:
                 try:
                     batches.append(_read_alone(message, self._encoding_of(message), self._header_of(message)))
                 except ValueError as error:
@@ -138,7 +138,7 @@ class RecordMessagesFn(beam.DoFn):
         if message.envelope is not None:
             raise ValueError("a line of a CSV message, whose header is lost: publish it with its header")
         try:
-            return self._headers.of(message.source)
+            return self._headers.header(message.source)
         except OSError as error:
             raise ValueError(f"the header of its file cannot be read: {error}") from None
 
@@ -197,17 +197,17 @@ class PointRowsFn(beam.DoFn):
 
 
 def merged(rows: Iterable[Row]) -> list[Row]:
-    """One mutation for each row of each table; of two values of one cell and timestamp the later one."""
+    """One mutation for each row of each table; if a cell has two values at one timestamp, the later one."""
     by_key: dict[tuple[str, bytes], list[Row]] = {}
     for row in rows:
         by_key.setdefault((row.table, row.key), []).append(row)
-    return [same[0] if len(same) == 1 else _one_row(same) for same in by_key.values()]
+    return [rows[0] if len(rows) == 1 else _merged_row(rows) for rows in by_key.values()]
 
 
-def _one_row(same: Sequence[Row]) -> Row:
-    """One row of several with one key."""
-    cells = {cell[:3]: cell for row in same for cell in row.cells}
-    return same[0]._replace(cells=list[Cell](cells.values()))
+def _merged_row(rows: Sequence[Row]) -> Row:
+    """One row of several with the same key."""
+    cells = {cell[:3]: cell for row in rows for cell in row.cells}
+    return rows[0]._replace(cells=list[Cell](cells.values()))
 
 
 def _stored(declaration: Declaration, batch: RecordBatch) -> Iterator[Row | RejectedOutput | Rejected]:
@@ -219,15 +219,15 @@ def _stored(declaration: Declaration, batch: RecordBatch) -> Iterator[Row | Reje
 
 
 def _stamped(rejected: Rejected, message: Message) -> Rejected:
-    """A refusal with where and when its message came."""
+    """A refusal with the source and arrival of its message."""
     return dataclasses.replace(rejected, source=message.source, arrival_ms=message.arrival_ms)
 
 
 def _first_line(path: str) -> bytes:
-    """The first line of a file that holds more than blanks.
+    """The first line of a file that is not blank.
 
     Raises:
-      ValueError: it is longer than lines may be, or cannot be read.
+      ValueError: the line is longer than `LINE_BYTES`.
     """
     text = b""
     # Damage behind the header is refused by the step that reads the file.

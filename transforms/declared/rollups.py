@@ -1,4 +1,4 @@
-"""Rollups of declared tables: numbers become accumulators by group, and groups replace rows."""
+"""Rollups of declared tables: accumulates numbers by group, and replaces the rows of groups."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from timebeam.transforms.rollup.as_series import SeriesText, series_of, text_of
 _ROWS_AT_ONCE = 5_000
 _MOST_BUCKETS = 200_000
 _SECOND = 1
-"""Accumulators are kept by the second in which their interval starts: local days differ in length."""
+"""Accumulators have the second in which their interval starts: local days differ in length."""
 
-PIECES, STANDING = "pieces", "standing"
+PIECES, EXISTING = "pieces", "standing"
+"""Inputs of `OverwriteFn`; their values are in step names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredRollupJob:
-    """One rollup: of its intervals those that start in [start_ms, end_ms)."""
+    """One rollup of the intervals that start in [start_ms, end_ms)."""
 
     target: Target
     rollup: DeclaredRollup
@@ -44,7 +45,7 @@ class DeclaredRollupJob:
 
 
 class AccumulateValuesFn(beam.DoFn):
-    """Ranges of the source's keys in; (group, packed accumulators) out, what is no number to `REJECTED`."""
+    """Key ranges of the source in; (group, packed accumulators) out, other values to `REJECTED`."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._job = job
@@ -87,7 +88,7 @@ def _packed(buckets: Buckets) -> Iterator[tuple[SeriesText, bytes]]:
 
 
 class RollupRowsFn(beam.DoFn):
-    """(group, packed accumulators) in; (row key, `Row`) out, what the table cannot hold to `REJECTED`."""
+    """(group, packed accumulators) in; (row key, `Row`) out, unstorable rows to `REJECTED`."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._job = job
@@ -108,7 +109,7 @@ class RollupRowsFn(beam.DoFn):
 
 
 class ExistingRowsFn(beam.DoFn):
-    """Ranges of the rollup table's keys in; (row key, its cells) of the rows of the range of time out."""
+    """Key ranges of the rollup table in; (row key, cells) of the rows in the range of time out."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._job = job
@@ -126,7 +127,7 @@ class ExistingRowsFn(beam.DoFn):
 
 
 class OverwriteFn(beam.DoFn):
-    """(row key, new rows and standing cells) in; the `Row` mutation out."""
+    """(row key, new rows and existing cells) in; the `Row` mutation out."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
         self._table = job.rollup.target.table
@@ -137,5 +138,5 @@ class OverwriteFn(beam.DoFn):
         (new,) = [*inputs[PIECES]] or [
             Row(self._table, key, [])
         ]  # groups differ in their keys: see `problems`
-        existing = [cell for cells in inputs[STANDING] for cell in cells]
+        existing = [cell for cells in inputs[EXISTING] for cell in cells]
         yield from mutations([overwriting(new, existing)])

@@ -1,4 +1,4 @@
-"""Index tables rebuilt from the keys of the data rows.
+"""Rebuilds index tables from the keys of the data rows.
 
 key ranges of the data tables ─► keys ─► entries, each once ─► index rows ─► write
 """
@@ -23,7 +23,7 @@ from timebeam.transforms.ingest.index import merged, requests
 from timebeam.transforms.ingest.write import data_tables, write_batch
 
 NAMESPACE = "timebeam-reindex"
-"""Of the counters that only this job has."""
+"""The namespace of this job's counters."""
 
 _ENTRIES_AT_ONCE = 5_000
 
@@ -33,7 +33,7 @@ class ReindexTally(NamedTuple):
 
     Attributes:
       rows_read: data rows.
-      index_rows: those that the data rows ask for, each counted once per `_ENTRIES_AT_ONCE` data rows.
+      index_rows: index rows of the data rows, each counted once per `_ENTRIES_AT_ONCE` data rows.
       keys_skipped: data rows whose key is not a key of the layout.
       rows_refused: index rows that Bigtable refused.
     """
@@ -49,7 +49,7 @@ COUNTERS = metrics.TallyCounters(NAMESPACE, ReindexTally)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReindexJob:
-    """Which tables; `dry_run`: count, and write nothing."""
+    """The layout whose index tables are rebuilt; `dry_run`: count, and write nothing."""
 
     target: Target
     layout: SeriesIndex
@@ -57,7 +57,7 @@ class ReindexJob:
 
 
 class Reindex(beam.PTransform):  # type: ignore[type-arg]
-    """Writes every index row that the data rows ask for; see `ReindexTally` for what it counts."""
+    """Writes the index rows of all data rows: a pipeline in, nothing out; see `ReindexTally`."""
 
     def __init__(self, job: ReindexJob) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _RangesFn(beam.DoFn):
-    """Anything in; (data table, range of its keys) out, which together are everything."""
+    """Anything in; (data table, key range) out, which together are all data tables."""
 
     def __init__(self, job: ReindexJob) -> None:
         self._job = job
@@ -87,7 +87,7 @@ class _RangesFn(beam.DoFn):
 
 
 class _WriteIndexFn(beam.DoFn):
-    """(data table, range of its keys) in, nothing out."""
+    """(data table, key range) in, their index rows are written; nothing out."""
 
     def __init__(self, job: ReindexJob) -> None:
         self._job = job

@@ -23,7 +23,7 @@ from google.cloud.bigtable.row import DirectRow
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import bigtable, metrics
-from timebeam.transforms.bigtable.io import BUFFER_BYTES, FailedRow
+from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
@@ -73,7 +73,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
             writer = bigtable.WriteRows(
                 self._target, BUFFER_BYTES, on_written=_Written(self._target, self._marker)
             )
-            return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.Map(_rejected)
+            return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(_refused)
         for table in self._tables:
             (
                 rows
@@ -135,11 +135,6 @@ class _Written:
                 metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
 
 
-def _rejected(failed: FailedRow) -> Rejected:
-    """The dead letter of a row that was refused."""
-    return _refused(failed.row, failed.reason)  # type: ignore[arg-type]
-
-
 def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:
     """Writes rows in one request, with retries; the refused rows.
 
@@ -163,5 +158,6 @@ class _AppendFn(beam.DoFn):
 
 
 def _refused(row: AnyRow, reason: str) -> Rejected:
+    """The dead letter of a row that Bigtable refused."""
     why = f"Bigtable refused the row: {reason}"
     return refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

@@ -15,10 +15,10 @@ from timebeam.transforms.readers.table_reader import TableReader
 def find_annotations(
     target: Target, layout: Annotations, selection: Selection, *, of_series: bool = True, of_all: bool = False
 ) -> tuple[FoundAnnotations, list[str]]:
-    """(annotations that overlap a time range, one line for each that cannot be read).
+    """(annotations that overlap a time range, a line for each unreadable one).
 
-    Like a TSD, it reads the hours of the range only: an annotation that starts in an earlier hour is not
-    found, even if it ends within the range.
+    Like a TSD, it reads only the hours of the range: an annotation that starts in an earlier hour is missed,
+    even if it ends within the range.
 
     Args:
       of_series, of_all: whether to read annotations of series, and global ones.

@@ -15,13 +15,13 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 
 COLUMNS = ColumnRange(FAMILY, b"\x06", b"\x07")
-"""The columns that histograms are among; points of seconds 96 to 111 are too."""
+"""A range of columns with all histograms, and the points of seconds 96 to 111."""
 
 
 def find_histograms(
     target: Target, layout: Histograms, selection: Selection
 ) -> tuple[dict[Series, dict[int, Histogram]], list[str]]:
-    """(histograms of a time range by series and time in ms, one line for each that cannot be read).
+    """(histograms of a time range by series and time in ms, a line for each unreadable one).
 
     Raises:
       UnknownNameError: a name is in no table.

@@ -25,10 +25,10 @@ def read_decoded(
     most: int = BATCH_POINTS,
     passes: Callable[[Series], bool] | None = None,
 ) -> Iterator[DecodedRows | Finding]:
-    """Yields the selected rows in batches of about `most` points, decoded together, cut to the time range.
+    """The selected rows in batches of about `most` points, decoded together and cut to the time range.
 
-    A finding about an unreadable row comes by itself, before the rows that are buffered at that time. The
-    readable cells of a damaged row are decoded.
+    A finding about an unreadable row comes before the rows that are buffered at that time. The readable cells
+    of a damaged row are decoded.
 
     Batches come in the order of `ReadableLayout.select`. Within a batch, rows may come in any order, except
     rows that can hold the same instant of one series (`ReadableLayout.several_rows`): these keep the order in
@@ -64,9 +64,9 @@ def find_series(
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
 ) -> tuple[list[FoundSeries], list[str]]:
-    """(the selected series, one line for each row or value that cannot be read).
+    """(the selected series with their points in the time range, a line for each problem).
 
-    The points are those of the time range. Values that are not numbers are left out and counted.
+    Values that are not numbers are left out, and counted in a line.
 
     Args:
       passes: whether a selected series is read; None for all.
@@ -93,7 +93,7 @@ def find_series(
 
 
 def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int]]:
-    """(the numbers of a series by time, the number of other values), series in the order of `batches`.
+    """(the numbers of a series by time, how many other values it has), series in the order of `batches`.
 
     If an instant has several values, the latest arrival wins, as within a row.
     """

@@ -25,7 +25,7 @@ from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
 
 MOST_READS = 16
-"""Of raw rows in one query: what lies between is read too, if there are more gaps."""
+"""Reads of raw rows in one query; with more gaps, the periods between some gaps are read too."""
 
 _MOST_LINES = 20
 
@@ -35,8 +35,8 @@ class QueryResult:
     """The series of a query.
 
     Attributes:
-      damage: what could not be read, one line each.
-      explained: which table served which period, and why, one line each.
+      damage: a line for each unreadable row or value.
+      explained: a line for each period: its table, and why.
     """
 
     series: list[FoundSeries]
@@ -49,7 +49,7 @@ class _TableRollups:
     """The content of a rollup table.
 
     Attributes:
-      covered: int64[n], ascending, the numbers (start / length) of the intervals that it serves.
+      covered: int64[n], ascending, the numbers (start / length) of the intervals that the table serves.
     """
 
     covered: Int64s
@@ -75,9 +75,9 @@ def find_rolled_up(
 ) -> QueryResult:
     """The series of a query, from rollups where they exist, else from points.
 
-    An interval is served by the rollup table for all series, or for none: if no series has it, or one has it
-    without a number that is needed, the points of all series are read. So a range that is rolled up in parts
-    has every point once.
+    The rollup table serves an interval for all series, or for none: if no series has the interval, or one
+    lacks a number that the query needs, the points of all series are read. So each point counts once, also if
+    only some periods are rolled up.
 
     Raises:
       UnknownNameError: a name is in no table.
@@ -91,7 +91,7 @@ def find_rolled_up(
             notes.append(f"no table {_table(layout, source)}")
             continue
         except UnknownNameError as error:
-            # The tag of pre-aggregates; a name of the query's own is looked up again, with the points.
+            # A tag of pre-aggregates, or a name of the query, which fails again with the points.
             notes.append(f"{_table(layout, source)}: {error.args[0]}")
             continue
         if len(rolled.covered):
@@ -199,7 +199,7 @@ def _rows(
 
 
 def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:
-    """The series, or the group, that a row of a rollup table is of; None if it is of another kind."""
+    """The series or group of a row of a rollup table; None for a row of the other kind."""
     tags = dict(stored.tags)
     if source.group is not None:
         del tags[config.agg_tag_key]
@@ -215,7 +215,7 @@ def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series
 def _row_rollups(
     layout: RollupTables, config: RollupConfig, source: RollupSource, row: Row
 ) -> tuple[Partials, Int64s, Sequence[str]]:
-    """(the rollups of a row, starts in ms of those that lack a number that is needed, damage)."""
+    """(the rollups of a row, starts in ms of incomplete rollups, damage)."""
     base_s = row_keys.parse_key(layout.options, row.key).base_s
     decoded = decode_rollups(row.cells, base_s, source.interval, config.aggregation_ids)
     starts_s = np.unique(decoded.starts_s)
@@ -223,9 +223,9 @@ def _row_rollups(
     has = np.zeros(numbers.shape, np.bool_)
     floats = _floats(decoded)
     for i, number in enumerate(source.ids):
-        of_it = decoded.ids == number
-        columns = np.searchsorted(starts_s, decoded.starts_s[of_it])
-        numbers[i, columns], has[i, columns] = floats[of_it], True
+        has_id = decoded.ids == number
+        columns = np.searchsorted(starts_s, decoded.starts_s[has_id])
+        numbers[i, columns], has[i, columns] = floats[has_id], True
     is_complete = has.all(axis=0)
     rollups = Partials(starts_s[is_complete] * 1000, numbers[:, is_complete])
     return rollups, starts_s[~is_complete] * 1000, decoded.damage

@@ -1,12 +1,12 @@
-"""Raw points into rollups, by chunk of the raw table: the large part of the work.
+"""Accumulates raw points by chunk of the raw table.
 
 | accumulators of | go |
 |---|---|
 | intervals that divide an hour, of single series: a row has all their points | to the writer, as mutations |
-| intervals, of series or groups, that the chunk has all points of | the same, when the chunk has been read |
-| others | as accumulators, to where those of a row meet |
+| intervals, of series or groups, whose points are all in the chunk | the same, at the end of the chunk |
+| other intervals | to the shuffle, as accumulators |
 
-Only intervals that span several chunks are shuffled: long intervals, and groups, of metrics that are cut.
+Only intervals that span several chunks are shuffled: long intervals and groups of large metrics.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PIECES: Final = "pieces"
 """The output of accumulators that a shuffle merges."""
 
 SHARED: Final = "shared"
-"""The output of chunks whose rows a shuffle puts together."""
+"""The output of intervals that several chunks share."""
 
 
 class SharedIntervals(NamedTuple):
@@ -55,7 +55,7 @@ class SharedIntervals(NamedTuple):
     Attributes:
       metric: one of them; all have the same aggregators.
       interval: which of the configuration's, as 1d.
-      table: that they go to, without prefix.
+      table: their table, without prefix.
       start_s, end_s: those that start in [start_s, end_s).
     """
 
@@ -98,30 +98,30 @@ class ChunksFn(beam.DoFn):
         metric_uids = job.metric_uids(TableReader(job.target))
         rolled_up = {metric: uid for metric, uid in metric_uids.items() if any(job.kind(metric))}
         start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        found_chunks = hour_chunks(job.target, job.layout, rolled_up, start_s, end_s, job.kind)
-        for _, of_metrics in itertools.groupby(found_chunks, key=lambda chunk: chunk.uids):
-            metric_chunks = list(of_metrics)
+        chunks = hour_chunks(job.target, job.layout, rolled_up, start_s, end_s, job.kind)
+        for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.uids):
+            metric_chunks = list(group)
             yield from metric_chunks
             for shared in shared_intervals(job, metric_chunks):
                 yield TaggedOutput(SHARED, shared)
 
 
 def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedIntervals]:
-    """The intervals of metrics, whose chunks are all of these, that no chunk writes alone."""
+    """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
     uids, metric = chunks[0].uids, chunks[0].metrics[0]
     shared: dict[SharedIntervals, None] = {}  # once, where series and groups have one table
     for plan in job.plan.intervals:
         for output in job.tables(plan.interval, metric):
             between = functools.partial(SharedIntervals, uids, metric, plan.interval.interval, output.table)
             reached_s = plan.start_s
-            for alone in sorted(
+            for start_s, end_s in sorted(
                 (in_place.start_s, in_place.end_s)
                 for in_place in (job.in_place(plan, output, chunk) for chunk in chunks)
                 if not in_place.is_empty
             ):
-                if reached_s < alone[0]:
-                    shared[between(reached_s, alone[0])] = None
-                reached_s = max(reached_s, alone[1])
+                if reached_s < start_s:
+                    shared[between(reached_s, start_s)] = None
+                reached_s = max(reached_s, end_s)
             if reached_s < plan.end_s:
                 shared[between(reached_s, plan.end_s)] = None
     return list(shared)
@@ -130,8 +130,7 @@ def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedInte
 class AccumulateFn(beam.DoFn):
     """`Chunk` in; `EncodedRow` out, ((table, row key), `PackedGroup`) to `PIECES`, and refusals.
 
-    The accumulators of a chunk are merged before they go out, so that a group of many series, too,
-    is few pieces for each chunk.
+    The accumulators of a chunk are merged first, so that each group has few elements for each chunk.
     """
 
     def __init__(self, job: RollupJob) -> None:
@@ -145,7 +144,7 @@ class AccumulateFn(beam.DoFn):
         self._keys.open()
 
     def start_bundle(self) -> None:
-        """Remembers names for as long as a bundle takes: metrics have many tags in common."""
+        """Starts a cache of names for the bundle: metrics have many tags in common."""
         self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
 
     def process(self, chunk: Chunk) -> Iterator[Any]:
@@ -190,12 +189,12 @@ class _ChunkWork:
                 self._in_place[plan.interval.interval, output.of_groups] = table
 
     def accumulator(self) -> Accumulator:
-        """Of the intervals that something is written of."""
+        """An accumulator of the intervals that are written."""
         lengths = {plan.interval.seconds for plan, _ in self._outputs}
         return Accumulator(lengths, ends=self._job.config.has_ends)
 
     def take(self, accumulator: Accumulator) -> Iterator[Any]:
-        """What can go out of the accumulators of some rows."""
+        """The output of the accumulators of some rows."""
         accumulated = accumulator.take()
         if accumulated is None:
             return
@@ -205,7 +204,7 @@ class _ChunkWork:
             yield from self._by_interval(accumulated.of_groups(grouping), of_groups=True)
 
     def end(self) -> Iterator[Any]:
-        """The output when all rows of the chunk have been read."""
+        """The output at the end of the chunk."""
         for plan, output in self._outputs:
             table = self._in_place.get((plan.interval.interval, output.of_groups))
             if table is None:
@@ -216,7 +215,7 @@ class _ChunkWork:
             yield from table.unwritten()
 
     def _by_interval(self, accumulated: Accumulated, *, of_groups: bool) -> Iterator[Any]:
-        """What can go out of the accumulators of series, or of groups."""
+        """The output of the accumulators of series, or of groups."""
         by_length = accumulated.by_length()
         for plan, output in self._outputs:
             if output.of_groups == of_groups:
@@ -224,7 +223,7 @@ class _ChunkWork:
                 yield from self._ready(buckets, plan.interval, output)
 
     def _ready(self, buckets: Buckets, interval: RollupInterval, output: OutputTable) -> Iterator[Any]:
-        """The output that is complete; the rest is kept, or shuffled."""
+        """Writes complete accumulators, keeps those that the chunk completes, shuffles others."""
         table = self._in_place.get((interval.interval, output.of_groups))
         if table is not None:
             in_place, buckets = table.split(buckets)

@@ -1,4 +1,4 @@
-"""Rollups of layouts without rollup tables: ordinary points of ordinary series, in tables of their own.
+"""Rollups of layouts without rollup tables: ordinary points of ordinary series, in separate tables.
 
 Each interval has its own layout: the same one with another table prefix. Accumulators are grouped by series;
 their numbers are then stored like any points (index, encode, pack). Existing cells of the period that are not
@@ -53,14 +53,14 @@ from timebeam.transforms.rollup.memory import give_back_memory
 from timebeam.transforms.rollup.reading import read_numbers, read_period
 
 SeriesText = bytes
-"""A series as JSON: a key that is the same bytes wherever it is made."""
+"""A series as JSON: a deterministic key."""
 
 _MERGED_BYTES = 8 << 20
-"""Of accumulators that are turned into points together."""
+"""Bytes of accumulators that become points together."""
 
 _CACHE = 1_000_000
 
-_DATA, _STANDING = "data", "standing"
+_DATA, _EXISTING = "data", "standing"  # in step names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class SeriesRollupJob:
 
     Attributes:
       layout: of the points.
-      plan: which intervals are written.
-      layouts: by interval the layout that its rollups are written in.
-      metrics: the only ones to be rolled up; None for all that the configuration names.
+      plan: the intervals to write.
+      layouts: by interval, the layout of its rollups.
+      metrics: the metrics to roll up; None for all that the configuration names.
     """
 
     target: Target
@@ -92,7 +92,7 @@ class SeriesRollupJob:
         return data_tables(self.layout)[0]
 
     def stored_metrics(self, interval: str) -> Sequence[str | None]:
-        """The metrics that hold the rollups of an interval; None means all metrics."""
+        """The metrics that the rollups of an interval are stored under; None means all metrics."""
         if self.metrics is None:
             return [None]
         series_and_names = (
@@ -102,7 +102,7 @@ class SeriesRollupJob:
 
 
 class SeriesChunksFn(beam.DoFn):
-    """Anything in; the chunks of the data table out: ranges of its keys, or one for each metric."""
+    """Anything in; the chunks of the data table out: key ranges, or one chunk for each metric."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
         self._job = job
@@ -187,7 +187,7 @@ class RollupPointsFn(beam.DoFn):
         self._size = 0
 
     def start_bundle(self) -> None:
-        """Forgets what a bundle that failed has left."""
+        """Starts with an empty buffer."""
         self._groups, self._size = [], 0
 
     def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterator[KeyedBatch | RejectedOutput]:
@@ -200,7 +200,7 @@ class RollupPointsFn(beam.DoFn):
             yield from self._points()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """What is left."""
+        """The rest of the buffer."""
         yield from windowed(self._points())
 
     def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
@@ -221,7 +221,7 @@ class RollupPointsFn(beam.DoFn):
 
 
 def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
-    """(the keys of a batch's series, the points of those that have one, refusals of the other series)."""
+    """(the key of each series of a batch, the points of series with a key, refusals of other series)."""
     keys: list[SeriesKey | None] = []
     rejected = []
     for series in batch.series:
@@ -230,8 +230,8 @@ def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], Po
         if error is not None:
             rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
     if rejected:
-        good = np.array([key is not None for key in keys], np.bool_)
-        batch = batch.take(np.flatnonzero(good[batch.index]))
+        has_key = np.array([key is not None for key in keys], np.bool_)
+        batch = batch.take(np.flatnonzero(has_key[batch.index]))
     return keys, batch, rejected
 
 
@@ -282,7 +282,7 @@ class PackOverFn(beam.DoFn):
         (table, key), inputs = group
         packed: Sequence[bytes] = list(inputs[_DATA])
         row = self._layout.pack(table, key, packed, Packing.POINTS) if packed else Row(table, key, [])
-        existing = [cell for cells in inputs[_STANDING] for cell in cells]
+        existing = [cell for cells in inputs[_EXISTING] for cell in cells]
         yield from mutations([overwriting(row, existing)])
 
 
@@ -310,7 +310,7 @@ def store_interval(
         root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> existing_fn
     )
     rows = (
-        {_DATA: encoded.main, _STANDING: existing}
+        {_DATA: encoded.main, _EXISTING: existing}
         | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
         | f"Pack[{name}]" >> refusing(PackOverFn(layout), Row)
     )

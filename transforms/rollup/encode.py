@@ -1,4 +1,4 @@
-"""Accumulators encoded as cells, and cells as mutations: the bytes of all rows at once."""
+"""Encodes accumulators as cells, and cells as mutations, for many rows together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, encode_points
 from timebeam.schema.rollup.qualifiers import FAMILY, Form
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.bigtable.wire import deletions, set_cells
+from timebeam.transforms.bigtable.wire import encoded_mutations, set_cells
 from timebeam.transforms.rollup.job import RollupJob
 
 
 def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: Buckets) -> EncodedRollups:
-    """What is stored of accumulators of single series (SINGLE), or of groups with an aggregator."""
+    """The cells of accumulators of single series (SINGLE), or of groups with an aggregator."""
     if not interval.is_default:
         return encode_rollups(buckets, interval, job.stored(aggregator), Form.FIXED)
     number = OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))
@@ -36,16 +36,18 @@ def row_mutations(encoded: EncodedRollups) -> list[bytes]:
 def over(key: bytes, table: str, sets: bytes, count: int, stale: Iterable[bytes]) -> EncodedRow:
     """The mutation of a row: deletes stale columns, then sets `count` cells."""
     deleted = [Deletion(FAMILY, qualifier) for qualifier in stale]
-    return EncodedRow(table, key, deletions(deleted) + sets if deleted else sets, len(deleted) + count)
+    return EncodedRow(
+        table, key, encoded_mutations((), deleted) + sets if deleted else sets, len(deleted) + count
+    )
 
 
-def count_written(rows: int, cells: int, key_bytes: int, wide: int) -> None:
-    """Counts rows that are written.
+def count_written(rows: int, cells: int, key_bytes: int, qualifier_bytes: int) -> None:
+    """Counts written rows.
 
     Args:
-      key_bytes: those of the row keys, of each as often as its row has cells.
-      wide: bytes of a qualifier.
+      key_bytes: the sum of the sizes of the row keys, each times the cells of its row.
+      qualifier_bytes: of each cell.
     """
     metrics.count("rows_written", rows)
     metrics.count("cells_written", cells)
-    metrics.count("bytes_written", key_bytes + cells * stored_bytes_of(0, len(FAMILY), wide, 8))
+    metrics.count("bytes_written", key_bytes + cells * stored_bytes_of(0, len(FAMILY), qualifier_bytes, 8))

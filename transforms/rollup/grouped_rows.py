@@ -22,15 +22,15 @@ from timebeam.transforms.rollup.encode import count_written, encode, over, row_m
 from timebeam.transforms.rollup.existing import OwnedIds, existing_rows, is_of, metric_ranges
 from timebeam.transforms.rollup.job import RollupJob, RollupRowKey, outputs
 
-STANDING = "standing"
+EXISTING = "standing"
 """In place of an aggregator: the element holds the existing qualifiers of a row."""
 
 _BYTES_AT_ONCE = 4 << 20
-"""Of accumulators whose rows are encoded together."""
+"""Bytes of accumulators whose rows are encoded together."""
 
 
 class ExistingQualifiersFn(beam.DoFn):
-    """`SharedIntervals` in; ((table, row key), (STANDING, qualifiers)) out.
+    """`SharedIntervals` in; ((table, row key), (EXISTING, qualifiers)) out.
 
     These rows are written after a shuffle, which deletes existing qualifiers that are not written again.
     """
@@ -52,7 +52,7 @@ class ExistingQualifiersFn(beam.DoFn):
             existing = [qualifier for qualifier in names if is_of(qualifier, base_s, plan, ids)]
             if existing:
                 packed = b"".join(len(qualifier).to_bytes(1, "big") + qualifier for qualifier in existing)
-                yield (name, key), (STANDING, packed)
+                yield (name, key), (EXISTING, packed)
 
 
 class EncodeRowFn(beam.DoFn):
@@ -70,7 +70,7 @@ class EncodeRowFn(beam.DoFn):
         self._bytes = 0
 
     def start_bundle(self) -> None:
-        """Forgets what a bundle that failed has left."""
+        """Starts with an empty buffer."""
         self._groups, self._bytes = {}, 0
 
     def process(
@@ -85,7 +85,7 @@ class EncodeRowFn(beam.DoFn):
             yield from self._encoded()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """What is left."""
+        """The rest of the buffer."""
         yield from windowed(self._encoded())
 
     def _encoded(self) -> Iterator[EncodedRow | RejectedOutput]:
@@ -105,17 +105,17 @@ class EncodeRowFn(beam.DoFn):
                 packed_by_aggregator.setdefault(aggregator, []).append(packed)
             existing[number] = [
                 qualifier
-                for packed in packed_by_aggregator.pop(STANDING, ())
+                for packed in packed_by_aggregator.pop(EXISTING, ())
                 for qualifier in _qualifiers(packed)
             ]
             for aggregator, packed_groups in packed_by_aggregator.items():
                 by_aggregator.setdefault(aggregator, []).append((number, packed_groups))
         sets: list[list[bytes]] = [[] for _ in groups]
         counts = np.zeros(len(groups), np.int64)
-        wide = 0
+        qualifier_bytes = 0
         for aggregator, numbered in by_aggregator.items():
             encoded = self._encode(name, aggregator, numbered)
-            wide = encoded.wide
+            qualifier_bytes = encoded.wide
             for rejected in encoded.rejected:
                 yield refuse(rejected)
             numbers = np.array([number for number, _ in numbered], np.int64)[encoded.series]
@@ -133,10 +133,10 @@ class EncodeRowFn(beam.DoFn):
                 content = b"".join(sets[number])
                 yield over(key, table, content, int(counts[number]), existing[number])
         sizes = np.fromiter((len(key) for key, _ in groups), np.int64, len(groups))
-        count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), wide)
+        count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), qualifier_bytes)
 
     def _encode(self, name: str, aggregator: str, numbered: list[tuple[int, list[bytes]]]) -> EncodedRollups:
-        """What the accumulators of an aggregator become; the rows are numbered as they are given."""
+        """The cells of the accumulators of an aggregator; rows are numbered by position."""
         interval = self._intervals[name]
         rows = [
             (Series(str(position), ()), packed_groups) for position, (_, packed_groups) in enumerate(numbered)

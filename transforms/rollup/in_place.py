@@ -1,4 +1,4 @@
-"""Rollups whose points are all in one chunk: encoded by the worker that reads it, without a shuffle."""
+"""Rollups whose points are all in one chunk: the worker that reads it encodes them, without a shuffle."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from timebeam.transforms.rollup.encode import count_written, over, row_mutations
 from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.job import RollupJob
 
-_MOST_PARTS = 64
+_MOST_WAITING = 64
 _ENCODED_AT_ONCE = 20_000
-"""Accumulators, roughly: the mutations of one are several times as large as itself."""
+"""About the number of accumulators; the mutations of each are several times larger."""
 
 
 class TableInPlace:
-    """The rows of one table, of one interval, that a chunk writes alone.
+    """The rows of one table and interval that a chunk writes alone.
 
     Args:
-      plan: the intervals that it writes.
+      plan: the intervals that the chunk writes.
       name: of the table, without prefix.
     """
 
@@ -38,17 +38,17 @@ class TableInPlace:
         self._waiting: list[Buckets] = []
 
     def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
-        """(the buckets of this table, the rest)."""
+        """(the buckets that this chunk writes, other buckets)."""
         return buckets.parted(self._plan.start_s * 1000, self._plan.end_s * 1000)
 
     def hold(self, buckets: Buckets) -> None:
-        """Keeps accumulators that are not complete yet."""
+        """Adds incomplete accumulators."""
         self._waiting.append(buckets)
-        if len(self._waiting) >= _MOST_PARTS:
+        if len(self._waiting) >= _MOST_WAITING:
             self._waiting = [merge(self._waiting)]
 
     def merged(self) -> Buckets | None:
-        """All kept accumulators, merged by series (or group) and interval; None if there are none."""
+        """All incomplete accumulators, merged by series (or group) and interval; None if there are none."""
         return merge(self._waiting) if self._waiting else None
 
     def rows(
@@ -72,22 +72,24 @@ class TableInPlace:
         row_series_keys = [
             key for key in (keys[number] for number in encoded.series.tolist()) if key is not None
         ]
-        of_rows = row_keys(row_series_keys, encoded.bases_s)
+        encoded_keys = row_keys(row_series_keys, encoded.bases_s)
         sizes = np.diff(encoded.firsts)
         numbers: Sequence[int] = []
         stale: dict[int, list[bytes]] = {}
         if len(self._existing):
-            numbers = [self._existing.number(key) for key in of_rows]
+            numbers = [self._existing.number(key) for key in encoded_keys]
             stale = self._existing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
         content = row_mutations(encoded)
         table = self._table
-        for position, (key, sets, count) in enumerate(zip(of_rows, content, sizes.tolist(), strict=True)):
-            gone = stale.get(numbers[position]) if stale else None
-            yield over(key, table, sets, count, gone) if gone else EncodedRow(table, key, sets, count)
-        key_bytes = int(np.fromiter(map(len, of_rows), np.int64, len(of_rows)) @ sizes)
-        count_written(len(of_rows), len(encoded.codes), key_bytes, encoded.wide)
+        for position, (key, sets, count) in enumerate(
+            zip(encoded_keys, content, sizes.tolist(), strict=True)
+        ):
+            replaced = stale.get(numbers[position]) if stale else None
+            yield over(key, table, sets, count, replaced) if replaced else EncodedRow(table, key, sets, count)
+        key_bytes = int(np.fromiter(map(len, encoded_keys), np.int64, len(encoded_keys)) @ sizes)
+        count_written(len(encoded_keys), len(encoded.codes), key_bytes, encoded.wide)
 
     def unwritten(self) -> Iterator[EncodedRow]:
         """The mutations that delete existing intervals that were not written."""
-        for key, gone in self._existing.unwritten():
-            yield over(key, self._table, b"", 0, gone)
+        for key, qualifiers in self._existing.unwritten():
+            yield over(key, self._table, b"", 0, qualifiers)

@@ -1,4 +1,4 @@
-"""What a rollup does, and the names that its steps share."""
+"""The job of a rollup, and the names that its steps share."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class RollupJob:
     """A configuration, a range of time, and where the tables are.
 
     Attributes:
-      plan: which intervals are written.
-      metrics: UIDs of the only metrics to be rolled up; None for all that the configuration names.
+      plan: the intervals to write.
+      metrics: UIDs of the metrics to roll up; None for all that the configuration names.
     """
 
     target: Target
@@ -50,7 +50,7 @@ class RollupJob:
     metrics: frozenset[bytes] | None = None
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """The metrics to be looked at, and their UIDs."""
+        """The UIDs of the metrics, by name."""
         uids = self.layout.metric_uids(reader)
         if self.metrics is None:
             return uids
@@ -82,8 +82,8 @@ class RollupJob:
         """
         interval, length = plan.interval, plan.interval.seconds
         is_mixed = bool(self.config.pre_aggregates) and interval.table == interval.pre_aggregation_table
-        is_whole = chunk.keys == WHOLE_TABLE or (not output.of_groups and SPAN_S % length == 0)
-        if is_mixed or not is_whole or (self.config.tag_raw and not output.of_groups):
+        has_all_points = chunk.keys == WHOLE_TABLE or (not output.of_groups and SPAN_S % length == 0)
+        if is_mixed or not has_all_points or (self.config.tag_raw and not output.of_groups):
             return plan.within(0, 0)
         return plan.within(-(-chunk.start_s // length) * length, chunk.end_s // length * length)
 
@@ -106,7 +106,7 @@ def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
 
 
 def rollup_tables(config: RollupConfig, layout: RollupTables) -> Sequence[TableSpec]:
-    """The tables that rollups are written to, and that of the hours to be rolled up again."""
+    """The tables of rollups, and the table of marks."""
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
     prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"
     specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]

@@ -1,4 +1,4 @@
-"""Memory that is free goes back to the system."""
+"""Returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ _BYTES = 1 << 20
 
 @functools.cache
 def give_back_memory() -> None:
-    """Makes this process return blocks of a megabyte and more when they are freed, for good.
+    """Makes this process return blocks of a megabyte or more to the system when they are freed.
 
-    Left alone, glibc raises this bound to 32 MB as soon as a block of that size is freed, and from then on
-    keeps, in each of its arenas (about one for each thread), up to twice as much for later. Numpy's arrays
-    are such blocks, so that a worker comes to hold several times what it uses. Elsewhere (musl, macOS)
-    there is nothing to set, and nothing is done.
+    By default glibc raises this limit to 32 MB when a block of that size is freed, and then keeps up to twice
+    as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
+    several times the memory that it uses. Without glibc (musl, macOS) this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -25,7 +25,7 @@ class _Read(NamedTuple):
 
     Attributes:
       rows: their number.
-      outside: rows left out because they hold points of another hour than their key's.
+      outside: rows that are left out: they hold points of another hour than that of their key.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class ReadPeriod(NamedTuple):
 
 
 def read_period(plan: RollupPlan, chunk: Chunk) -> ReadPeriod:
-    """The part of a chunk's time that the plan rolls up."""
+    """The period of a chunk that the plan rolls up."""
     return ReadPeriod(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
 
 
@@ -51,12 +51,12 @@ def read_numbers(
     span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]] = frozenset,
 ) -> Iterator[PointBatch | Rejected]:
-    """The finite numbers of rows, each instant once, in large batches, and the refusal of the rest.
+    """The finite numbers of rows in large batches, each instant once, and refusals of other values.
 
     A thread reads and decodes while the caller accumulates the previous batch.
 
     Args:
-      select: gives the rows, which may have points of other times too.
+      select: yields the rows, which may have points of other times too.
       several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
     """
     reads = functools.partial(_reads, layout, select, span, several_rows)
@@ -72,10 +72,10 @@ def read_numbers(
             yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         for row in read.outside:
             yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
-        good, rejected = aggregatable(batch)
+        numbers, rejected = aggregatable(batch)
         yield from rejected
-        if len(good):
-            yield good
+        if len(numbers):
+            yield numbers
 
 
 def _reads(
@@ -106,7 +106,7 @@ def _reads(
 def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _Read:
     """Rows, with their points in [start_ms, end_ms)."""
     decoded, outside = layout.decode_rows(rows), frozenset[int]()
-    if decoded.outside:  # intervals of theirs may lie in other rows too, and would be written twice
+    if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
         outside = frozenset(decoded.outside)
         decoded = layout.decode_rows(
             [selected for position, selected in enumerate(rows) if position not in outside]

@@ -1,4 +1,4 @@
-"""Under which names and keys the rollups of series and of groups are stored."""
+"""The names and keys under which rollups of series and groups are stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timebeam.transforms.rollup.job import RollupJob
 
 
 class RollupSeriesKeys:
-    """Under which names the series of a chunk are stored, and their groups; each is looked at once."""
+    """The keys of the series of a chunk, and of their groups, each made once."""
 
     def __init__(self, job: RollupJob, keys: SeriesKeys) -> None:
         self._job, self._keys = job, keys
@@ -26,7 +26,7 @@ class RollupSeriesKeys:
         self._aggregators: dict[Series, tuple[str, ...]] = {}  # by group
 
     def single(self, buckets: Buckets) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each series, None if it has none; refusals of series that are new here)."""
+        """(the key of each series, None if it has none; refusals of new series)."""
         config = self._job.config
         rejected = []
         named: dict[Series, Series] = {}
@@ -46,7 +46,7 @@ class RollupSeriesKeys:
         return [self._single[series] for series in buckets.series], rejected
 
     def groupings(self, series: Sequence[Series]) -> list[Grouping]:
-        """The groups of the series; a series may be in several, of each of these in one at most."""
+        """The groups of the series; a series is in at most one group of each grouping."""
         if series != self._grouped:
             listed = [self._groups_of(member) for member in series]
             self._groupings = []
@@ -58,7 +58,7 @@ class RollupSeriesKeys:
         return self._groupings
 
     def _groups_of(self, series: Series) -> list[tuple[Series, tuple[str, ...]]]:
-        """The groups of a series, which depend on its metric and the tags that groups keep, sorted."""
+        """The groups of a series, sorted; they depend on its metric and the tags that groups keep."""
         group_tags = (series.metric, *[tag for tag in series.tags if tag[0] in self._group_tag_keys])
         groups = self._groups.get(group_tags)
         if groups is None:

@@ -24,24 +24,24 @@ from timebeam.transforms.rollup.grouped_rows import EncodeRowFn, ExistingQualifi
 from timebeam.transforms.rollup.job import RollupJob, RollupRowKey
 
 
-class Added(NamedTuple):
-    """What comes out of the steps.
+class StepOutputs(NamedTuple):
+    """The output of the steps.
 
     Attributes:
-      rows: mutations, by the name of the step that is to write them: in one, some would wait for the others.
-      refused: what was refused on the way.
+      rows: mutations, by the name of the step that writes them: in one step, some would wait for the others.
+      refused: refusals of all steps.
     """
 
     rows: Mapping[str, PCollection[EncodedRow]]
     refused: Sequence[PCollection[Any]]
 
 
-def add_steps(once: PCollection[Any], job: RollupJob) -> Added:
+def add_steps(once: PCollection[Any], job: RollupJob) -> StepOutputs:
     """Adds all steps but the writing.
 
     Args:
-      once: one element, whatever it is.
-      job: what is rolled up.
+      once: any single element.
+      job: the rollup.
     """
     piece = tuple[RollupRowKey, PackedGroup]
     chunks = once | "Chunks" >> chunking(ChunksFn(job))
@@ -60,4 +60,4 @@ def add_steps(once: PCollection[Any], job: RollupJob) -> Added:
         | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
     )
     rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
-    return Added(rows, [accumulated[REJECTED], encoded[REJECTED]])
+    return StepOutputs(rows, [accumulated[REJECTED], encoded[REJECTED]])

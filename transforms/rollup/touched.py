@@ -1,19 +1,18 @@
-"""Marks for metrics and hours that received points after their day was complete: what to roll up again.
+"""Marks of metrics and hours that received late points, which are rolled up again.
 
 | table | row | family, qualifier | value | timestamp |
 |---|---|---|---|---|
-| `*-touched` | metric, start of the hour in s (4 bytes) | `t`, empty | empty | when it was marked, in ms |
-| `*-touched` | `end` | `t`, empty | empty | up to when points are rolled up, in ms; the latest counts |
+| `*-touched` | metric, start of the hour in s (4 bytes) | `t`, empty | empty | time of the mark, in ms |
+| `*-touched` | `end` | `t`, empty | empty | end of the rolled-up points, in ms; the latest wins |
 
 The table is named after the data table. The metric is its UID in OpenTSDB's layout, its name in others.
 
-Before a rollup reads, it notes up to when it makes complete intervals; after a writer has written, it reads
-that note. So whichever comes first, a late point is in the rollup or is marked, in whatever zone days are
-counted.
-What no rollup has read is marked too if its UTC day is over: other tools leave no note.
+Before a rollup reads, it writes the row `end`: the end of its complete intervals. After a writer has written
+points, it reads that row. So a late point is in the rollup or is marked, in any time zone. Points of past UTC
+days are marked even without that row, since other tools do not write it.
 
-A mark is written after its points, and deleted only in the version that was read before its hour was
-rolled up again: of points that come meanwhile the newer mark stays.
+A mark is written after its points. Only the version that was read before its hour is rolled up again is
+deleted, so the newer mark of points that come meanwhile stays.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _FAMILY, _QUALIFIER = "t", b""
 _HOUR_S, _DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
 _NOTE = b"end"
-"""The key of the note of the rollups: shorter than that of any mark."""
+"""The row key of the note of the rollups: shorter than the key of any mark."""
 
 
 def touched_table(layout: StoredLayout) -> TableSpec:
@@ -44,7 +43,7 @@ def touched_table(layout: StoredLayout) -> TableSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mark:
-    """One mark, as it was read.
+    """One mark.
 
     Attributes:
       metric: its UID, or its name.
@@ -57,7 +56,7 @@ class Mark:
 
 
 class Touched(NamedTuple):
-    """What is rolled up again at once: [start_s, end_s), for the metrics of these marks."""
+    """A range of time to roll up again, [start_s, end_s), for the metrics of these marks."""
 
     start_s: int
     end_s: int
@@ -82,10 +81,10 @@ class Marker:
         return touched_table(self.layout)
 
     def mark(self, target: Target, rows: Iterable[AnyRow]) -> None:
-        """Marks the hours that a rollup has read, and those of UTC days that are over, each once.
+        """Marks the hours that a rollup has read, and hours of past UTC days, each once.
 
         Raises:
-          GoogleAPICallError: the marks could not be written, or the note of the rollups not be read.
+          GoogleAPICallError: the marks could not be written, or the note of the rollups could not be read.
         """
         now_ms = int(self.clock() * 1000)
         late_before_s = now_ms // 1000 // _DAY_S * _DAY_S
@@ -102,10 +101,10 @@ class Marker:
 
 
 def note_rolled_up(target: Target, layout: StoredLayout, end_s: int) -> None:
-    """Notes, before a rollup reads, that it makes complete intervals up to a time in seconds.
+    """Writes the end of the complete intervals of a rollup, in s, before the rollup reads.
 
     Raises:
-      GoogleAPICallError: it could not be noted.
+      GoogleAPICallError: the note could not be written.
     """
     table = touched_table(layout).name
     note = Row(table, _NOTE, [Cell(_FAMILY, _QUALIFIER, end_s * 1000, b"")])
@@ -114,7 +113,7 @@ def note_rolled_up(target: Target, layout: StoredLayout, end_s: int) -> None:
 
 
 def rolled_up_to(target: Target, layout: StoredLayout) -> int:
-    """The latest end, in seconds, that a rollup has noted; 0 if none has."""
+    """The latest end that a rollup has noted, in s; 0 without a note."""
     note = read_rows(target, touched_table(layout).name, [_NOTE]).get(_NOTE)
     return max(cell.timestamp_ms for cell in note.cells) // 1000 if note else 0
 
@@ -129,15 +128,14 @@ def read_marks(target: Target, layout: StoredLayout) -> list[Mark]:
 
 
 def touched_ranges(marks: Iterable[Mark], lengths: Sequence[int], complete_s: int = _LAST_S) -> list[Touched]:
-    """The ranges of time with all intervals that have points of marked hours, ascending.
+    """The ranges of time of all intervals with points of marked hours, ascending.
 
-    So they are hours, or days if there are intervals of a day. Those of one UTC day with nothing between
-    them are one range, of all their metrics. Hours that are not over stay marked. An interval that is not
-    over is left to the run of its last day.
+    The ranges are hours, or days if an interval has a day. Adjacent ranges of one UTC day are one range, of
+    all their metrics. Incomplete hours stay marked. The run of its last day rolls up an incomplete interval.
 
     Args:
-      lengths: of the intervals, in seconds.
-      complete_s: what ends up to this time, in seconds, is over.
+      lengths: of the intervals, in s.
+      complete_s: hours and intervals that end up to this time, in s, are complete.
     """
     ranges: list[tuple[int, int, list[Mark]]] = []
     for mark in sorted(marks, key=lambda mark: mark.start_s):
@@ -164,7 +162,7 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[Mark]) -> 
     """Deletes marks that have not changed since they were read.
 
     Raises:
-      GoogleAPICallError: they could not be deleted.
+      GoogleAPICallError: marks could not be deleted.
     """
     table = touched_table(layout).name
     rows = [

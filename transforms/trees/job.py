@@ -1,4 +1,4 @@
-"""What a sync of trees does, and its figures."""
+"""A sync of trees: its job and its tally."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from timebeam.transforms.metrics import TallyCounters
 from timebeam.transforms.trees.table import tree_table
 
 NAMESPACE = "timebeam-trees"
-"""Of the counters that only this job has."""
+"""The namespace of this job's counters."""
 
 
 class TreeSyncTally(NamedTuple):
-    """What a sync met. Leaves and branches are written or there; failures are cells of series without one."""
+    """The figures of a sync: `_there` are existing cells, failures are cells of series without a leaf."""
 
     series: int
     leaves_written: int
@@ -37,7 +37,7 @@ class TreeSyncJob:
     """Which series go into which trees.
 
     Attributes:
-      source: the table that the series are read from: the meta table, or the data table.
+      source: the table of the series: the meta table, or the data table.
       dry_run: read and count, and write nothing.
     """
 

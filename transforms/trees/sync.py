@@ -1,6 +1,6 @@
-"""Series placed in trees: a batch pipeline that writes what is missing, by compare-and-set.
+"""Places series in trees: a batch pipeline that creates missing cells by compare-and-set.
 
-    key ranges ─► TSUIDs ─► rules ─► by row: branch, leaves ─► set what is absent
+    key ranges ─► TSUIDs ─► rules ─► by row: branch, leaves ─► set missing cells
                               └─► series without match      └─► collisions ─► failures, if enabled
 
 If several series map to one leaf, the smallest TSUID gets it, as with a single reader of the meta table.
@@ -48,7 +48,7 @@ _CONNECTIONS = 16
 
 
 class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
-    """Places the series of a job; returns the PCollection of `Rejected` ones."""
+    """Places the series of a job in trees: a pipeline in, refused series (`Rejected`) out."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             (placed[FAILURES], stored[FAILURES])
             | "Failures" >> beam.Flatten()
             | "GroupPerFailureRow" >> beam.GroupByKey()
-            | "StoreFailures" >> refusing(StoreFailuresFn(job), type(None))
+            | "StoreFailures" >> refusing(_StoreFailuresFn(job), type(None))
         )
         refused = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
         return refused | "AllRefused" >> beam.Flatten() | "Count" >> beam.ParDo(_CountFn())
@@ -91,7 +91,7 @@ def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
 
 
 class _SeriesFn(beam.DoFn):
-    """A key range in; TSUIDs out."""
+    """A key range in; TSUIDs out, rows without a TSUID to `REJECTED`."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
@@ -103,7 +103,7 @@ class _SeriesFn(beam.DoFn):
 
 
 class _PlaceFn(beam.DoFn):
-    """TSUIDs in; (row key, `BranchEntry`) of leaves, and of each branch of a bundle once, out."""
+    """Lists of TSUIDs in; (row key, `BranchEntry`) of each leaf, and of each branch once per bundle, out."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
@@ -153,7 +153,7 @@ class _PlaceFn(beam.DoFn):
 
 
 class _StoreFn(beam.DoFn):
-    """(row key, `BranchEntry`s) in; sets what is absent; collisions to `FAILURES`."""
+    """(row key, `BranchEntry`s) in, missing cells are set; collisions to `FAILURES`."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
@@ -184,7 +184,7 @@ class _StoreFn(beam.DoFn):
             yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
 
     def _flush(self) -> Iterator[TaggedOutput[Any, Any]]:
-        """Reads the rows that are held, together, and completes them, several at a time."""
+        """Reads the buffered rows together, and completes several at a time."""
         assert self._pool is not None
         job, groups = self._job, self._groups
         self._groups, self._entries = [], 0
@@ -202,13 +202,13 @@ class _StoreFn(beam.DoFn):
                 metrics.count("rows_written")
             for refusal in result.refused:
                 yield refuse(_rejected(job, refusal, tree.tree_id))
-            for tsuid, first in result.collisions if tree.store_failures else ():
-                failure = ColumnValue(cells.COLLISION + tsuid, first.encode("iso-8859-1", "replace"))
+            for tsuid, leaf_tsuid in result.collisions if tree.store_failures else ():
+                failure = ColumnValue(cells.COLLISION + tsuid, leaf_tsuid.encode("iso-8859-1", "replace"))
                 yield TaggedOutput(FAILURES, (cells.collision_key(tree.tree_id), failure))
 
 
 def _rejected(job: TreeSyncJob, refusal: SeriesRefusal, tree_id: int | None = None) -> Rejected:
-    """The refusal of a series, by all trees or by one."""
+    """The refusal of a series, by all trees or by one tree."""
     payload = {"tsuid": cells.hex_text(refusal.tsuid)} | ({} if tree_id is None else {"treeId": tree_id})
     error = refusal.error
     source = f"row of table {job.source}"
@@ -226,14 +226,13 @@ class _CountFn(beam.DoFn):
 _COLUMNS_AT_ONCE = 1_000
 
 
-class StoreFailuresFn(beam.DoFn):
-    """(row key, columns of series without a leaf) in; writes those that are missing or changed."""
+class _StoreFailuresFn(beam.DoFn):
+    """(row key, columns of series without a leaf) in, missing or changed ones are written; refusals out."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
 
     def process(self, group: tuple[bytes, Iterable[ColumnValue]]) -> Iterator[RejectedOutput]:
-        """See the class."""
         job, (key, columns) = self._job, group
         remaining = iter(sorted(set(columns)))
         while batch := list(itertools.islice(remaining, _COLUMNS_AT_ONCE)):

@@ -12,7 +12,6 @@ from timebeam.schema.layouts import Cell, Deletion, Row
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.wire import (
     decoded_row,
-    deletions,
     encoded_mutations,
     request_bytes,
     set_cells,
@@ -87,7 +86,7 @@ def test_a_request_is_read_by_protobuf_as_it_was_meant(rows, profile):
 
 def test_deletions_come_back():
     deleted = [Deletion("t", b"\x00\x00\x07"), Deletion("t", b"sum:\x00\x07", 5)]
-    assert decoded_row(EncodedRow("t", b"k", deletions(deleted), 2)).deleted == deleted
+    assert decoded_row(EncodedRow("t", b"k", encoded_mutations((), deleted), 2)).deleted == deleted
 
 
 def test_cells_whose_lengths_take_two_bytes_are_refused():
