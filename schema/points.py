@@ -24,10 +24,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(enum.IntEnum):
-    """How the 64 bits of a value are to be read.
+    """The meaning of the 64 bits of a value.
 
-    TEXT and OPAQUE values are bytes in `PointBatch.payloads`, and the 64 bits say which of them: UTF-8
-    text, as KairosDB has it, and bytes that only their producer understands, as Heroic's distributions.
+    For TEXT and OPAQUE values the bits are an index into `PointBatch.payloads`. TEXT is UTF-8, as KairosDB
+    stores; OPAQUE is bytes that only their producer understands, as Heroic's distributions.
     """
 
     INTEGER = 0
@@ -45,7 +45,7 @@ class Series(NamedTuple):
     metric: str
     tags: tuple[tuple[str, str], ...]
     resources: tuple[tuple[str, str], ...] = ()
-    """Heroic's second kind of tags, sorted too; most layouts have no place for them."""
+    """Heroic's second kind of tags, also sorted; most layouts cannot store them."""
 
     @classmethod
     def of(cls, metric: str, tags: dict[str, str], resources: dict[str, str] | None = None) -> Series:
@@ -102,7 +102,7 @@ class Stage(enum.StrEnum):
 
 
 class RefusedError(ValueError):
-    """One record cannot be taken; carries the stable reason and a message that says what to do."""
+    """A refused record, with a stable reason and a message that says what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -110,12 +110,12 @@ class RefusedError(ValueError):
         self.message = message
 
     def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
-        """So that it can be pickled, though it is made from more than its text."""
+        """Pickles both arguments, since an exception pickles only its message."""
         return RefusedError, (self.reason, self.message)
 
 
 class Envelope(NamedTuple):
-    """What Pub/Sub says of a message beside its payload; the publish time in ms."""
+    """What Pub/Sub knows about a message beside its payload."""
 
     message_id: str
     publish_ms: int
@@ -124,14 +124,14 @@ class Envelope(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
-    """A piece of input that was refused: its original bytes, why, and where it came from.
+    """Refused input: its original bytes, why, and where it came from.
 
     Attributes:
       payload: the original bytes (of a line, of one element of an array, of a row).
-      source: file path or subscription; empty where unknown.
-      offset: byte offset of the payload in the (decompressed) file or message; -1 where unknown.
-      arrival_ms: when it reached us, as `PointBatch.arrivals_ms`; -1 where unknown.
-      envelope: of the message that it came in, if it came in one.
+      source: file path or subscription; empty if unknown.
+      offset: byte offset of the payload in the (decompressed) file or message; -1 if unknown.
+      arrival_ms: its arrival, as in `PointBatch.arrivals_ms`; -1 if unknown.
+      envelope: of its Pub/Sub message, if it came in one.
     """
 
     payload: bytes
@@ -146,13 +146,13 @@ class Rejected:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Joined:
-    """The messages that a text was joined from.
+    """The m messages that were joined into one text.
 
     Attributes:
-      starts: int64[m], where each message begins in the text, ascending.
-      arrivals_ms: int64[m], the arrival of each.
-      envelopes: of each message; None for one that has none.
-      offsets: int64[m], where the text of each begins in its message; not 0 if that was cut.
+      starts: int64[m], the start of each message in the text, ascending.
+      arrivals_ms: int64[m], the arrival of each message.
+      envelopes: of each message, or None.
+      offsets: int64[m], the offset of each text in its message; not 0 if a message was cut.
     """
 
     starts: Int64s
@@ -161,11 +161,11 @@ class Joined:
     offsets: Int64s
 
     def arrivals_at(self, starts: Int64s) -> Int64s:
-        """int64[n]: the arrival of the message that each of n places of the text is in."""
+        """int64[n]: the arrival of the message at each of the positions `starts` int64[n]."""
         return self.arrivals_ms[np.searchsorted(self.starts, starts, "right") - 1]
 
     def addressed(self, rejected: Rejected) -> Rejected:
-        """A refusal whose offset is one of the text, with its offset in its own message instead."""
+        """Converts the offset of a refusal from the joined text to its own message."""
         index = int(np.searchsorted(self.starts, rejected.offset, "right")) - 1
         return dataclasses.replace(
             rejected,
@@ -177,14 +177,14 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origins:
-    """Where the points of a batch stand in the bytes they were read from.
+    """The bytes that the points of a batch were read from.
 
     Attributes:
-      text: the bytes of the whole block or message, or of several messages joined.
-      starts, ends: int64[n], the span in `text` of each point of the batch.
+      text: of the whole block or message, or of several joined messages.
+      starts, ends: int64[n], the span of each point in `text`.
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source; 0 if messages were joined.
-      joined: the messages that were joined.
+      joined: the joined messages; None for a single one.
     """
 
     text: bytes
@@ -199,7 +199,7 @@ class Origins:
         return dataclasses.replace(self, starts=self.starts[indices], ends=self.ends[indices])
 
     def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """The refusal of one point, with the bytes it came from."""
+        """The refusal of one point, with its bytes."""
         start, end = int(self.starts[point]), int(self.ends[point])
         rejected = Rejected(self.text[start:end], reason, message, stage, self.source, self.offset + start)
         return self.joined.addressed(rejected) if self.joined else rejected
@@ -211,16 +211,16 @@ class PointBatch:
 
     Attributes:
       series: the k distinct series of the batch.
-      index: int32[n], which series each point belongs to.
-      times_ms: int64[n], the point's time in ms.
-      in_ms: bool[n], whether the time was given in milliseconds (else whole seconds);
-        layouts that tell the two apart, as OpenTSDB's does, store them differently.
+      index: int32[n], the number of each point's series.
+      times_ms: int64[n], the time of each point in ms.
+      in_ms: bool[n], whether the time was given in milliseconds, not seconds; OpenTSDB's layout stores both
+        differently.
       kinds: uint8[n], a `Kind` each.
-      bits: int64[n], the value: a signed integer with all its 64 bits, the bits of a float64, or the
-        number of a payload, by its kind.
-      arrivals_ms: int64[n], when the point reached us: publish time or modification time of its
-        file. Becomes the cell timestamp, so that a later correction of a point wins.
-      origins: where the points stand in their input, while that is still at hand.
+      bits: int64[n], the value, by its kind: a signed 64-bit integer, the bits of a float64, or an index into
+        `payloads`.
+      arrivals_ms: int64[n], the publish time of the point's message or the modification time of its file.
+        Becomes the cell timestamp, so that a later correction of a point wins.
+      origins: the input of the points, while it is available.
       payloads: the values that are bytes (kinds TEXT and OPAQUE).
     """
 
@@ -239,11 +239,11 @@ class PointBatch:
 
     @property
     def floats(self) -> Floats:
-        """float64[n]: every value as a float; integers above 2**53 are rounded. Only for numbers."""
+        """float64[n]: the values as floats, integers above 2**53 rounded. Only for numbers."""
         return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
 
     def take(self, indices: Int64s | slice) -> PointBatch:
-        """A batch of the points at `indices`, over the same list of series; of a slice views."""
+        """The points at `indices`, with the same list of series; a slice gives views."""
         return PointBatch(
             self.series,
             self.index[indices],
@@ -257,7 +257,7 @@ class PointBatch:
         )
 
     def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """The refusal of one point, with the bytes it came from; with a line of JSON where there are none."""
+        """The refusal of one point, with its bytes, or with a line of JSON if the batch has no origins."""
         if self.origins is None:
             arrival_ms = int(self.arrivals_ms[point])
             return Rejected(self.as_json(point), reason, message, stage, arrival_ms=arrival_ms)
@@ -270,7 +270,7 @@ class PointBatch:
             yield self.series[self.index[i]], int(self.times_ms[i]), self.value(i)
 
     def value(self, point: int) -> int | float | str | bytes:
-        """The value of one point: for tests, small outputs and odd points."""
+        """The value of one point: for tests, small outputs and refusals."""
         kind, bits = self.kinds[point], self.bits[point]
         if kind == Kind.FLOAT:
             return float(bits.view(np.float64))
@@ -280,10 +280,10 @@ class PointBatch:
         return payload.decode() if kind == Kind.TEXT else payload
 
     def as_json(self, point: int) -> bytes:
-        """One point as JSON: metric, timestamp (in ms, or in s as it was given), value and tags.
+        """One point as JSON: metric, timestamp (in the given unit, ms or s), value and tags.
 
-        A value that is no number is an object, and resources stand where tags would be looked for, so
-        that whoever reads metrics, tags and numbers only does not take it for a point of that kind.
+        A value that is no number becomes an object, and tags with resources become an object of both. A
+        reader that expects only tags and numbers refuses such a point instead of reading another one.
         """
         series, value = self.series[self.index[point]], self.value(point)
         time_ms, tags = int(self.times_ms[point]), dict(series.tags)
@@ -345,7 +345,7 @@ _KIND_OF = {int: Kind.INTEGER, float: Kind.FLOAT, str: Kind.TEXT, bytes: Kind.OP
 
 
 def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
-    """The points of two batches of one message (with origins), the first one's before the second one's."""
+    """The points of two batches of one message, both with origins, in this order."""
     numbers = {series: i for i, series in enumerate(first.series)}
     renumber = np.array([numbers.setdefault(series, len(numbers)) for series in second.series], np.int32)
     index = renumber[second.index] if len(second) else second.index
@@ -386,10 +386,10 @@ def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s)
 
 
 def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
-    """One batch of the points of several messages or rows, in their order.
+    """The points of several messages or rows as one batch, in order.
 
     Args:
-      batches: of each message of `joined`, with origins if it has points.
+      batches: one for each message of `joined`, with origins if it has points.
       joined: None for batches without origins.
     """
     places = joined.starts.tolist() if joined else [0] * len(batches)

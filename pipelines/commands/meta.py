@@ -23,7 +23,7 @@ from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.run import run_job
 from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import Row, SeriesMeta, TableSpec
-from timebeam.schema.meta.search import UidNames, Wanted, listed
+from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
-    names = UidNames(job.layout.uid_table, TableReader(job.target))
+    names = CachedUidNames(job.layout.uid_table, TableReader(job.target))
     orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
     while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
@@ -201,9 +201,11 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     return orphan_count, removed
 
 
-def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidNames) -> Iterable[str]:
+def _lines(job: MetaSyncJob, rows: Sequence[Row], names: CachedUidNames) -> Iterable[str]:
     """One for each of these series: its TSUID, its name as far as it has one, and whether it was edited."""
-    entries = listed(job.layout.options, [row._replace(cells=()) for row in rows], names, Wanted("*", {}))
+    entries = listed(
+        job.layout.options, [row._replace(cells=()) for row in rows], names, SeriesQuery("*", {})
+    )
     series = {entry.tsuid: str(entry.series) for entry in entries if not isinstance(entry, tuple)}
     for row in rows:
         text = f"{row.key.hex().upper()} {series.get(row.key, '(a UID of it has no name)')}"

@@ -23,7 +23,7 @@ from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.common.times import parse_duration
 from timebeam.schema.layouts import Layout
 from timebeam.schema.points import RefusedError
-from timebeam.schema.sizing.load import Load, Values
+from timebeam.schema.sizing.load import SizingLoad, Values
 from timebeam.schema.sizing.plan import HEADROOM, NODES, Sizes, SizingPlan, plan
 
 
@@ -96,7 +96,7 @@ bytes are measured on a sample, before compression; docs/how-to/sizing.md explai
 _MONTH_HOURS = 730
 
 
-def load_of(options: argparse.Namespace) -> Load:
+def load_of(options: argparse.Namespace) -> SizingLoad:
     """The load that the options describe.
 
     Raises:
@@ -105,7 +105,7 @@ def load_of(options: argparse.Namespace) -> Load:
     metrics = min(options.metrics, options.series)
     per_metric = math.ceil(options.series / metrics)
     try:
-        return Load(
+        return SizingLoad(
             options.series,
             options.interval,
             options.retention / 1000,

@@ -44,7 +44,7 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.query.annotated import all_of, annotated
-from timebeam.schema.query.answer import FoundSeries, Result, answer
+from timebeam.schema.query.answer import QuerySeries, Result, answer
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import answer_histograms
 from timebeam.schema.query.question import NONE, Question
@@ -265,7 +265,7 @@ def run(options: argparse.Namespace, layout: ReadableLayout) -> int:
     return _show(options, complete, asked)
 
 
-def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[FoundSeries]) -> str:
+def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[QuerySeries]) -> str:
     """Why a query has no results.
 
     Args:

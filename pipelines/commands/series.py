@@ -21,7 +21,7 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.schema.meta.search import Listed, Wanted
+from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables
@@ -62,14 +62,14 @@ EXAMPLES = """\
 * in a pattern matches any text, including none; quote patterns to protect them from the shell"""
 
 
-def wanted_of(options: argparse.Namespace) -> Wanted:
+def wanted_of(options: argparse.Namespace) -> SeriesQuery:
     """What is looked for.
 
     Raises:
       UsageError: a tag is not k=v.
     """
     tags = {key: tuple(sorted(values)) or ("*",) for key, values in tag_filters(options.tag).items()}
-    return Wanted(options.metric, tags)
+    return SeriesQuery(options.metric, tags)
 
 
 def command_parser() -> CommandParser:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _find(
-    options: argparse.Namespace, target: Target, layout: ReadableLayout, pattern: Wanted
+    options: argparse.Namespace, target: Target, layout: ReadableLayout, pattern: SeriesQuery
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from timebeam.schema.common.option import Kind, Option
+from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.messages import FORMATS, MessageFormat
 from timebeam.schema.messages.base import RecordEncoding
@@ -203,8 +203,12 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
     Args:
       owner, owners: `layout` or `format`, and the names of those that declare the option.
     """
-    kinds: dict[Kind, Callable[[str], Any]] = {Kind.TEXT: str, Kind.FLAG: boolean, Kind.WHOLE: whole}
-    is_file = option.kind is Kind.FILE
+    kinds: dict[OptionKind, Callable[[str], Any]] = {
+        OptionKind.TEXT: str,
+        OptionKind.FLAG: boolean,
+        OptionKind.WHOLE: whole,
+    }
+    is_file = option.kind is OptionKind.FILE
     return Parameter(
         option.name,
         option.help,

@@ -17,7 +17,7 @@ from timebeam.schema.api.search import LookupQuery, lookup_body, lookup_query, s
 from timebeam.schema.layouts import Name, SeriesIndex, SeriesMeta, UidTables, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import look_up, names_from
-from timebeam.schema.meta.search import Listed, Wanted
+from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.meta.uid_meta import QUALIFIERS, UidMeta
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -89,7 +89,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
     Raises:
       ApiError: a name is unknown, or the layout cannot tell which series there are.
     """
-    patterns = Wanted("*" if query.metric is None else query.metric, {})
+    patterns = SeriesQuery("*" if query.metric is None else query.metric, {})
     layout = find_capability(api.layout, SeriesMeta)
     if layout is None:
         keyed = find_capability(api.layout, SeriesIndex)
@@ -129,7 +129,7 @@ def _suggest_from_series(api: Api, kind: str, start: str) -> list[str]:
     if keyed is None:
         raise not_found()
     names: set[str] = set()
-    for one in _listed(from_keys(api.target, keyed, Wanted("*", {}))):
+    for one in _listed(from_keys(api.target, keyed, SeriesQuery("*", {}))):
         if kind == "metrics":
             names.add(one.series.metric)
         else:

@@ -1,7 +1,7 @@
-"""Edits of annotations: what a request to OpenTSDB's /api/annotation asks for, and what comes of it.
+"""Edits of annotations: requests to OpenTSDB's /api/annotation, and their results.
 
-meta/Annotation.syncToStorage and syncNote, tsd/AnnotationRpc of OpenTSDB 2.4.1. A TSD takes requests in
-the order in which they come; here each has an arrival, and input may come again: see `after`.
+meta/Annotation.syncToStorage and syncNote, tsd/AnnotationRpc of OpenTSDB 2.4.1. A TSD handles requests in the
+order of their arrival; here each edit has an arrival time, and input may be delivered again: see `after`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Method(enum.StrEnum):
     """The HTTP method of a request."""
 
     POST = "POST"
-    """Stores the fields that are given; the others stay."""
+    """Stores the given fields; the others stay."""
     PUT = "PUT"
-    """Stores the fields that are given; the others become empty."""
+    """Stores the given fields; the others become empty."""
     DELETE = "DELETE"
 
 
@@ -31,11 +31,11 @@ class AnnotationEdit:
     """One request.
 
     Attributes:
-      series: of the annotation, in place of a TSUID.
-      tsuid: hex, as it was given; empty if there is a series, or for a global annotation.
+      series: of the annotation, instead of a TSUID.
+      tsuid: in hex as given; empty if there is a series, or for a global annotation.
       start: in s, or in ms from 2**32 on.
-      end, description, notes, custom: None where the request says nothing, or nothing new: 0 and empty texts.
-      payload, source, offset, arrival_ms, envelope: as those of `Rejected`.
+      end, description, notes, custom: None if the request has no value, or 0 or an empty string.
+      payload, source, offset, arrival_ms, envelope: as in `Rejected`.
     """
 
     method: Method
@@ -58,7 +58,7 @@ class AnnotationEdit:
         return self.arrival_ms, zlib.crc32(self.source.encode()), self.offset, self.payload
 
     def refuse(self, error: RefusedError, stage: Stage) -> Rejected:
-        """Its refusal, with the bytes that it came from."""
+        """The refusal of this edit, with its bytes."""
         return Rejected(
             self.payload,
             error.reason,
@@ -71,38 +71,44 @@ class AnnotationEdit:
         )
 
 
-class State(NamedTuple):
-    """An annotation's cell: None for no annotation, and its timestamp in ms; -1 for no cell."""
+class AnnotationState(NamedTuple):
+    """The cell of an annotation: the annotation or None, and the timestamp in ms, -1 for no cell."""
 
     note: Annotation | None
     timestamp_ms: int
 
 
-NOTHING = State(None, -1)
+NO_CELL = AnnotationState(None, -1)
 
 
-def after(state: State, edits: Iterable[AnnotationEdit], tsuid: str, *, event_time: bool = False) -> State:
-    """What is stored after some edits of one annotation, in any order of theirs.
+def after(
+    state: AnnotationState, edits: Iterable[AnnotationEdit], tsuid: str, *, event_time: bool = False
+) -> AnnotationState:
+    """The cell after some edits of one annotation, whatever their order.
 
-    They are carried out in the order of their arrival. An edit that is older than what is stored, as one
-    that is delivered again, or comes late, fills in only what is empty there; a PUT or DELETE that is
-    older changes nothing. So input that comes again changes nothing, unless a deletion came between.
+    Edits are carried out in the order of their arrival. An edit that is older than the stored annotation,
+    because it is late or delivered again, only fills in empty fields; an older PUT or DELETE changes nothing.
+    So input that is delivered again as a whole changes nothing; a single edit that is delivered again changes
+    nothing unless a PUT or DELETE came after it.
 
     Args:
-      tsuid: hex of the series; empty for a global one.
-      event_time: cells have the time of the annotation (tsd.storage.use_otsdb_timestamp), which tells
-        nothing of the age of what is stored: every edit counts as newer.
+      tsuid: hex of the series; empty for a global annotation.
+      event_time: cell timestamps are the times of annotations (tsd.storage.use_otsdb_timestamp), which do not
+        tell the age of the stored annotation: every edit counts as newer.
     """
     note, timestamp_ms = state
-    for edit in sorted(edits, key=lambda edit: edit.order):
-        if not event_time and edit.arrival_ms < timestamp_ms:
-            note = _filled(note, edit)
-            continue
+    ordered = sorted(edits, key=lambda edit: edit.order)
+    older = 0 if event_time else sum(edit.arrival_ms < timestamp_ms for edit in ordered)
+    # Fields of older edits before an older PUT or DELETE were removed by it, and stay so.
+    resets = [number for number, edit in enumerate(ordered[:older]) if edit.method is not Method.POST]
+    for edit in ordered[resets[-1] + 1 if resets else 0 : older]:
+        note = _filled(note, edit)
+    for edit in ordered[older:]:
         note = None if edit.method is Method.DELETE else _changed(note, edit, tsuid)
         timestamp_ms = edit.arrival_ms
     if note is not None and event_time:
         timestamp_ms = note.start_ms
-    return State(note, timestamp_ms)
+    return AnnotationState(note, timestamp_ms)
 
 
 def _changed(note: Annotation | None, edit: AnnotationEdit, tsuid: str) -> Annotation:
@@ -120,9 +126,9 @@ def _changed(note: Annotation | None, edit: AnnotationEdit, tsuid: str) -> Annot
 
 
 def _filled(note: Annotation | None, edit: AnnotationEdit) -> Annotation | None:
-    """An annotation after an edit that is older than it."""
-    if note is None or edit.method is not Method.POST:
-        return note
+    """An annotation after a POST that is older than the annotation."""
+    if note is None:
+        return None
     return dataclasses.replace(
         note,
         end=note.end or edit.end or 0,

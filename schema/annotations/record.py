@@ -1,7 +1,7 @@
-"""An annotation, and its JSON: as it is stored, and as OpenTSDB's API shows it.
+"""An annotation and its JSON, as stored and as OpenTSDB's API shows it.
 
-meta/Annotation.getStorageJSON of OpenTSDB 2.4.1, docs/spec/opentsdb.md §4.1. A TSD compares the stored
-bytes when it updates, so that the order of the keys, and how characters are escaped, are part of the format.
+meta/Annotation.getStorageJSON of OpenTSDB 2.4.1, docs/spec/opentsdb.md §4.1. A TSD compares the stored bytes
+when it updates, so the order of keys and the escapes of characters are part of the format.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _FIRST_MILLISECOND = 1 << 32
 
 
 class NotAnAnnotationError(ValueError):
-    """What is stored cannot be read as an annotation."""
+    """The stored bytes cannot be read as an annotation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Annotation:
-    """A note that something happened at a time, or from one time to another.
+    """A note about a time, or a range of time.
 
     Attributes:
-      tsuid: hex of the series that it is of; empty for a global one.
-      start, end: in s, or in ms from 2**32 on, as they were given; an end of 0 is none.
+      tsuid: hex of its series; empty for a global annotation.
+      start, end: in s or, from 2**32 on, in ms; an end of 0 means none.
       description: one line.
-      notes: more of it.
-      custom: fields of the user's own, in the order of the format (`sorted_custom`); None for none.
+      notes: more text.
+      custom: the user's own fields, in the order of `sorted_custom`; None for none.
     """
 
     tsuid: str
@@ -48,7 +48,7 @@ class Annotation:
 
     @property
     def end_ms(self) -> int:
-        """When it ends, in ms: its start, if it has no end or one that lies before."""
+        """When it ends, in ms: its start if it has no end, or an end before the start."""
         return max(self.start_ms, as_ms(self.end))
 
     def stored(self) -> bytes:
@@ -64,7 +64,7 @@ class Annotation:
         return ("{" + ",".join(members) + "}").encode()
 
     def shown(self) -> str:
-        """Its JSON in answers of the API, which `ingest --format opentsdb-annotations` takes again."""
+        """Its JSON in answers of the API, which `ingest --format opentsdb-annotations` also reads."""
         members = [
             f'"tsuid":{json_text(self.tsuid)}',
             f'"description":{json_text(self.description)}',
@@ -77,17 +77,17 @@ class Annotation:
 
 
 def as_ms(time: int) -> int:
-    """A time in s, or in ms from 2**32 on, in ms."""
+    """A time in ms, from one in s or, from 2**32 on, in ms."""
     return time if time >= _FIRST_MILLISECOND else time * 1000
 
 
 def sorted_custom(pairs: Sequence[tuple[str, str]]) -> Pairs:
-    """Custom fields in the order of Java's strings, which is that of their UTF-16 units."""
+    """Custom fields in the order of Java's strings: by UTF-16 units."""
     return tuple(sorted(pairs, key=lambda pair: pair[0].encode("utf-16-be")))
 
 
 def parse_stored(value: bytes) -> Annotation:
-    """The annotation of a cell; keys in any order, unknown ones passed over, as a TSD reads it.
+    """The annotation of a cell, read as by a TSD: keys in any order, unknown keys ignored.
 
     Raises:
       NotAnAnnotationError: it cannot be read, or has no start.
@@ -97,12 +97,12 @@ def parse_stored(value: bytes) -> Annotation:
     except (ValueError, RecursionError) as error:
         raise NotAnAnnotationError(f"not JSON: {error}") from error
     if not isinstance(members, dict):
-        raise NotAnAnnotationError("no JSON object")
+        raise NotAnAnnotationError("not a JSON object")
     custom = members.get("custom")
     if custom is not None and not (
         isinstance(custom, dict) and all(isinstance(text, str) for text in custom.values())
     ):
-        raise NotAnAnnotationError("custom is no object of texts")
+        raise NotAnAnnotationError("custom is not an object of strings")
     annotation = Annotation(
         _text(members, "tsuid"),
         _time(members, "startTime"),
@@ -121,18 +121,18 @@ def _object(pairs: Pairs) -> str:
 
 
 def _text(members: dict[str, Any], key: str) -> str:
-    """A text; none, and null, are the empty one."""
+    """A string; empty if missing or null."""
     text = members.get(key)
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise NotAnAnnotationError(f"{key} is no text")
+        raise NotAnAnnotationError(f"{key} is not a string")
     return text
 
 
 def _time(members: dict[str, Any], key: str) -> int:
-    """A time; none is 0."""
+    """A time; 0 if missing."""
     time = members.get(key, 0)
     if not isinstance(time, int) or isinstance(time, bool):
-        raise NotAnAnnotationError(f"{key} is no whole number")
+        raise NotAnAnnotationError(f"{key} is not a whole number")
     return time

@@ -1,1 +1,1 @@
-"""What several packages of schema need and none of them owns."""
+"""Code that several packages of schema share."""

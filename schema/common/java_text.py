@@ -1,4 +1,4 @@
-"""Texts as Java has them: String.hashCode over UTF-16, and the JSON that Jackson 2.9 writes to bytes."""
+"""Strings as in Java: String.hashCode over UTF-16, and the JSON that Jackson 2.9 writes as bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hash_code(text: str) -> bytes:
     """String.hashCode, 4 bytes: h = 31 * h + unit for each UTF-16 unit, cut to 32 bits.
 
     Raises:
-      UnicodeEncodeError: the text has half a surrogate pair.
+      UnicodeEncodeError: the string has half a surrogate pair.
     """
     raw = text.encode("utf-16-be")
     h = 0
@@ -32,10 +32,10 @@ def hash_code(text: str) -> bytes:
 
 
 def json_text(text: str) -> str:
-    """A text as Jackson's UTF8JsonGenerator writes it, quotes included.
+    """A string as Jackson's UTF8JsonGenerator writes it, with quotes.
 
-    Control characters are short escapes or \\u00XX, and what is beyond U+FFFF is two escapes of its
-    UTF-16 units, with capital hex digits; all else stands as it is.
+    Control characters become short escapes or \\u00XX, characters above U+FFFF two escapes of their UTF-16
+    units, with capital hex digits; all other characters stay.
     """
     return '"' + _SPECIAL.sub(_escaped, text) + '"'
 

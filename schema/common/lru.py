@@ -1,4 +1,4 @@
-"""A mapping that forgets what was used longest ago: the bounded caches of names, texts and series."""
+"""A mapping that drops its least recently used entries: for bounded caches of names and series."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most `size` entries; both getting and setting one make it the newest. Not for threads."""
+    """At most `size` entries; getting or setting one makes it the newest. Not thread-safe."""
 
     def __init__(self, size: int) -> None:
         if size < 1:
-            raise ValueError(f"a cache needs room for one entry at least, not {size}")
+            raise ValueError(f"a cache needs at least one entry, not {size}")
         self._size = size
         self._entries: OrderedDict[K, V] = OrderedDict()
 
@@ -23,7 +23,7 @@ class LruCache(Generic[K, V]):
 
     @property
     def full(self) -> bool:
-        """Whether it may have forgotten something."""
+        """Whether it may have dropped entries."""
         return len(self._entries) == self._size
 
     def get(self, key: K) -> V | None:

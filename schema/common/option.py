@@ -1,4 +1,4 @@
-"""An option that a layout or a message format declares, as plain data: no command line, no template."""
+"""Options that layouts and message formats declare, as plain data without a command line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 import enum
 
 
-class Kind(enum.Enum):
-    """What the text of an option means."""
+class OptionKind(enum.Enum):
+    """The type of an option's value."""
 
     TEXT = enum.auto()
     FLAG = enum.auto()
@@ -15,7 +15,7 @@ class Kind(enum.Enum):
     WHOLE = enum.auto()
     """A whole number of at least 0."""
     FILE = enum.auto()
-    """The path of a file, whose content is the value; or one of `choices`, which is the value itself."""
+    """The path of a file whose content is the value; or one of `choices`, which is the value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Option:
 
     Attributes:
       name: with underscores.
-      help: what it does, its unit and, where it needs one, an example.
+      help: what it does, its unit and, if needed, an example.
       default: None means none.
-      choices: the strings that it can be; empty if they are not a closed set.
-      regex: what its whole text must match; empty for any.
-      example: a text that it can have; empty if the default is one.
-      shown_for: another option, and the values of it for which this one has a meaning; None if it always has.
+      choices: the allowed strings; empty if they are not a closed set.
+      regex: what the whole string must match; empty for any.
+      example: an allowed string; empty if the default is one.
+      shown_for: (another option, its values for which this one has a meaning); None if it always has.
       stored: whether the bytes of the tables depend on it, so that their stored settings hold its value.
     """
 
     name: str
     help: str
-    kind: Kind = Kind.TEXT
+    kind: OptionKind = OptionKind.TEXT
     default: object = None
     choices: tuple[str, ...] = ()
     regex: str = ""

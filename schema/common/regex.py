@@ -1,8 +1,8 @@
 """Regular expressions that users write: the syntax that RE2 and java.util.regex have in common.
 
-RE2 takes time linear in the text, whatever the pattern. What RE2 does not know, and what it would read
-otherwise than Java, is refused by name. Differences in what a pattern matches that remain:
-docs/how-to/trees.md, "Regular expressions". Syntax: github.com/google/re2/wiki/Syntax.
+RE2 takes time linear in the text for any pattern. Syntax that RE2 does not know, or reads differently from
+Java, is refused by name. The remaining differences in what a pattern matches are in docs/how-to/trees.md,
+"Regular expressions". Syntax: github.com/google/re2/wiki/Syntax.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MEANINGS = {
     r"\C": "a single byte in RE2",
     r"\v": "vertical space in Java, one character in RE2; write '[\\n\\x0B\\f\\r]'",
 }
-"""What RE2 accepts but reads otherwise than Java."""
+"""Syntax that RE2 accepts but reads differently from Java."""
 _NAMES = {
     "(?=": "look-ahead",
     "(?!": "look-ahead",
@@ -50,7 +50,7 @@ _NAMES = {
 
 
 class PatternError(ValueError):
-    """A pattern, or a text for it, that is refused."""
+    """A pattern, or a text to match, that is refused."""
 
 
 class Match(Protocol):
@@ -75,7 +75,7 @@ def compiled(pattern: str) -> Regex:
     """The compiled pattern; `search` corresponds to Java's Matcher.find.
 
     Raises:
-      PatternError: RE2 does not know a part of the pattern, or reads it otherwise than Java.
+      PatternError: RE2 does not know a part of the pattern, or reads it differently from Java.
     """
     _check_same_in_java(pattern)
     options = re2.Options()
@@ -93,10 +93,10 @@ def compiled(pattern: str) -> Regex:
 def split(pattern: str, text: str) -> list[str]:
     """String.split of Java 8: the text between matches; empty strings at the end are dropped.
 
-    No match gives the text itself; an empty match at the start is passed over.
+    Without a match it is the text itself; an empty match at the start is skipped.
 
     Raises:
-      PatternError: see `compiled`; also where Java would cut a character beyond U+FFFF in two halves.
+      PatternError: see `compiled`; also if Java would cut a character above U+FFFF in half.
     """
     fragments: list[str] = []
     begin = 0
@@ -121,7 +121,7 @@ def split(pattern: str, text: str) -> list[str]:
 
 
 def _check_same_in_java(pattern: str) -> None:
-    """Refuses syntax that RE2 accepts but reads otherwise than Java."""
+    """Refuses syntax that RE2 accepts but reads differently from Java."""
     for token in _TOKEN.finditer(pattern):
         for fragment in (token["fragment"], token["bracket"], *_MEMBER.findall(token["members"] or "")):
             if fragment and fragment.startswith("(?") and fragment.endswith("U"):
@@ -131,7 +131,7 @@ def _check_same_in_java(pattern: str) -> None:
 
 
 def _refusal(fragment: str, message: str = "not supported") -> PatternError:
-    """The error for a part of a pattern, with its name if it has one."""
+    """The error for a part of a pattern, with the name of its syntax if it has one."""
     meaning = _MEANINGS.get(fragment) or _NAMES.get(fragment)
     if meaning is None and message.startswith("bad repetition") and fragment.endswith("+"):
         meaning = "possessive quantifier"

@@ -1,7 +1,7 @@
-"""Lengths of time as they are declared ("15m", "1d", "3w", "1mo"), and the buckets they cut time into.
+"""Lengths of time as declared ("15m", "1d", "3w", "1mo"), and the buckets that they cut time into.
 
-Buckets are counted from 1970-01-01, a Thursday, unless a span of weeks says on which day they begin
-(`beginning_on`); days, weeks and months begin at local midnight of their zone. Instants are int64
+Buckets are counted from 1970-01-01, a Thursday, unless a span of weeks has another first weekday
+(`beginning_on`). Days, weeks and months begin at local midnight of their zone. Instants are int64
 milliseconds since 1970-01-01 UTC.
 """
 
@@ -29,10 +29,10 @@ _CHECKED_DAYS, _CHECKED_BUCKETS = 68 * 365, 1000
 
 
 class Span(NamedTuple):
-    """A length of time: milliseconds, or whole months (then `ms` is that of the longest ones).
+    """A length of time: milliseconds, or whole months (then `ms` is the longest that they can be).
 
     Attributes:
-      first_ms: the start of a bucket, in ms after local midnight of 1970-01-01; not for months.
+      first_ms: the start of a bucket, in ms after local midnight of 1970-01-01; 0 for months.
     """
 
     ms: int
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it begins at local midnight: whole days and months."""
+        """Whether its buckets begin at local midnight: whole days and months."""
         return self.months > 0 or self.ms % DAY_MS == 0
 
     @property
@@ -63,10 +63,10 @@ class Span(NamedTuple):
 
 
 def span_of(text: str) -> Span:
-    """A length of time from its text: a whole number and one of ms, s, m, h, d, w, mo.
+    """Parses a length of time: a whole number and one of ms, s, m, h, d, w, mo.
 
     Raises:
-      ValueError: it is none.
+      ValueError: it is not a length of time, or longer than 8000 years.
     """
     match = _SPAN.fullmatch(text)
     if not match:
@@ -79,10 +79,10 @@ def span_of(text: str) -> Span:
 
 
 def zone_of(name: str) -> str:
-    """The name of a time zone, if there is one of that name.
+    """The name of a time zone, after a check that it exists.
 
     Raises:
-      ValueError: there is none.
+      ValueError: it does not.
     """
     try:
         pc.local_timestamp(pa.array([0]).cast(pa.timestamp("ms", name)))
@@ -92,7 +92,7 @@ def zone_of(name: str) -> str:
 
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:
-    """int64[n]: what the clocks of a zone show, as if they were UTC."""
+    """int64[n]: the local times of a zone, in ms as if they were UTC."""
     if zone == UTC:
         return times_ms
     instants = pa.array(times_ms).cast(pa.timestamp("ms", zone))
@@ -100,27 +100,27 @@ def local_ms(times_ms: Int64s, zone: str) -> Int64s:
 
 
 def first_instant(local: Int64s, zone: str) -> Int64s:
-    """int64[n]: the first instant at which the clocks of a zone show this time or a later one."""
+    """int64[n]: the first instant at which the local time of a zone is this one or later."""
     if zone == UTC:
         return local
     clocks = pa.array(local).cast(pa.timestamp("ms"))
-    # A midnight that clocks skip begins when they skip it; one that comes twice begins the first time.
+    # A skipped midnight begins when clocks skip it; a repeated one begins the first time.
     instants = pc.assume_timezone(clocks, zone, ambiguous="earliest", nonexistent="latest")
     return instants.cast(pa.int64()).to_numpy()
 
 
 def bucket_starts(times_ms: Int64s, span: Span, zone: str) -> Int64s:
-    """int64[n]: the first instant of the bucket that each time falls into."""
+    """int64[n]: the first instant of the bucket of each time."""
     if not span.is_local:
         return times_ms - times_ms % span.ms
     return first_instant(_local_starts(local_ms(times_ms, zone), span), zone)
 
 
 def sample_starts(span: Span, zone: str) -> Int64s:
-    """int64[n]: starts of buckets to check a rule on that must hold for all of them.
+    """int64[n]: starts of buckets on which to check a rule that must hold for all buckets.
 
-    Of buckets that begin at local midnight all starts from 1970 to 2037, so that every change of the
-    zone's clocks is among them; of others the first thousand.
+    For buckets that begin at local midnight, all starts from 1970 to 2037, which include every change of the
+    zone's clocks; for others the first thousand.
     """
     if not span.is_local:
         return np.arange(_CHECKED_BUCKETS, dtype=np.int64) * span.ms
@@ -129,7 +129,7 @@ def sample_starts(span: Span, zone: str) -> Int64s:
 
 
 def whole_days(times_ms: Int64s, starts_ms: Int64s, zone: str) -> Int64s:
-    """int64[n]: local midnights between the start of a bucket and a time in it."""
+    """int64[n]: the number of local midnights between the start of a bucket and a time in it."""
     return local_ms(times_ms, zone) // DAY_MS - local_ms(starts_ms, zone) // DAY_MS
 
 

@@ -1,7 +1,7 @@
 """Times and durations as a person writes them in a query.
 
 OpenTSDB 2.4 utils/DateTime.parseDateTimeString and parseDuration (docs/spec/opentsdb.md §8.1),
-and ISO 8601 besides. A time without an offset is UTC.
+and ISO 8601. A time without an offset is UTC.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def parse_duration(text: str) -> int:
 def parse_time(text: str, now_ms: int) -> int:
     """The milliseconds since 1970 of a time in one of `TIME_FORMS`.
 
-    A number of up to 10 digits is in seconds, of 11 to 13 digits in milliseconds. Anything finer
-    than a millisecond is cut off.
+    A number of up to 10 digits is in seconds, one of 11 to 13 digits in milliseconds. Digits below a
+    millisecond are cut off.
 
     Args:
       now_ms: what `now` means, and what `1h-ago` counts back from.
 
     Raises:
-      ValueError: not a time, not a day of the calendar, or outside of what OpenTSDB can store.
+      ValueError: not a time, not a day of the calendar, or not a time that OpenTSDB can store.
     """
     stripped = text.strip()
     try:
@@ -87,13 +87,13 @@ def parse_time(text: str, now_ms: int) -> int:
     return time_ms
 
 
-def utc_text(at_s: int) -> str:
-    """A time in seconds since 1970 as people read it: `2026-11-20T08:00:00Z`."""
-    return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat().replace("+00:00", "Z")
+def utc_text(time_s: int) -> str:
+    """A time in seconds since 1970 as text: `2026-11-20T08:00:00Z`."""
+    return datetime.datetime.fromtimestamp(time_s, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _parse(text: str, now_ms: int) -> int | None:
-    """The time in ms, or None if the text has none of the known forms."""
+    """The time in ms; None for an unknown form."""
     if text.lower() == "now":
         return now_ms
     if text.lower().endswith("-ago"):
@@ -126,7 +126,7 @@ def _fraction_ms(digits: str | None) -> int:
 
 
 def _offset_ms(offset: str | None) -> int:
-    """How far local time is ahead of UTC: `Z`, `+02`, `+0200` or `+02:00`."""
+    """The offset of local time from UTC in ms: `Z`, `+02`, `+0200` or `+02:00`."""
     if offset is None or offset in "Zz":
         return 0
     digits = offset[1:].replace(":", "").ljust(4, "0")

@@ -1,7 +1,7 @@
-"""The rows that new series need: cells to be set where there are none yet, never over others.
+"""Meta rows of new series: cells that are set only where none exist.
 
-The JSON has a cell timestamp of 1 ms, so that whatever a TSD writes later is newer, whatever its clock and
-ours say; it says nothing to anybody. That of the counter is the arrival of the newest point.
+The cell timestamp of the JSON is 1 ms, so that every later write of a TSD is newer, whatever the clocks; it
+has no other meaning. The cell timestamp of the counter is the arrival of the newest point.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _DOCUMENT_MS = 1
 
 
 class MetaMode(enum.StrEnum):
-    """What an ingest writes of new series.
+    """What an ingest writes for new series.
 
-    TRACK is what a TSD writes with `tsd.core.meta.enable_tsuid_tracking`, FULL what it writes with
-    `enable_realtime_ts` and `enable_realtime_uid` too.
+    TRACK is what a TSD writes with `tsd.core.meta.enable_tsuid_tracking`; FULL is what it writes with
+    `enable_realtime_ts` and `enable_realtime_uid` as well.
     """
 
     OFF = "off"
@@ -38,8 +38,8 @@ def series_row(
     Args:
       created_s: when it was first seen, in seconds.
       arrival_ms: when its newest point was stored.
-      points: 1 if they are not counted.
-      document: whether with `ts_meta`; else `ts_ctr` only.
+      points: their number; 1 if they are not counted.
+      document: write `ts_meta` beside `ts_ctr`.
     """
     cells = [Cell(ts_meta.FAMILY, ts_meta.COUNTER, arrival_ms, ts_meta.counter_bytes(points))]
     if document:
@@ -49,10 +49,10 @@ def series_row(
 
 
 def uid_rows(table: str, names: Mapping[Pair, int]) -> list[Row]:
-    """The meta data of some names, in their rows of the UID table; kinds share rows.
+    """The rows of the UID table with meta data of names; kinds with the same UID share a row.
 
     Args:
-      names: when each was first seen, in seconds.
+      names: when each name was first seen, in seconds.
     """
     cells: dict[bytes, list[Cell]] = {}
     for (kind, uid), created_s in names.items():

@@ -1,6 +1,6 @@
-"""Series and names by patterns: what /api/search/lookup and /api/suggest answer (docs/spec/opentsdb.md §8.5).
+"""Series and names by pattern, as /api/search/lookup and /api/suggest find them (docs/spec/opentsdb.md §8.5).
 
-A pattern is a name in which `*` stands for any text, also none. Case counts.
+In a pattern, `*` matches any text, also none. Case matters.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _KNOWN = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which series are looked for.
+class SeriesQuery:
+    """The series to list.
 
     Attributes:
       metric: a pattern.
-      tags: for each tag key that a series must have, patterns of which its value matches one.
+      tags: for each tag key that a series must have, patterns; its value must match one.
     """
 
     metric: str
     tags: Mapping[str, Sequence[str]]
 
     def takes(self, series: Series) -> bool:
-        """Whether a series is wanted."""
+        """Whether a series is to be listed."""
         tags = dict(series.tags)
         return matches(series.metric, [self.metric]) and all(
             key in tags and matches(tags[key], patterns) for key, patterns in self.tags.items()
@@ -45,12 +45,12 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A series that was found.
+    """A listed series.
 
     Attributes:
-      tsuid: None in a layout that has none.
-      created_s: of its meta data, in seconds; None if there is none.
-      points: what `ts_ctr` says; None if there is none.
+      tsuid: None in a layout without TSUIDs.
+      created_s: when its meta data was created, in seconds; None without meta data.
+      points: the value of `ts_ctr`; None without this cell.
     """
 
     series: Series
@@ -60,26 +60,26 @@ class Listed:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name matches one of some patterns."""
+    """Whether a name matches one of the patterns."""
     return any(
         re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
     )
 
 
 def fixed_start(pattern: str) -> str:
-    """What every name that matches a pattern begins with."""
+    """The text that every name matching a pattern begins with."""
     return pattern.partition("*")[0]
 
 
-class UidNames:
-    """Names of UIDs, each read once while it is remembered."""
+class CachedUidNames:
+    """Names of UIDs, read once and cached."""
 
     def __init__(self, table: str, reader: Reader) -> None:
         self._table, self._reader = table, reader
         self._cached: LruCache[Pair, str] = LruCache(_KNOWN)
 
     def resolve(self, uids: Iterable[Pair]) -> dict[Pair, str]:
-        """The names of those UIDs that have one."""
+        """The names of the UIDs that have one."""
         names: dict[Pair, str] = {}
         missing: list[Pair] = []
         for pair in set(uids):
@@ -97,12 +97,12 @@ class UidNames:
 
 
 def listed(
-    options: OpenTsdbOptions, rows: Iterable[Row], names: UidNames, query: Wanted
+    options: OpenTsdbOptions, rows: Iterable[Row], names: CachedUidNames, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
-    """The wanted series of some rows, whose keys are TSUIDs; or (key, why) of a row that cannot be read.
+    """The series of rows whose keys are TSUIDs; or (key, why) for a row that cannot be read.
 
     Args:
-      rows: of the meta table, or without cells.
+      rows: of the meta table, or rows without cells.
     """
     batch: list[Row] = []
     for row in rows:
@@ -114,7 +114,7 @@ def listed(
 
 
 def _listed(
-    options: OpenTsdbOptions, rows: Sequence[Row], names: UidNames, query: Wanted
+    options: OpenTsdbOptions, rows: Sequence[Row], names: CachedUidNames, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
     pairs: dict[bytes, Sequence[Pair]] = {}
     for row in rows:
@@ -124,13 +124,13 @@ def _listed(
             yield row.key, str(error)
     name_of = names.resolve(pair for uids in pairs.values() for pair in uids)
     for row in rows:
-        of = pairs.get(row.key, ())
-        lost = [pair for pair in of if pair not in name_of]
+        uid_pairs = pairs.get(row.key, ())
+        lost = [pair for pair in uid_pairs if pair not in name_of]
         if lost:
             yield row.key, f"UID {lost[0][1].hex()} of kind {lost[0][0]} has no name"
-        elif of:
-            texts = [name_of[pair] for pair in of]
-            series = Series.of(texts[0], dict(zip(texts[1::2], texts[2::2], strict=True)))
+        elif uid_pairs:
+            strings = [name_of[pair] for pair in uid_pairs]
+            series = Series.of(strings[0], dict(zip(strings[1::2], strings[2::2], strict=True)))
             if query.takes(series):
                 try:
                     yield _with_meta(row, series)
@@ -139,7 +139,7 @@ def _listed(
 
 
 def _with_meta(row: Row, series: Series) -> Listed:
-    """A series with what its row says.
+    """A series with the meta data of its row.
 
     Raises:
       ValueError: a cell is damaged.

@@ -1,4 +1,4 @@
-"""JSON as a TSD stores it: the bytes of Jackson 2.9, since TSDs compare and set on exact bytes.
+"""JSON as a TSD stores it: the bytes of Jackson 2.9, since TSDs update by comparing exact bytes.
 
 Format: docs/spec/opentsdb.md §5.3.
 
@@ -23,7 +23,7 @@ def to_bytes(members: Iterable[tuple[str, Value]]) -> bytes:
     """An object with these members, in their order.
 
     Raises:
-      RefusedError: a text is no Unicode: it has half a surrogate pair, which a TSD would store as `?`.
+      RefusedError: a string has half a surrogate pair, which a TSD would store as `?`.
     """
     text = "{" + ",".join(f"{json_text(name)}:{_value(value)}" for name, value in members) + "}"
     try:
@@ -47,9 +47,9 @@ def _value(value: Value) -> str:
 
 
 def java_double(number: float) -> str:
-    """A double as java.lang.Double.toString writes it, in quotes if it is not finite.
+    """A double as java.lang.Double.toString writes it; in quotes if not finite.
 
-    With the fewest digits that tell it from others; Java before 19 writes more of some numbers.
+    It has the fewest digits that identify it; Java before 19 writes more digits for some numbers.
     """
     if math.isnan(number):
         return '"NaN"'
@@ -72,29 +72,29 @@ def java_double(number: float) -> str:
     return f"{sign}{figures[0]}.{figures[1:] or '0'}E{point - 1}"
 
 
-class Members:
-    """The members of a stored object; a missing one, or null, has the default. Unknown ones are ignored.
+class StoredJson:
+    """The members of a stored object; missing ones and null have the default, unknown ones are ignored.
 
     Raises:
-      ValueError: the bytes are no JSON object; from the getters: a member is of another type.
+      ValueError: the bytes are not a JSON object; from the getters: a member has another type.
     """
 
     def __init__(self, raw: bytes) -> None:
         try:
             members = json.loads(raw.decode())
         except ValueError as error:
-            raise ValueError(f"no JSON: {error}") from error
+            raise ValueError(f"not JSON: {error}") from error
         if not isinstance(members, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         self._members: dict[str, Any] = members
 
     def text(self, name: str) -> str:
-        """A text; empty by default."""
+        """A string; empty by default."""
         value = self._members.get(name)
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise ValueError(f"{name} is no text: {value!r}")
+            raise ValueError(f"{name} is not a string: {value!r}")
         return value
 
     def integer(self, name: str) -> int:
@@ -103,11 +103,11 @@ class Members:
         if value is None:
             return 0
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{name} is no whole number: {value!r}")
+            raise ValueError(f"{name} is not a whole number: {value!r}")
         return value
 
     def number(self, name: str) -> float:
-        """A number, or the text NaN or (-)Infinity; NaN by default."""
+        """A number, or the string NaN or (-)Infinity; NaN by default."""
         value = self._members.get(name)
         if value is None:
             return math.nan
@@ -115,13 +115,13 @@ class Members:
             raise ValueError(f"{name} is no number: {value!r}")
         return float(value)
 
-    def texts(self, name: str) -> dict[str, str] | None:
-        """An object of texts, in its order; None by default."""
+    def strings(self, name: str) -> dict[str, str] | None:
+        """An object of strings, in its order; None by default."""
         value = self._members.get(name)
         if value is None:
             return None
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise ValueError(f"{name} is no object of texts: {value!r}")
+            raise ValueError(f"{name} is not an object of strings: {value!r}")
         return value
 
 

@@ -2,10 +2,10 @@
 
 | row | family | qualifier | value |
 |---|---|---|---|
-| TSUID: no salt, no time | `name` | `ts_meta` | JSON |
+| TSUID, without salt and time | `name` | `ts_meta` | JSON |
 | the same | `name` | `ts_ctr` | points seen, 8 bytes, signed; 1 if they are not counted |
 
-The cell timestamp of `ts_ctr` is what a TSD shows as the time of the last point it received.
+A TSD shows the cell timestamp of `ts_ctr` as the time of the last point it received.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def meta_table(prefix: str) -> TableSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TsMeta:
-    """What is stored of a series.
+    """The stored meta data of a series.
 
     Attributes:
-      created: in seconds.
-      custom: fields of the user's own; a TSD stores them in the order of its java.util.HashMap.
-      retention: how long the user wants points to be kept; nothing acts on it.
-      maximum, minimum: of the values, as the user says; NaN for unknown.
+      created: when, in seconds.
+      custom: the user's own fields; a TSD stores them in the order of its java.util.HashMap.
+      retention: how long the user wants to keep points; without effect.
+      maximum, minimum: of the values, as set by the user; NaN if unknown.
     """
 
     tsuid: bytes
@@ -53,10 +53,10 @@ class TsMeta:
     minimum: float = math.nan
 
     def to_bytes(self) -> bytes:
-        """As it is stored (TSMeta.getStorageJSON).
+        """The stored bytes (TSMeta.getStorageJSON).
 
         Raises:
-          RefusedError: a text is no Unicode.
+          RefusedError: a string has half a surrogate pair.
         """
         return storage_json.to_bytes(
             (
@@ -79,9 +79,9 @@ class TsMeta:
         """Reads the cell in the row of a TSUID, members in any order.
 
         Raises:
-          ValueError: it is damaged, or of another series.
+          ValueError: it is damaged, or belongs to another series.
         """
-        members = storage_json.Members(raw)
+        members = storage_json.StoredJson(raw)
         text = members.text("tsuid")
         if text.upper() not in ("", tsuid.hex().upper()):
             raise ValueError(f"meta data of series {text} in the row of {tsuid.hex().upper()}")
@@ -91,7 +91,7 @@ class TsMeta:
             members.text("displayName"),
             members.text("description"),
             members.text("notes"),
-            members.texts("custom"),
+            members.strings("custom"),
             members.text("units"),
             members.text("dataType"),
             members.integer("retention"),
@@ -101,7 +101,7 @@ class TsMeta:
 
     @property
     def is_edited(self) -> bool:
-        """Whether somebody has written into it: it is not as a TSD, or an ingest, made it."""
+        """Whether a user has edited it since a TSD or an ingest created it."""
         return self.to_bytes() != TsMeta(self.tsuid, self.created).to_bytes()
 
 
@@ -111,10 +111,10 @@ def counter_bytes(points: int) -> bytes:
 
 
 def counter_value(raw: bytes) -> int:
-    """The points that a cell `ts_ctr` says.
+    """The number of points in a cell `ts_ctr`.
 
     Raises:
-      ValueError: it has not 8 bytes.
+      ValueError: it does not have 8 bytes.
     """
     if len(raw) != _COUNTER_BYTES:
         raise ValueError(f"counter of {len(raw)} bytes instead of {_COUNTER_BYTES}")

@@ -13,7 +13,7 @@ _BASE_BYTES = 4
 
 
 def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:
-    """Whether a row of the data table is one of a series: the others hold annotations of no series."""
+    """Whether a data row belongs to a series; the others hold global annotations."""
     return any(key[options.salt_width : options.salt_width + options.uid_width_metric])
 
 

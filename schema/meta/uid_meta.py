@@ -4,7 +4,7 @@
 |---|---|---|---|
 | UID | `name` | `metric_meta`, `tagk_meta`, `tagv_meta` | JSON |
 
-Neither UID nor name stand in the JSON.
+The JSON holds neither UID nor name.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ FAMILY = uid_table.NAME_FAMILY
 _TYPES = {"metrics": "METRIC", "tagk": "TAGK", "tagv": "TAGV"}
 
 QUALIFIERS = {kind: f"{name.lower()}_meta".encode() for kind, name in _TYPES.items()}
-"""By kind of name, as the UID table calls it."""
+"""By the kind of names, as in the UID table."""
 
 KINDS = {qualifier: kind for kind, qualifier in QUALIFIERS.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UidMeta:
-    """What is stored of a name.
+    """The stored meta data of a name.
 
     Attributes:
       kind: `metrics`, `tagk` or `tagv`.
-      created: in seconds.
-      custom: fields of the user's own; a TSD stores them in the order of its java.util.HashMap.
+      created: when, in seconds.
+      custom: the user's own fields; a TSD stores them in the order of its java.util.HashMap.
     """
 
     kind: str
@@ -43,10 +43,10 @@ class UidMeta:
     custom: Mapping[str, str] | None = None
 
     def to_bytes(self) -> bytes:
-        """As it is stored (UIDMeta.getStorageJSON).
+        """The stored bytes (UIDMeta.getStorageJSON).
 
         Raises:
-          RefusedError: a text is no Unicode.
+          RefusedError: a string has half a surrogate pair.
         """
         return storage_json.to_bytes(
             (
@@ -64,9 +64,9 @@ class UidMeta:
         """Reads the cell of a kind, members in any order.
 
         Raises:
-          ValueError: it is damaged, or of another kind.
+          ValueError: it is damaged, or belongs to another kind.
         """
-        members = storage_json.Members(raw)
+        members = storage_json.StoredJson(raw)
         name = members.text("type")
         if name not in ("", _TYPES[kind]):
             raise ValueError(f"meta data of type {name} in the column of {_TYPES[kind]}")
@@ -76,5 +76,5 @@ class UidMeta:
             members.text("displayName"),
             members.text("description"),
             members.text("notes"),
-            members.texts("custom"),
+            members.strings("custom"),
         )

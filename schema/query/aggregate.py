@@ -1,4 +1,4 @@
-"""Aggregation across the series of a group, with interpolation where a series has no point.
+"""Aggregates the series of a group, with interpolation at times without a point.
 
 OpenTSDB 2.4 core/Aggregators and core/AggregationIterator; docs/spec/opentsdb.md §8.4.
 One pass of numpy per series over the union of the timestamps, memory for one series at a time; medians and
@@ -60,12 +60,12 @@ class Member(NamedTuple):
 
 
 class Gap(enum.Enum):
-    """The value of a series at a time at which others have a point and it has none."""
+    """The value of a series at a time at which only other series have a point."""
 
-    LINEAR = enum.auto()  # on the line between its neighbours (LERP)
+    LINEAR = enum.auto()  # interpolated between its neighbours (LERP)
     ZERO = enum.auto()  # 0 (ZIM)
-    PREVIOUS = enum.auto()  # that of its previous point (PREV)
-    IGNORED = enum.auto()  # none at all: what MAX is to a minimum, and MIN to a maximum
+    PREVIOUS = enum.auto()  # the value of its previous point (PREV)
+    IGNORED = enum.auto()  # no value (MAX for a minimum, MIN for a maximum)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ AGGREGATORS = {
         for name, percent in PERCENTS.items()
     },
 }
-"""Aggregators by the name that a query gives them. `none`, which keeps series apart, is not one."""
+"""Aggregators by their name in queries; `none`, which keeps series apart, is not one of them."""
 
 
 def aggregate(aggregator: Aggregator, members: Sequence[Member]) -> Points:
-    """One value for each time at which any of the members has a point.
+    """Aggregates series: one value for each time at which any member has a point.
 
     A member takes part from its first to its last point, at times between its points with what
     `aggregator.gap` says; so `count` counts the members under way, not the points.
@@ -219,7 +219,7 @@ def _taking_part(union: Int64s, member: Member, values: Exact, gap: Gap) -> tupl
 
 
 def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Exact, gap: Gap) -> Exact:
-    """The values of a series at times between its first and its last point."""
+    """The values of a series at times between its first and last point."""
     before = np.searchsorted(times_ms, at_ms, side="right") - 1
     samples = values[before]
     missing = np.flatnonzero(times_ms[before] != at_ms)

@@ -1,4 +1,4 @@
-"""Annotations beside the answer of a query: each with the group of its series.
+"""Adds annotations to the answer of a query, each to the group of its series.
 
 docs/spec/opentsdb.md §8.3; core/SpanGroup.getAnnotations and
 tsd/HttpJsonSerializer.formatQueryAsyncV1 of OpenTSDB 2.4.1.
@@ -17,12 +17,12 @@ from timebeam.schema.query.answer import Result, common_tags, group_key
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FoundAnnotations:
-    """What a query found.
+class QueryAnnotations:
+    """The annotations for a query.
 
     Attributes:
-      of_series: annotations of series that passed the filters of the query.
-      of_all: global ones.
+      of_series: by series that passed the filters of the query.
+      of_all: global annotations.
     """
 
     of_series: Mapping[Series, Sequence[Annotation]]
@@ -31,12 +31,12 @@ class FoundAnnotations:
 
 def annotated(
     results: Sequence[Result],
-    annotations: FoundAnnotations,
+    annotations: QueryAnnotations,
     metric: str,
     group_by: Sequence[str],
     aggregator: str,
 ) -> list[Result]:
-    """The results with their annotations. A group that has annotations and no points is a result too.
+    """The results with their annotations; also a result for each group with annotations and no points.
 
     Args:
       results: the answer for `group_by` and `aggregator`; see `timebeam.schema.query.answer.answer`.
@@ -65,12 +65,12 @@ def annotated(
 
 
 def by_start(notes: Iterable[Annotation]) -> list[Annotation]:
-    """Annotations by their start; of one start by series."""
+    """Annotations sorted by start, then by series."""
     return sorted(notes, key=lambda note: (note.start_ms, note.tsuid))
 
 
 def all_of(results: Iterable[Result]) -> list[Annotation]:
-    """Every annotation of an answer once, by start."""
+    """All annotations of an answer without duplicates, sorted by start."""
     return by_start(
         {note for result in results for note in (*result.annotations, *result.global_annotations)}
     )

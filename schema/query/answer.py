@@ -1,4 +1,4 @@
-"""From the series that a query found to its answer: grouping, downsampling, aggregation, JSON.
+"""The answer of a query from its series: grouping, downsampling, aggregation, JSON.
 
 OpenTSDB 2.4 core/TsdbQuery.GroupByAndAggregateCB, core/SpanGroup and
 tsd/HttpJsonSerializer.formatQueryAsyncV1; docs/spec/opentsdb.md §8.3.
@@ -23,13 +23,13 @@ from timebeam.schema.query.rate import rates
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FoundSeries:
+class QuerySeries:
     """A series that passed the filters of a query, and its points.
 
     Attributes:
       times_ms: int64[n], strictly increasing, in ms.
       values: n numbers.
-      downsampled: whether they are already those of the intervals that the query asks for, float64[n].
+      downsampled: whether they are already values of the query's intervals, as float64[n].
       tsuid: in whose order `first`, `last` and `diff` take the series of a group; empty if it has none.
     """
 
@@ -45,13 +45,13 @@ class Result:
     """The answer for one group of series.
 
     Attributes:
-      tags: every tag key for which the series that have it agree on one value, sorted.
+      tags: every tag key for which all series that have it agree on one value, sorted.
       aggregate_tags: the tag keys seen with two or more values, sorted.
       times_ms: int64[n], strictly increasing, in ms.
       values: n numbers; NaN where an interval or all its values are missing.
-      nan_is_null: whether a NaN is to be shown as null (fill null), else as NaN.
-      annotations: of the series of the group, by start.
-      global_annotations: those of no series that were asked for, by start; the same in all results.
+      nan_is_null: show NaN as null (fill null).
+      annotations: of the series of the group, sorted by start.
+      global_annotations: if the query asks for them, sorted by start; the same in all results.
       members: the series of the group.
     """
 
@@ -66,7 +66,7 @@ class Result:
     members: Sequence[Series] = ()
 
 
-def answer(question: Question, series_found: Iterable[FoundSeries]) -> list[Result]:
+def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Result]:
     """Groups, downsamples, computes rates and aggregates; only points of [start_ms, end_ms] come out.
 
     The points of `series_found` are those of `question.range`, which reaches beyond what is shown:
@@ -83,7 +83,7 @@ def answer(question: Question, series_found: Iterable[FoundSeries]) -> list[Resu
     Raises:
       ValueError: too large a fill.
     """
-    groups: dict[tuple[str, ...], list[FoundSeries]] = {}
+    groups: dict[tuple[str, ...], list[QuerySeries]] = {}
     for found in sorted(series_found, key=lambda found: (found.tsuid, found.series.tags)):
         key = group_key(found.series, question.group_by, question.aggregator)
         if key is not None and len(found.times_ms):
@@ -123,7 +123,7 @@ def _aggregated(question: Question, members: Sequence[Member]) -> Points:
     return aggregate(aggregator, members)
 
 
-def _member(found: FoundSeries, question: Question, within: QueryRange) -> Member:
+def _member(found: QuerySeries, question: Question, within: QueryRange) -> Member:
     """The series with its points, intervals or rates, as they are aggregated."""
     times_ms, values = found.times_ms, found.values
     how = question.downsampling
@@ -146,7 +146,7 @@ def _member(found: FoundSeries, question: Question, within: QueryRange) -> Membe
 
 
 def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple[str, ...] | None:
-    """What the series of a group have in common, and others have not; None for a series of no group."""
+    """The identity of a series' group; None for a series without a group."""
     if aggregator == NONE:
         return tuple(name for tag in series.tags for name in tag)
     tags = dict(series.tags)
@@ -156,9 +156,9 @@ def group_key(series: Series, group_by: Sequence[str], aggregator: str) -> tuple
 
 
 def common_tags(members: Sequence[Series]) -> tuple[dict[str, str], list[str]]:
-    """The tags on which the series that have them agree, and the keys on which they do not; both sorted.
+    """(tags with one value in all series that have the key, the other tag keys), both sorted.
 
-    A key that only some series have is not dropped (core/SpanGroup.computeTags).
+    Keys that only some series have are not dropped (core/SpanGroup.computeTags).
     """
     seen: dict[str, set[str]] = {}
     for series in members:
@@ -171,12 +171,12 @@ def common_tags(members: Sequence[Series]) -> tuple[dict[str, str], list[str]]:
 def to_json(results: Sequence[Result], milliseconds: bool) -> str:
     """The body of OpenTSDB's answer to /api/query.
 
-    Integers are printed as integers, floats with a point or an exponent; NaN and the infinities are
-    strings, NaN null where the fill asks for it.
+    Integers are printed as integers, floats with a point or an exponent, infinities as strings; NaN as a
+    string, or as null for fill null.
 
     Args:
-      milliseconds: whether timestamps are in ms, else in s. Points of one second then repeat its
-        key, as in OpenTSDB; most readers keep the last.
+      milliseconds: whether timestamps are in ms, not s. In s, points of one second have duplicate keys, as in
+        OpenTSDB; most readers keep the last one.
     """
     return "[" + ",".join(_result_json(result, milliseconds) for result in results) + "]"
 

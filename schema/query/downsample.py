@@ -1,4 +1,4 @@
-"""Downsampling of one series: one value per interval.
+"""Downsamples one series: one value per interval.
 
 OpenTSDB 2.4 core/DownsamplingSpecification, core/Downsampler and core/FillingDownsampler
 (docs/spec/opentsdb.md §8.1). Intervals are aligned to 1970, or to a calendar; results are always floats.
@@ -26,7 +26,7 @@ _CALENDAR = re.compile(r"0*([0-9]{1,9})(ms|[smhdwny])c", re.IGNORECASE)
 
 
 class Fill(enum.StrEnum):
-    """What an interval without points becomes: nothing, NaN, NaN that is printed as null, or 0."""
+    """The result of an interval without points: nothing, NaN, NaN printed as null, or 0."""
 
     NONE = "none"
     NAN = "nan"
@@ -36,13 +36,13 @@ class Fill(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Downsampling:
-    """What `1h-sum-zero` says.
+    """A downsampling, such as `1h-sum-zero`.
 
     Attributes:
       interval_ms: length of an interval, of one of the calendar its nominal length; None for `0all`, the
         whole range of the query.
       function: a key of `FUNCTIONS`.
-      fill: what becomes of intervals without points.
+      fill: the result of intervals without points.
       calendar: the interval, if it is one of the calendar.
     """
 
@@ -179,7 +179,7 @@ def first_whole_ms(how: Downsampling, within: QueryRange) -> int:
 def fill_gaps(
     how: Downsampling, times_ms: Int64s, values: Floats, within: QueryRange
 ) -> tuple[Int64s, Floats]:
-    """The result of `downsample` as the fill policy wants it.
+    """Applies the fill policy to the result of `downsample`.
 
     With a fill, the result has every interval of the points that the answer is made of, whether it has
     points or not. Fill none, and `0all`, change nothing.

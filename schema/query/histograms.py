@@ -1,8 +1,8 @@
-"""Histograms as the answer of a query: a result for each bucket, or for each percentile.
+"""The answer of a query for histograms: a result for each bucket or each percentile.
 
 core/TsdbQuery.generateHistogramBucketDataPoints and HistogramDataPointsToDataPointsAdaptor of OpenTSDB 2.4.1:
-their results have the names of the metric with `_LOW_HIGH`, `_UNDERFLOW`, `_OVERFLOW` or `_pct_P` behind it.
-Unlike there, buckets are those of all times and not of the first.
+its results are named by the metric followed by `_LOW_HIGH`, `_UNDERFLOW`, `_OVERFLOW` or `_pct_P`.
+Unlike there, the buckets of all times are shown, not only those of the first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def answer_histograms(
     aggregator: str,
     percentiles: Sequence[float],
 ) -> list[Result]:
-    """Groups histograms, sums those of one time, and makes series of them.
+    """Groups histograms, sums those of one time, and turns them into series.
 
     Args:
       histograms_of: by series and time in ms.
       group_by: see `timebeam.schema.query.answer.answer`.
-      aggregator: `sum`, or `none` for every series apart.
-      percentiles: from 1 to 100; none for the counts of the buckets.
+      aggregator: `sum`, or `none` to keep series apart.
+      percentiles: from 1 to 100; empty for the counts of the buckets.
 
     Raises:
       ValueError: another aggregator, or a percentile out of its range.
     """
     if aggregator not in (SUM, NONE):
-        raise ValueError(f"aggregator {aggregator!r}: histograms are summed, or kept apart: {SUM} or {NONE}")
+        raise ValueError(f"no aggregator {aggregator!r} for histograms; choose from {SUM} and {NONE}")
     for percent in percentiles:
         if not 1 <= percent <= 100:
             raise ValueError(f"percentile {percent:g} is not from 1 to 100")
@@ -72,7 +72,7 @@ def answer_histograms(
 def _percentiles(
     summed: Mapping[int, Histogram], percentiles: Sequence[float]
 ) -> list[tuple[str, dict[int, float]]]:
-    """(end of the name, values by time) of each percentile."""
+    """(suffix of the name, values by time) of each percentile."""
     return [
         (
             f"_pct_{float(percent)}",
@@ -83,23 +83,23 @@ def _percentiles(
 
 
 def _buckets(summed: Mapping[int, Histogram]) -> list[tuple[str, dict[int, int]]]:
-    """(end of the name, counts by time) of each bucket; of a time without it there is none."""
-    bounds = sorted({bounds_pair for histogram in summed.values() for bounds_pair in histogram.buckets})
+    """(suffix of the name, counts by time) of each bucket, for the times that have it."""
+    bounds = sorted({bucket for histogram in summed.values() for bucket in histogram.buckets})
     named = [
         (
             f"_{_bound(low)}_{_bound(high)}",
             {
-                time_ms: bounds_pair.buckets[low, high]
-                for time_ms, bounds_pair in summed.items()
-                if (low, high) in bounds_pair.buckets
+                time_ms: histogram.buckets[low, high]
+                for time_ms, histogram in summed.items()
+                if (low, high) in histogram.buckets
             },
         )
         for low, high in bounds
     ]
     return [
         *named,
-        ("_UNDERFLOW", {time_ms: bounds_pair.underflow for time_ms, bounds_pair in summed.items()}),
-        ("_OVERFLOW", {time_ms: bounds_pair.overflow for time_ms, bounds_pair in summed.items()}),
+        ("_UNDERFLOW", {time_ms: histogram.underflow for time_ms, histogram in summed.items()}),
+        ("_OVERFLOW", {time_ms: histogram.overflow for time_ms, histogram in summed.items()}),
     ]
 
 

@@ -1,7 +1,7 @@
-"""One downsampled series out of rollups and of points, where each has its part of the time.
+"""Joins rollups and points, which cover different times, into one downsampled series.
 
-docs/spec/opentsdb.md §7.5: avg is the sum of the sums over the sum of the counts. A point is taken for
-what it is: a rollup of itself.
+docs/spec/opentsdb.md §7.5: avg is the sum of the sums divided by the sum of the counts. A point is treated as
+a rollup of one point.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ NUMBERS = {
     "first": ("first",),
     "last": ("last",),
 }
-"""The downsampling functions that rollups can serve, and the numbers of each rollup that they need."""
+"""The downsampling functions that rollups can answer, and the numbers of each rollup that they need."""
 
 
 class Partials(NamedTuple):
-    """Rollups, or points, of one series or group.
+    """n rollups or points of one series or group.
 
     Attributes:
-      times_ms: int64[n], where the interval of each rollup starts, or the time of the point.
-      numbers: float64[k, n], those of `NUMBERS`, in that order.
+      times_ms: int64[n], the start of each rollup's interval, or the time of the point.
+      numbers: float64[k, n], those in `NUMBERS`, in that order.
     """
 
     times_ms: Int64s
@@ -45,7 +45,7 @@ class Partials(NamedTuple):
 
 
 def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
-    """Points as rollups of one point each. A NaN counts as no value."""
+    """Points int64[n] or float64[n] as rollups of one point each; NaN is not counted."""
     floats = to_floats(values)
     is_number = (~np.isnan(floats)).astype(np.float64)
     return Partials(
@@ -54,11 +54,11 @@ def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
 
 
 def joined(function: str, interval_ms: int, partials: Sequence[Partials]) -> tuple[Int64s, Floats]:
-    """One value for each interval in which there is something.
+    """One value for each interval that has rollups or points.
 
     Args:
       function: a key of `NUMBERS`.
-      interval_ms: of the downsampling: a multiple of that of the rollups.
+      interval_ms: of the downsampling; a multiple of the rollups' interval.
       partials: at least one, of disjoint times.
 
     Returns:
@@ -80,17 +80,17 @@ def joined(function: str, interval_ms: int, partials: Sequence[Partials]) -> tup
 
 
 class SourceSpan(NamedTuple):
-    """A part of the time in ms, [start, end)."""
+    """A range of time in ms, [start, end)."""
 
     start_ms: int
     end_ms: int
 
 
 def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[SourceSpan]:
-    """The parts of [start, end) that lie in none of some intervals.
+    """The parts of [start, end) outside of some intervals.
 
     Args:
-      covered: int64[n], ascending and distinct: intervals [k * interval, (k + 1) * interval) of the range.
+      covered: int64[n] k, ascending and distinct: intervals [k * interval, (k + 1) * interval) of the range.
     """
     lefts = np.append(start_ms, (covered + 1) * interval_ms)
     rights = np.append(covered * interval_ms, end_ms)
@@ -99,13 +99,13 @@ def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[
 
 
 def is_covered(times_ms: Int64s, covered: Int64s, interval_ms: int) -> Bools:
-    """bool[n]: which times lie in one of the intervals; see `gaps`."""
+    """bool[n]: whether each time is in one of the intervals; see `gaps`."""
     covered_mask: Bools = np.isin(times_ms // interval_ms, covered)
     return covered_mask
 
 
-def together(spans: Sequence[SourceSpan], near_ms: int, most: int) -> list[SourceSpan]:
-    """Ascending parts, joined across what lies between them: where it is short, and down to `most` parts."""
+def merged_spans(spans: Sequence[SourceSpan], near_ms: int, most: int) -> list[SourceSpan]:
+    """Ascending spans, merged across gaps of up to `near_ms`, and until there are at most `most` spans."""
     if not spans:
         return []
     between = np.array([right.start_ms - earlier.end_ms for earlier, right in itertools.pairwise(spans)])

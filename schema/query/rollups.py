@@ -1,7 +1,7 @@
-"""Which rollups can answer a query, so that the answer is the one that the points give.
+"""Chooses the rollups that can answer a query with the same result as the points.
 
-docs/spec/opentsdb.md §7.5, §8.1 and §8.4. A TSD chooses by the downsampling alone; here pre-aggregates
-serve only where they cannot change the answer, without being asked for. Nothing is read here.
+docs/spec/opentsdb.md §7.5, §8.1 and §8.4. A TSD chooses by the downsampling alone; here pre-aggregates are
+used automatically, but only if they cannot change the answer. This module reads no tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
 
 _FOLDS = {"sum": Fold.SUM, "count": Fold.SUM, "min": Fold.MIN, "max": Fold.MAX}
-"""How the series of a group become what its pre-aggregates hold, by downsampling function."""
+"""The fold of a group's series that its pre-aggregates hold, by downsampling function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class RollupSource:
       table: its name without prefix.
       ids: aggregation id of each of `NUMBERS` of the downsampling function, in that order; none for the plain
         points of groups in the default interval's table.
-      first_ms, until_ms: it may serve [first, until): whole intervals that are no younger than delaySla.
-      group: what was pre-aggregated; None for rollups of single series.
+      first_ms, until_ms: it can answer [first, until): whole intervals that are older than delaySla.
+      group: the pre-aggregate; None for rollups of single series.
       aggregator: of the group, a key of `OF_GROUP`.
     """
 
@@ -47,9 +47,9 @@ class QueryPlan:
     """How to answer a query.
 
     Attributes:
-      start_ms, end_ms: the points that the answer is made of are those in [start, end).
-      sources: the best one first; the next is for when nothing of this range stands in it.
-      notes: why a kind of rollups cannot serve, for a reader.
+      start_ms, end_ms: the answer is made of the points in [start, end).
+      sources: the best one first; the next one is for a table without data in this range.
+      notes: why a kind of rollups cannot be used, for users.
     """
 
     start_ms: int
@@ -58,65 +58,65 @@ class QueryPlan:
     notes: tuple[str, ...]
 
 
-def choose(config: RollupConfig, asked: Question, now_ms: int) -> QueryPlan:
+def choose(config: RollupConfig, question: Question, now_ms: int) -> QueryPlan:
     """The tables that can answer a query: of pre-aggregates, and of rollups of single series.
 
-    Of each kind the longest interval that divides that of the downsampling, and of which the range has
-    some that are no younger than its delaySla.
+    For each kind, the longest interval that divides the interval of the downsampling and that is older than
+    its delaySla in some part of the range.
     """
-    range_ms = asked.range.first_ms, asked.range.until_ms
-    how = asked.downsampling
-    why = _no_rollups(config, asked)
-    if why or how is None or how.interval_ms is None:
+    range_ms = question.range.first_ms, question.range.until_ms
+    downsampling = question.downsampling
+    why = _no_rollups(config, question)
+    if why or downsampling is None or downsampling.interval_ms is None:
         return QueryPlan(*range_ms, (), (f"no rollups: {why}",))
     notes: list[str] = []
     sources: list[RollupSource] = []
-    group, why = _group(config, asked, how)
+    group, why = _group(config, question, downsampling)
     if group is None:
         notes += [f"no pre-aggregates: {why}"] if config.pre_aggregates else []
     else:
         usable = [
             RollupSource(interval, interval.pre_aggregation_table, ids, *range_ms, group, aggregator)
             for interval in config.intervals
-            for aggregator, ids in _of_groups(config, interval, how.function)
+            for aggregator, ids in _of_groups(config, interval, downsampling.function)
             if aggregator in group.aggregators
         ]
-        sources += _longest("pre-aggregates", usable, how.interval_ms, now_ms, notes)
-    lacking = [name for name in NUMBERS[how.function] if name not in config.aggregation_ids]
+        sources += _longest("pre-aggregates", usable, downsampling.interval_ms, now_ms, notes)
+    lacking = [name for name in NUMBERS[downsampling.function] if name not in config.aggregation_ids]
     if lacking:
         notes.append(f"no rollups of series: {lacking[0]} has no aggregation id")
-    elif not matches(config.metrics, asked.metric):
-        notes.append(f"no rollups of series: {asked.metric} is none of timebeam.metrics")
+    elif not matches(config.metrics, question.metric):
+        notes.append(f"no rollups of series: {question.metric} is none of timebeam.metrics")
     else:
-        ids = tuple(config.aggregation_ids[name] for name in NUMBERS[how.function])
+        ids = tuple(config.aggregation_ids[name] for name in NUMBERS[downsampling.function])
         usable = [RollupSource(interval, interval.table, ids, *range_ms) for interval in config.rollups]
-        sources += _longest("rollups of series", usable, how.interval_ms, now_ms, notes)
+        sources += _longest("rollups of series", usable, downsampling.interval_ms, now_ms, notes)
     return QueryPlan(*range_ms, tuple(sources), tuple(notes))
 
 
-def _no_rollups(config: RollupConfig, asked: Question) -> str:
-    """Why no rollups of any kind serve a query; empty if some may."""
-    how = asked.downsampling
-    if how is None:
+def _no_rollups(config: RollupConfig, question: Question) -> str:
+    """Why rollups of no kind can answer a query; empty if some may."""
+    downsampling = question.downsampling
+    if downsampling is None:
         return "the query has no downsampling"
-    if how.interval_ms is None:
+    if downsampling.interval_ms is None:
         return "0all has no intervals"
-    if how.calendar is not None:
+    if downsampling.calendar is not None:
         return "intervals of the calendar are not those of rollups"
-    if how.function not in NUMBERS:
-        return f"{how.function} cannot be computed from them"
-    if config.agg_tag_key in asked.tags or config.agg_tag_key in asked.group_by:
-        return f"the query asks for the tag {config.agg_tag_key}, which says something else there"
+    if downsampling.function not in NUMBERS:
+        return f"{downsampling.function} cannot be computed from them"
+    if config.agg_tag_key in question.tags or config.agg_tag_key in question.group_by:
+        return f"the query asks for the tag {config.agg_tag_key}, which has another meaning there"
     return ""
 
 
 def _longest(
-    kind: str, sources: Sequence[RollupSource], wanted_ms: int, now_ms: int, notes: list[str]
+    kind: str, sources: Sequence[RollupSource], interval_ms: int, now_ms: int, notes: list[str]
 ) -> Sequence[RollupSource]:
-    """The source with the longest interval that serves, if there is one; else a note."""
-    dividing = [source for source in sources if wanted_ms % (source.interval.seconds * 1000) == 0]
+    """[The usable source with the longest interval], or [] and a note."""
+    dividing = [source for source in sources if interval_ms % (source.interval.seconds * 1000) == 0]
     if not dividing:
-        notes.append(f"no {kind}: {wanted_ms} ms are no multiple of one of their intervals")
+        notes.append(f"no {kind}: {interval_ms} ms are no multiple of one of their intervals")
     for source in sorted(dividing, key=lambda source: -source.interval.seconds):
         length_ms = source.interval.seconds * 1000
         newest_ms = now_ms - (source.interval.delay_s or 0) * 1000
@@ -128,52 +128,54 @@ def _longest(
     return []
 
 
-def _group(config: RollupConfig, asked: Question, how: Downsampling) -> tuple[PreAggregate | None, str]:
-    """(the pre-aggregates whose groups can stand for the series of a query, else why there are none)."""
-    why = _changes(asked, how)
+def _group(
+    config: RollupConfig, question: Question, downsampling: Downsampling
+) -> tuple[PreAggregate | None, str]:
+    """(the pre-aggregate whose groups can replace the series of a query, or None; why there is none)."""
+    why = _changes(question, downsampling)
     if why:
         return None, why
-    # A series that lacks a kept tag is in no group, so the query must leave it out too.
-    asked_keys = tuple(sorted({*asked.group_by, *asked.tags}))
+    # A series without a kept tag is in no group, so the query must exclude it too.
+    asked_keys = tuple(sorted({*question.group_by, *question.tags}))
     named = [
         pre_aggregate
         for pre_aggregate in config.pre_aggregates
-        if matches(pre_aggregate.metrics, asked.metric)
+        if matches(pre_aggregate.metrics, question.metric)
     ]
     for pre_aggregate in named:
         if pre_aggregate.keep == asked_keys and any(
             aggregator in pre_aggregate.aggregators
             for interval in config.intervals
-            for aggregator, _ in _of_groups(config, interval, how.function)
+            for aggregator, _ in _of_groups(config, interval, downsampling.function)
         ):
             return pre_aggregate, ""
     keys = ", ".join(asked_keys) or "no tags"
-    return None, f"none of {how.function} keeps what the query groups by and filters, {keys}"
+    return None, f"none of {downsampling.function} keeps what the query groups by and filters, {keys}"
 
 
-def _changes(asked: Question, how: Downsampling) -> str:
-    """Why groups give another answer than the aggregation of their series; empty if they do not.
+def _changes(asked: Question, downsampling: Downsampling) -> str:
+    """Why groups would give another answer than the aggregation of their series; empty if they do not.
 
-    A query interpolates a series that has no point in an interval, where a group has nothing; unless the
-    aggregator does not interpolate, or a fill puts something there that counts for nothing.
+    A query interpolates a series without a point in an interval; a group cannot. So the aggregator must not
+    interpolate, or the fill must put a neutral value there.
     """
     aggregator = asked.aggregator
     if asked.rate is not None or asked.explicit_tags or asked.series is not None:
         return "rates, explicit tags and TSUIDs are of single series"
-    fold = _FOLDS.get(how.function)
+    fold = _FOLDS.get(downsampling.function)
     if fold is None:
-        return f"{how.function} of a group is not that of its series"
+        return f"{downsampling.function} of a group is not that of its series"
     if aggregator == NONE or AGGREGATORS[aggregator].fold is not fold:
-        return f"{aggregator} of the series is not what groups of {how.function} hold"
+        return f"{aggregator} of the series is not what groups of {downsampling.function} hold"
     nothing = Gap.ZERO if fold is Fold.SUM else Gap.IGNORED
-    if how.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not nothing:
+    if downsampling.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not nothing:
         other = next(
             name
             for name, candidate in AGGREGATORS.items()
             if candidate.fold is fold and candidate.gap is nothing
         )
         return f"{aggregator} interpolates where a series has no point; {other} does not, nor does fill nan"
-    if how.fill is Fill.ZERO and fold is not Fold.SUM:
+    if downsampling.fill is Fill.ZERO and fold is not Fold.SUM:
         return f"fill zero changes the {aggregator} of the series"
     return ""
 
@@ -181,7 +183,7 @@ def _changes(asked: Question, how: Downsampling) -> str:
 def _of_groups(
     config: RollupConfig, interval: RollupInterval, function: str
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(group-by aggregator, aggregation id) of what holds a number of groups; no id in plain points."""
+    """(group-by aggregator, aggregation ids) of cells with the function's number; no ids for plain points."""
     for aggregator, cells in OF_GROUP.items():
         if interval.is_default:
             if aggregator == function:

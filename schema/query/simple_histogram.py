@@ -1,16 +1,16 @@
-"""OpenTSDB's histograms: columns 06 of a data row, and the one codec that a TSD brings along.
+"""OpenTSDB's histograms: columns 06 of a data row, in the only codec that TSDs include.
 
 docs/spec/opentsdb.md §4.2; core/SimpleHistogram of OpenTSDB 2.4.1. The first byte of a value is the id
-that tsd.core.histograms.config gives to the codec; the rest is the codec's own:
+that tsd.core.histograms.config gives to the codec; the codec defines the rest:
 
 | bytes | SimpleHistogram |
 |---|---|
 | 2 | number of buckets, signed |
-| 4, 4, 1 to 9 | of each bucket: low and high bound, float32; count |
+| 4, 4, 1 to 9 | for each bucket: low and high bound as float32, count |
 | 1 to 9, 1 to 9 | counts of values below and above all buckets |
 
-Counts are Kryo's positive longs: 7 bits a byte, the low ones first, the high bit says that more follow; a
-ninth byte has 8.
+Counts are Kryo's positive longs: 7 bits per byte, lowest first, with the high bit set if more follow; a ninth
+byte has 8 bits.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _BOUNDS = struct.Struct(">ff")
 
 
 class NotASimpleHistogramError(ValueError):
-    """The bytes are of another codec, or damaged."""
+    """The bytes belong to another codec, or are damaged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values lay in each bucket.
+    """The number of values in each bucket.
 
     Attributes:
       buckets: counts by bounds, ascending.
-      underflow, overflow: how many lay below, and above, all buckets.
+      underflow, overflow: number of values below and above all buckets.
     """
 
     buckets: Mapping[Bounds, int]
@@ -46,9 +46,9 @@ class Histogram:
     overflow: int
 
     def percentile(self, percent: float) -> float:
-        """The middle of the bucket in which this share, in percent, of the counted values is reached.
+        """The middle of the bucket that reaches this percentage of the counted values.
 
-        As a TSD computes it, in float32; underflow and overflow are not counted. NaN if nothing is.
+        Computed as by a TSD, in float32; without underflow and overflow. NaN without values.
         """
         total = sum(self.buckets.values())
         running = 0
@@ -60,10 +60,10 @@ class Histogram:
 
 
 def decode(value: bytes) -> Histogram:
-    """The SimpleHistogram of a cell, whatever the id of its codec.
+    """The SimpleHistogram of a cell, for any id of its codec.
 
     Raises:
-      NotASimpleHistogramError: it is none.
+      NotASimpleHistogramError: it does not hold one.
     """
     try:
         (number,) = _COUNT.unpack_from(value, 1)
@@ -73,7 +73,7 @@ def decode(value: bytes) -> Histogram:
             low, high = _BOUNDS.unpack_from(value, offset)
             count, offset = _long(value, offset + _BOUNDS.size)
             if (low, high) in buckets or math.isnan(low) or math.isnan(high):
-                raise NotASimpleHistogramError(f"the bucket from {low} to {high} stands twice, or is none")
+                raise NotASimpleHistogramError(f"duplicate or invalid bucket from {low} to {high}")
             buckets[low, high] = count
         underflow, offset = _long(value, offset)
         overflow, offset = _long(value, offset)
@@ -85,7 +85,7 @@ def decode(value: bytes) -> Histogram:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum of histograms, bucket by bucket (`aggregate`)."""
+    """The sum of histograms, bucket by bucket."""
     buckets: dict[Bounds, int] = {}
     underflow = overflow = 0
     for histogram in histograms:
@@ -100,7 +100,7 @@ def _long(value: bytes, offset: int) -> tuple[int, int]:
     """(a positive long, where it ends).
 
     Raises:
-      IndexError: it does not end.
+      IndexError: the bytes end inside it.
     """
     number = 0
     for place in range(8):

@@ -1,8 +1,8 @@
-"""Points to accumulators, and accumulators to the numbers that rollups store.
+"""Accumulates points, and turns accumulators into the numbers that rollups store.
 
-In numpy over whole batches: points are cut into buckets, and each column of `Buckets` is one `reduceat`
-over the cuts. Points that come row after row, as tables hold them, are not sorted before: the points of a
-bucket are neighbours then, and only the buckets, which are fewer, are put in order.
+In numpy over whole batches: points are cut into buckets, and each column of `Buckets` is one `reduceat` over
+the cuts. Points that come row by row, as in tables, are not sorted first: the points of a bucket are
+adjacent, and only the buckets, which are fewer, are sorted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Numbers(NamedTuple):
     Attributes:
       kinds: uint8[m], INTEGER or FLOAT.
       bits: int64[m], as in `PointBatch`.
-      rounded: bool[m], sums of integers alone that 64 bits do not hold, and so are floats.
+      rounded: bool[m], sums of only integers that do not fit 64 bits and so are floats.
     """
 
     kinds: Bytes
@@ -55,10 +55,10 @@ class Numbers(NamedTuple):
 
 
 def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """The points that are finite numbers, and the refusal of the others."""
+    """(the points that are finite numbers, the refusals of the others)."""
     no_number = batch.kinds > Kind.FLOAT
     if not no_number.any() and np.isfinite(batch.bits.view(np.float64)).all():
-        return batch, []  # integers too are finite if they are read as floats, but for some negative ones
+        return batch, []  # the bits of most integers are finite floats too
     bad = no_number | ((batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64)))
     if not bad.any():
         return batch, []
@@ -78,16 +78,16 @@ def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: 
 
 
 def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool = True) -> list[Buckets]:
-    """The buckets of the points of a batch, in any order, in parts that are still to be merged.
+    """The buckets of the points of a batch, in any order, as parts that must be merged.
 
     Args:
       batch: finite numbers in any order, one per series and instant.
       interval_s: length of a bucket; buckets are counted from 1970.
-      ties: several points of one series and instant are as many points; first and last are then any of them.
-      ends: whether first and last are wanted.
+      ties: count all points of one series and instant; first and last are then any of them.
+      ends: compute first and last.
 
     Raises:
-      ValueError: values that are no finite numbers, or two points of one series and instant.
+      ValueError: values that are not finite numbers, or duplicate points without `ties`.
     """
     if (batch.kinds > Kind.FLOAT).any():
         raise ValueError("only numbers can be accumulated")
@@ -105,35 +105,35 @@ def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool =
 def _by_kind(
     batch: PointBatch, starts: Int64s, *, is_repeated: bool = False
 ) -> list[tuple[PointBatch, Int64s]] | None:
-    """Parts of a batch that are all integers or all floats, each with where its buckets begin.
+    """Parts of a batch with only integers or only floats, each with the starts of its buckets.
 
-    None if the points of a bucket are not neighbours that ascend, and so may be there twice.
+    None if the points of a bucket are not adjacent and ascending, and so may be duplicates.
 
     Args:
-      starts: int64[n], the number of the bucket of each point, counted from 1970.
-      is_repeated: the points are in order, and equal instants are known.
+      starts: int64[n], the number of each point's bucket, counted from 1970.
+      is_repeated: the points are sorted, and equal instants have been handled.
     """
     cuts = first_of_each(batch.index, starts)
     if not is_repeated:
-        late = batch.times_ms[1:] <= batch.times_ms[:-1]
-        late[cuts[1:] - 1] = False
-        if late.any() or not _are_distinct(batch.index[cuts], starts[cuts]):
+        is_late = batch.times_ms[1:] <= batch.times_ms[:-1]
+        is_late[cuts[1:] - 1] = False
+        if is_late.any() or not _are_distinct(batch.index[cuts], starts[cuts]):
             return None
     is_float = batch.kinds == Kind.FLOAT
     if is_float.all() or not is_float.any():
         return [(batch, cuts)]
-    turns = np.flatnonzero(is_float[1:] != is_float[:-1]) + 1
-    if len(turns) == 1:  # as rows read together are: first those of one kind
-        position = int(turns[0])
+    changes = np.flatnonzero(is_float[1:] != is_float[:-1]) + 1
+    if len(changes) == 1:  # as rows read together are: first those of one kind
+        position = int(changes[0])
         slices: list[Int64s | slice] = [slice(0, position), slice(position, None)]
     else:
-        slices = [np.flatnonzero(which) for which in (is_float, ~is_float)]
-    batches = [(batch.take(piece), starts[piece]) for piece in slices]
-    return [(single, first_of_each(single.index, of_part)) for single, of_part in batches]
+        slices = [np.flatnonzero(of_kind) for of_kind in (is_float, ~is_float)]
+    batches = [(batch.take(points), starts[points]) for points in slices]
+    return [(single, first_of_each(single.index, bucket_numbers)) for single, bucket_numbers in batches]
 
 
 def _are_distinct(index: Int32s, starts: Int64s) -> bool:
-    """Whether no two buckets are the same one."""
+    """Whether all buckets are distinct."""
     if ascending(index, starts):
         return True
     order = order_of(index, starts)
@@ -142,10 +142,13 @@ def _are_distinct(index: Int32s, starts: Int64s) -> bool:
 
 
 def numbers(buckets: Buckets, aggregator: str) -> Numbers:
-    """What an aggregator makes of each bucket: sum, count, min, max, first or last.
+    """The number of each bucket for an aggregator: sum, count, min, max, first or last.
 
-    A sum is an integer if all points are and it fits 64 bits, else a float rounded once; infinite if it is
-    beyond the floats. Of an integer and an equal float the integer is min and max.
+    A sum is an integer if all points are and it fits 64 bits; else a float, rounded once, infinite if out of
+    range. If an integer and a float are equal, the integer is min and max.
+
+    Raises:
+      ValueError: another aggregator.
     """
     never = np.zeros(len(buckets), np.bool_)
     integers, floats = np.full(len(buckets), Kind.INTEGER, np.uint8), np.uint8(Kind.FLOAT)
@@ -156,30 +159,32 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
         edges = buckets.ends.first if aggregator == "first" else buckets.ends.last
         return Numbers(edges.kinds, edges.bits, never)
     if aggregator == "sum":
-        of_integers = buckets.float_counts == 0
+        is_integral = buckets.float_counts == 0
         bits, exact = np.zeros(len(buckets), np.int64), never
-        which = np.flatnonzero(of_integers)
-        if len(which):
-            bits[which], exact[which] = buckets.sums.take(which).integers()
-        which = np.flatnonzero(~exact)
-        bits[which] = buckets.sums.take(which).floats().view(np.int64)
-        return Numbers(np.where(exact, integers, floats), bits, of_integers & ~exact)
+        chosen_buckets = np.flatnonzero(is_integral)
+        if len(chosen_buckets):
+            bits[chosen_buckets], exact[chosen_buckets] = buckets.sums.take(chosen_buckets).integers()
+        chosen_buckets = np.flatnonzero(~exact)
+        bits[chosen_buckets] = buckets.sums.take(chosen_buckets).floats().view(np.int64)
+        return Numbers(np.where(exact, integers, floats), bits, is_integral & ~exact)
     if aggregator not in ("min", "max"):
         raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
     if aggregator == "min":
-        ints, float_numbers = buckets.int_mins, buckets.float_mins
-        beats = _less(float_numbers, ints)
+        integer_extremes, float_numbers = buckets.int_mins, buckets.float_mins
+        beats = _less(float_numbers, integer_extremes)
     else:
-        ints, float_numbers = buckets.int_maxs, buckets.float_maxs
-        beats = _greater(float_numbers, ints)
+        integer_extremes, float_numbers = buckets.int_maxs, buckets.float_maxs
+        beats = _greater(float_numbers, integer_extremes)
     chosen = (buckets.float_counts > 0) & ((buckets.float_counts == buckets.counts) | beats)
     return Numbers(
-        np.where(chosen, floats, integers), np.where(chosen, float_numbers.view(np.int64), ints), never
+        np.where(chosen, floats, integers),
+        np.where(chosen, float_numbers.view(np.int64), integer_extremes),
+        never,
     )
 
 
 def _less(floats: Floats, integers: Int64s) -> Bools:
-    """bool[m]: which floats are less than integers, exactly, also beyond 2**53."""
+    """bool[m]: whether each float is less than the integer, exactly, also above 2**53."""
     rounded = integers.astype(np.float64)
     tie = (floats == rounded) & (floats < _TWO_63)
     is_less: Bools = floats < rounded
@@ -188,7 +193,7 @@ def _less(floats: Floats, integers: Int64s) -> Bools:
 
 
 def _greater(floats: Floats, integers: Int64s) -> Bools:
-    """bool[m]: which floats are greater than integers, exactly."""
+    """bool[m]: whether each float is greater than the integer, exactly, also above 2**53."""
     rounded = integers.astype(np.float64)
     tie = (floats == rounded) & (floats < _TWO_63)
     is_greater: Bools = floats >= rounded
@@ -197,7 +202,7 @@ def _greater(floats: Floats, integers: Int64s) -> Bools:
 
 
 def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
-    """The points by series and time.
+    """The points sorted by series and time.
 
     Raises:
       ValueError: two points of one series and instant, without `ties`.
@@ -208,7 +213,7 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     if is_repeated.any() and not ties:
         first = int(np.argmax(is_repeated))
         where = f"{batch.series[batch.index[first]]} at {batch.times_ms[first]} ms"
-        raise ValueError(f"two points of one instant, which would count twice: {where}")
+        raise ValueError(f"two points of one instant, which would be counted twice: {where}")
     return batch
 
 
@@ -216,7 +221,7 @@ def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int, *, ends: bo
     """The buckets of points that are all integers or all floats, in the order of the points.
 
     Args:
-      firsts: int64[m], where the points of each bucket begin, which are neighbours that ascend.
+      firsts: int64[m], the first point of each bucket; points of a bucket are adjacent and ascending.
     """
     length_ms = interval_s * 1000
     m, counts = len(firsts), np.diff(firsts, append=len(batch))
@@ -229,7 +234,7 @@ def _accumulated(batch: PointBatch, firsts: Int64s, interval_s: int, *, ends: bo
         sums = sums_of_integers(batch.bits, firsts)
     else:
         values = batch.bits.view(np.float64)
-        # Plus zero: -0.0 and 0.0 are equal, and which of them came first must not show.
+        # Plus zero, since -0.0 and 0.0 are equal and the result must not depend on their order.
         float_mins = np.minimum.reduceat(values, firsts) + 0.0
         float_maxs = np.maximum.reduceat(values, firsts) + 0.0
         largest = np.maximum(np.abs(float_mins), np.abs(float_maxs))

@@ -1,4 +1,4 @@
-"""Accumulators of several lengths at once: some from the points, the others from shorter ones."""
+"""Accumulates several interval lengths at once: some from points, the others from shorter intervals."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from timebeam.schema.rollup.accumulate import runs
 from timebeam.schema.rollup.buckets import Buckets, Grouping, first_of_each, merge
 
 MOST_BUCKETS = 200_000
-"""Accumulators that are held at once, of a hundred bytes each; merging takes twice as many more."""
+"""Accumulators in memory, of a hundred bytes each; merging takes three times as much memory."""
 
 _WORTH = 4
-"""An accumulator takes about as long to add up as so many points."""
+"""Adding an accumulator takes as long as adding about this many points."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Accumulated:
-    """The accumulators of one set of points.
+    """The accumulators of a set of points.
 
     Attributes:
-      from_points: by length in seconds, merged; all of the same series, or groups.
-      sources: by length, ascending, the length from which its accumulators are made; None for the points.
+      from_points: by length in seconds, merged; all with the same series or groups.
+      sources: for each length, ascending, the length that it is computed from; None for the points.
     """
 
     from_points: Mapping[int, Buckets]
@@ -30,11 +30,11 @@ class Accumulated:
 
     @property
     def series(self) -> Sequence[Series]:
-        """What the numbers of all of them stand for."""
+        """The series or groups of all accumulators."""
         return next(iter(self.from_points.values())).series
 
     def of_groups(self, grouping: Grouping) -> Accumulated:
-        """Those of groups of the series."""
+        """The accumulators of groups of the series."""
         groups = {length: buckets.of_groups(grouping) for length, buckets in self.from_points.items()}
         return dataclasses.replace(self, from_points=groups)
 
@@ -49,13 +49,13 @@ class Accumulated:
 
 
 class Accumulator:
-    """Adds up points, in accumulators of each of some lengths in seconds.
+    """Adds points to accumulators of several lengths in seconds.
 
     Args:
-      ends: whether first and last are wanted.
+      ends: compute first and last.
 
     Attributes:
-      is_full: it is time to take what is there: memory is bounded, however many series there are.
+      is_full: `take` must be called, which bounds memory for any number of series.
     """
 
     def __init__(self, lengths: Iterable[int], *, ends: bool) -> None:
@@ -66,7 +66,7 @@ class Accumulator:
         self.is_full = False
 
     def add(self, batch: PointBatch) -> None:
-        """Adds finite numbers."""
+        """Adds points, all finite numbers."""
         if not self._sources:
             self._sources = self._chosen(batch)
             self._unmerged = {length: [] for length, source in self._sources.items() if source is None}
@@ -79,7 +79,7 @@ class Accumulator:
             self.is_full = 2 * self._points_held >= MOST_BUCKETS
 
     def take(self) -> Accumulated | None:
-        """What was added since the last time; None if nothing was."""
+        """The accumulators of the points since the last call; None if there are none."""
         if not self._points_held:
             return None
         self._merge()
@@ -94,7 +94,7 @@ class Accumulator:
             self._points_held += len(unmerged[0])
 
     def _chosen(self, batch: PointBatch) -> dict[int, int | None]:
-        """By length the source that is the least work, as the first points show it."""
+        """For each length the source that takes the least work for the first batch."""
         sizes: dict[int, int] = {}
         chosen: dict[int, int | None] = {}
         for length in self._lengths:

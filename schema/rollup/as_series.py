@@ -1,4 +1,4 @@
-"""Rollups as ordinary points of ordinary series, for layouts that have no rollup tables of their own."""
+"""Rollups as ordinary points of ordinary series, for layouts without rollup tables."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from timebeam.schema.rollup.buckets import Buckets
 def rollup_points(
     buckets: Buckets, interval: str, aggregators: Sequence[str], names: RollupNames
 ) -> tuple[PointBatch | None, list[Rejected]]:
-    """The points of the rollups of some series, and what has no place.
+    """The rollups of some series as points, and refusals.
 
-    A point stands at the start of its interval, which is its arrival too, so that a second run writes the
-    same cells. In layouts that store floats only, whole numbers are rounded to the nearest one.
+    The time of a point is the start of its interval, and so is its arrival: a second run writes the same
+    cells. In layouts that store only floats, whole numbers are rounded.
 
     Args:
       buckets: of the interval, of series that `names` can name.
       aggregators: sum, count, min, max, first or last.
 
     Returns:
-      No batch if there are no buckets; refusals of sums that are beyond the floats, and of series
-      that have a tag that rollups need.
+      The batch, None if there are no buckets; refusals of sums that do not fit a float, and of series with
+      a tag key that rollups need.
     """
     batches: list[PointBatch] = []
     rejected: list[Rejected] = []
@@ -58,7 +58,7 @@ def rollup_points(
         for index in np.flatnonzero(~finite & ~refused[buckets.index]).tolist():
             series = buckets.series[buckets.index[index]]
             where = f"{aggregator} of {series} from {buckets.starts_ms[index]} ms on"
-            message = f"{where}, {interval}: it is beyond the floats"
+            message = f"{where}, {interval}: it does not fit a 64-bit float"
             rejected.append(Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE))
         batches.append(_points(tuple(stored), buckets, aggregates, good, integers=names.integers))
     batches = [batch for batch in batches if len(batch)]

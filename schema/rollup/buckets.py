@@ -1,8 +1,8 @@
-"""Accumulators: what is remembered of the points of one series, or group of series, in one interval.
+"""Accumulators: the state of the points of one series, or group of series, in one interval.
 
-Integers and floats are kept apart until the end, so that nothing is rounded on the way. Everything is a
-function of the set of the points: however they are split, and in whatever order the parts are merged,
-the same accumulators come out, bit for bit.
+Integers and floats are kept apart until the end, so nothing is rounded in between. An accumulator is a
+function of the set of its points: for any split of the points and any order of merging, the result is the
+same, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from timebeam.schema.rollup import exact_sum
 from timebeam.schema.rollup.exact_sum import Sums
 
 MOST_POINTS = 1 << 34
-"""In one bucket; more would overflow the digits of sums."""
+"""Points of one bucket; more would overflow the digits of sums."""
 
 NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)
-"""Least and greatest of no integers; of no floats they are inf and -inf."""
+"""Minimum and maximum of no integers; for no floats they are inf and -inf."""
 
 
 _COLUMNS = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
 
 
 class Edges(NamedTuple):
-    """The first or the last point of each bucket: time in ms, `Kind` and bits.
+    """The first or last point of each of m buckets: int64[m] time in ms, uint8[m] `Kind`, int64[m] bits.
 
-    Of points of one time (of different series of a group) the order is by kind, then by bits.
+    Points of one time (in different series of a group) are ordered by kind, then by bits.
     """
 
     times_ms: Int64s
@@ -42,11 +42,11 @@ class Edges(NamedTuple):
         return Edges(self.times_ms[indices], self.kinds[indices], self.bits[indices])
 
     def earliest(self, firsts: Int64s, sizes: Int64s) -> Edges:
-        """The first one of each group of neighbours; see `regrouped`."""
+        """The first point of each group of adjacent buckets; see `regrouped`."""
         return self._chosen(np.minimum, firsts, sizes)
 
     def latest(self, firsts: Int64s, sizes: Int64s) -> Edges:
-        """The last one of each group of neighbours."""
+        """The last point of each group of adjacent buckets."""
         return self._chosen(np.maximum, firsts, sizes)
 
     @staticmethod
@@ -59,9 +59,9 @@ class Edges(NamedTuple):
         worst = NO_MIN if choose is np.minimum else NO_MAX
         times = choose.reduceat(self.times_ms, firsts)
         is_chosen = self.times_ms == np.repeat(times, sizes)
-        wide = np.where(is_chosen, self.kinds.astype(np.int64), worst)
-        kinds = choose.reduceat(wide, firsts)
-        is_chosen &= wide == np.repeat(kinds, sizes)
+        kind_numbers = np.where(is_chosen, self.kinds.astype(np.int64), worst)
+        kinds = choose.reduceat(kind_numbers, firsts)
+        is_chosen &= kind_numbers == np.repeat(kinds, sizes)
         bits = choose.reduceat(np.where(is_chosen, self.bits, worst), firsts)
         return Edges(times, kinds.astype(np.uint8), bits)
 
@@ -77,7 +77,7 @@ class Ends(NamedTuple):
         return Ends(self.first.take(indices), self.last.take(indices))
 
     def merged(self, firsts: Int64s, sizes: Int64s) -> Ends:
-        """Those of groups of neighbours; see `regrouped`."""
+        """The ends of groups of adjacent buckets; see `regrouped`."""
         return Ends(self.first.earliest(firsts, sizes), self.last.latest(firsts, sizes))
 
     @staticmethod
@@ -88,18 +88,18 @@ class Ends(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Buckets:
-    """m accumulators, by series and start; of each (series, start) one.
+    """m accumulators, sorted by series and start, one for each (series, start).
 
     Attributes:
-      interval_s: the length of all of them; they are counted from 1970.
+      interval_s: the length of each interval; intervals are counted from 1970.
       series: distinct.
-      index: int32[m], the series of each.
-      starts_ms: int64[m], where each begins.
-      counts, float_counts: int64[m], how many points, and how many of them are floats.
+      index: int32[m], the number of the series.
+      starts_ms: int64[m], the start of the interval.
+      counts, float_counts: int64[m], the number of points, and of floats among them.
       sums: of all points.
-      int_mins, int_maxs: int64[m], of the integers (`NO_MIN`, `NO_MAX` of none).
-      float_mins, float_maxs: float64[m], of the floats (inf, -inf of none); never -0.0.
-      ends: None where nobody asks for them: they are a quarter of an accumulator.
+      int_mins, int_maxs: int64[m], of the integers (`NO_MIN`, `NO_MAX` for none).
+      float_mins, float_maxs: float64[m], of the floats (inf, -inf for none); never -0.0.
+      ends: None if not needed, since they are a quarter of an accumulator.
     """
 
     interval_s: int
@@ -140,7 +140,7 @@ class Buckets:
         return self.take(np.flatnonzero(inside)), self.take(np.flatnonzero(~inside))
 
     def by_series(self, most: int) -> Iterator[Buckets]:
-        """Parts of so many at most, or all of one series; buckets are in order."""
+        """Splits sorted buckets into parts of at most `most`, or of a single series."""
         if len(self) <= most:
             yield self
             return
@@ -157,7 +157,7 @@ class Buckets:
         """The buckets of a longer interval.
 
         Raises:
-          ValueError: the longer interval is no multiple of this one.
+          ValueError: the longer interval is not a multiple of this one.
         """
         if interval_s % self.interval_s:
             raise ValueError(f"{self.interval_s} s do not divide {interval_s} s: start from the points")
@@ -179,7 +179,7 @@ class Grouping:
 
     Attributes:
       groups: distinct.
-      numbers: int32[k], which of them each series is in; -1 if in none.
+      numbers: int32[k], the number of each series' group; -1 for none.
     """
 
     groups: tuple[Series, ...]
@@ -187,7 +187,7 @@ class Grouping:
 
     @classmethod
     def of(cls, groups: Sequence[Series | None]) -> Grouping:
-        """Of the group of each series; None where it has none."""
+        """From the group of each series; None for a series without a group."""
         number_of: dict[Series, int] = {}
         numbers = [-1 if group is None else number_of.setdefault(group, len(number_of)) for group in groups]
         return cls(tuple(number_of), np.array(numbers, np.int32))
@@ -214,10 +214,10 @@ def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Bu
 
 
 def merge(buckets: Sequence[Buckets]) -> Buckets:
-    """The accumulators of all points of the parts; associative and commutative but for the order of series.
+    """Merges accumulators; associative and commutative except for the order of series.
 
     Args:
-      buckets: at least one; of the same interval, from disjoint sets of points.
+      buckets: at least one item; of the same interval, from disjoint sets of points.
 
     Raises:
       ValueError: different intervals, or some parts with `ends` and some without.
@@ -231,10 +231,10 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
     series, indices = _renumbered(buckets)
     ends = [each.ends for each in buckets if each.ends is not None]
     if 0 < len(ends) < len(buckets):
-        raise ValueError("some parts know first and last, others do not")
+        raise ValueError("some parts have first and last, others do not")
     index = np.concatenate(indices)
     order = order_of(index, np.concatenate([each.starts_ms for each in buckets]))
-    # Each column is put in order before the next one is joined: that all are there twice takes memory.
+    # Each column is sorted before the next one is joined, since two copies of all would take memory.
     joined = {name: np.concatenate([getattr(each, name) for each in buckets])[order] for name in _COLUMNS}
     return regrouped(
         Buckets(
@@ -249,7 +249,7 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
 
 
 def _renumbered(buckets: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
-    """(the series of all parts, the indices of each part into them)."""
+    """(the series of all parts, the index of each part into them)."""
     if all(each.series is buckets[0].series for each in buckets):
         return buckets[0].series, [each.index for each in buckets]
     numbers: dict[Series, int] = {}
@@ -261,7 +261,7 @@ def _renumbered(buckets: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int3
 
 
 def regrouped(buckets: Buckets) -> Buckets:
-    """Accumulators in any order, several of one series and start, as one each, in order.
+    """Sorts accumulators and merges those of one series and start.
 
     Raises:
       OverflowError: more than `MOST_POINTS` points in one bucket.
@@ -296,13 +296,13 @@ def regrouped(buckets: Buckets) -> Buckets:
 
 
 def ascending(index: Int32s, times: Int64s) -> bool:
-    """Whether (index, time) ascends, equal neighbours allowed."""
+    """Whether (index, time) ascends; equal neighbours are allowed."""
     same = index[1:] == index[:-1]
     return bool(((index[1:] > index[:-1]) | (same & (times[1:] >= times[:-1]))).all())
 
 
 def order_of(index: Int32s, times: Int64s) -> Int64s:
-    """int64[n]: what orders by (index, time); by one number each where that fits, which is faster."""
+    """int64[n]: the order by (index, time); uses one number for both if it fits, which is faster."""
     low = int(times.min())
     span = int(times.max()) - low + 1
     if (int(index.max()) + 1) * span < 1 << 63:
@@ -311,6 +311,6 @@ def order_of(index: Int32s, times: Int64s) -> Int64s:
 
 
 def first_of_each(index: Int32s, starts: Int64s) -> Int64s:
-    """int64[k]: where each run of equal (index, start) begins."""
+    """int64[k]: the start of each run of equal (index, start)."""
     changes = (index[1:] != index[:-1]) | (starts[1:] != starts[:-1])
     return np.concatenate([[0], np.flatnonzero(changes) + 1])

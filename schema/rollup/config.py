@@ -1,8 +1,8 @@
-"""The configuration of rollups: OpenTSDB 2.4's JSON as it is, and a section of ours that TSDs pass over.
+"""The configuration of rollups: OpenTSDB 2.4's JSON, and a section `timebeam` that TSDs ignore.
 
-docs/spec/opentsdb.md §7.1; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. Both
-ignore fields that they do not know, so that TSDs and this project can share one file; what
-OpenTSDB accepts and then breaks on is refused. Parsed by `timebeam.schema.rollup.config_json`.
+docs/spec/opentsdb.md §7.1; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. TSDs ignore
+unknown fields, so they can share a file with this project. Configurations that OpenTSDB accepts and then
+fails on are refused. Parsed by `timebeam.schema.rollup.config_json`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from timebeam.schema.points import Reason, RefusedError, Series
 from timebeam.schema.rollup.row_span import RowSpan
 
 FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840
-"""In a row. OpenTSDB allows 7774, but from 3840 on a qualifier is read as one of milliseconds."""
+"""Intervals of a row. OpenTSDB allows 7774, but from 3840 on it reads qualifiers as milliseconds."""
 
 APPEND_ID = 0x05
-"""With this id a qualifier is of the width and the first byte of an append column."""
+"""With this id, a qualifier has the width and the first byte of an append column."""
 
 COMPUTED = ("sum", "count", "min", "max", "first", "last")
 """The aggregators whose rollups are computed here."""
@@ -32,10 +32,10 @@ OF_GROUP: Mapping[str, Mapping[str, str]] = {
     "min": {"min": "min"},
     "max": {"max": "max"},
 }
-"""For each group-by aggregator of a pre-aggregate, the rollups of its rows, and the number each one is.
+"""For each group-by aggregator of a pre-aggregate, the rollups of its rows and the number in each.
 
-`sum` and `count` of all points of the group, so that a TSD answers sum and avg; a TSD asked for
-the sum of the counts adds up what stands under `sum`.
+`sum` has the sum and the count of all points of the group, so that a TSD answers sum and avg. For the sum of
+counts a TSD adds the cells of `sum`, which therefore hold the counts under `count`.
 """
 
 _TABLE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
@@ -48,7 +48,7 @@ _KNOWN = frozenset(
         *(f"ep{rank}r{kind}" for rank in _PERCENTILES for kind in (3, 7)),
     )
 )
-"""core/Aggregators, as far as lower-cased names reach them."""
+"""The aggregators of core/Aggregators with lower-case names."""
 
 
 class RollupConfigError(ValueError):
@@ -60,12 +60,12 @@ class RollupInterval:
     """One rollup interval and its tables.
 
     Attributes:
-      interval: its text, by which writes and TSDs name it ("60m" is not "1h").
-      row_span: how much time a row holds.
-      table: rollups of single series; of the default interval the table of raw points.
-      pre_aggregation_table: rollups of groups; of the default interval plain points of groups.
+      interval: the name that writes and TSDs use ("60m" is not "1h").
+      row_span: the time that a row holds.
+      table: of rollups of single series; for the default interval, of raw points.
+      pre_aggregation_table: of rollups of groups; for the default interval, of plain points of groups.
       is_default: whether it is the interval of the raw table.
-      delay_s: how late the tables may be (delaySla), in seconds.
+      delay_s: the delay of the tables (delaySla), in seconds.
     """
 
     interval: str
@@ -79,14 +79,14 @@ class RollupInterval:
         for field, name in (("table", self.table), ("preAggregationTable", self.pre_aggregation_table)):
             if not _TABLE.fullmatch(name):
                 raise RollupConfigError(
-                    f"{field}: {name!r} is no name of a Bigtable table: 1 to 50 of a-z A-Z 0-9 _ . -"
+                    f"{field}: {name!r} is not a name of a Bigtable table: give 1 to 50 of a-z A-Z 0-9 _ . -"
                 )
         self._check_interval()
         if self.delay_s is not None and self.delay_s < 1:
             raise RollupConfigError("delaySla: give at least 1s")
 
     def _check_interval(self) -> None:
-        """Refuses intervals that do not cut rows into 12 to 3840 equal parts counted from 1970."""
+        """Refuses intervals that do not divide rows into 12 to 3840 equal parts counted from 1970."""
         try:
             length_ms = parse_duration(self.interval)
         except ValueError as error:
@@ -104,7 +104,7 @@ class RollupInterval:
         if span.step_s % self.seconds:
             raise RollupConfigError(
                 f"interval: {self.interval} does not divide {'the span' if span.unit == 'h' else 'a day'}: "
-                "its intervals would begin anew with each row, but queries count them from 1970"
+                "its intervals would start over with each row, but queries count them from 1970"
             )
 
     @property
@@ -114,17 +114,17 @@ class RollupInterval:
 
     @property
     def row_intervals(self) -> int:
-        """How many intervals OpenTSDB lets a row have."""
+        """The number of intervals that OpenTSDB allows in a row."""
         return self.row_span.nominal_s // self.seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreAggregate:
-    """Series to be added up to groups: those with equal values of the kept tags, per metric.
+    """Groups of series: those of one metric with equal values of the kept tags.
 
     Attributes:
-      metrics: patterns with * and ?; one that matches is enough.
-      keep: tag keys, sorted. A series that lacks one is in no group, as with a query's group-by.
+      metrics: patterns with * and ?; one must match.
+      keep: tag keys, sorted. A series without one of them has no group, as in queries.
       aggregators: keys of `OF_GROUP`, sorted.
     """
 
@@ -147,7 +147,7 @@ class PreAggregate:
             raise RollupConfigError(f"aggregators: give one or more of {', '.join(OF_GROUP)}, each once")
 
     def group(self, series: Series) -> Series | None:
-        """The group of a series, still without the tag of the aggregator; None if it has none."""
+        """The group of a series, without the tag of the aggregator; None if it has none."""
         if not matches(self.metrics, series.metric):
             return None
         group_tags = tuple(tag for tag in series.tags if tag[0] in self.keep)
@@ -159,11 +159,11 @@ class RollupConfig:
     """What is rolled up, and into which tables.
 
     Attributes:
-      aggregation_ids: of aggregators, by lower-case name; 0 to 127, but for 5.
+      aggregation_ids: by lower-case name of the aggregator; 0 to 127, except 5.
       intervals: at least one, exactly one of them the default.
       metrics: patterns of the metrics whose series are rolled up.
-      tag_raw: whether rollups of single series get a tag of their own (tsd.rollups.tag_raw).
-      agg_tag_key: key of the tag that says how points were aggregated (tsd.rollups.agg_tag_key).
+      tag_raw: whether rollups of single series get an extra tag (tsd.rollups.tag_raw).
+      agg_tag_key: key of the tag that names the aggregation of points (tsd.rollups.agg_tag_key).
       raw_agg_tag_value: its value with tag_raw (tsd.rollups.raw_agg_tag_value).
     """
 
@@ -208,14 +208,14 @@ class RollupConfig:
         for name in ("count", "sum"):
             if name not in self.aggregation_ids:
                 raise RollupConfigError(
-                    f"aggregationIds: {name} is missing, without which TSDs cannot answer from rollups"
+                    f"aggregationIds: {name} is missing; TSDs cannot answer from rollups without it"
                 )
 
     def _check_intervals(self) -> None:
         defaults = sum(interval.is_default for interval in self.intervals)
         if defaults != 1:
             raise RollupConfigError(
-                f"intervals: {defaults} have defaultInterval true: it must be one, that of the raw table"
+                f"intervals: {defaults} have defaultInterval true: exactly one must, that of the raw table"
             )
         if self.pre_aggregates and self.default.table == self.default.pre_aggregation_table:
             raise RollupConfigError(
@@ -226,14 +226,14 @@ class RollupConfig:
         owners: dict[str, str] = {}
         for interval in self.intervals:
             if interval.interval in texts:
-                raise RollupConfigError(f"intervals: {interval.interval} stands twice")
+                raise RollupConfigError(f"intervals: duplicate {interval.interval}")
             texts.add(interval.interval)
             for table in (interval.table, interval.pre_aggregation_table):
                 owner = owners.setdefault(table, interval.interval)
                 if owner != interval.interval:
                     raise RollupConfigError(
                         f"intervals: {owner} and {interval.interval} share the table {table}: "
-                        "nothing in a cell says which of them it is of"
+                        "a cell does not record its interval"
                     )
 
     @property
@@ -249,7 +249,7 @@ class RollupConfig:
 
     @property
     def computed(self) -> tuple[str, ...]:
-        """The aggregators that have an id and are computed here."""
+        """The aggregators with an id that are computed here."""
         return tuple(name for name in COMPUTED if name in self.aggregation_ids)
 
     @property
@@ -258,14 +258,14 @@ class RollupConfig:
         return not {"first", "last"}.isdisjoint(self.aggregation_ids)
 
     def takes(self, series: Series) -> bool:
-        """Whether the rollups of a series are wanted."""
+        """Whether a series is rolled up."""
         return matches(self.metrics, series.metric)
 
     def rollup_series(self, series: Series) -> Series:
         """The series under which the rollups of a series are stored.
 
         Raises:
-          RefusedError: with `tag_raw`, the series has that tag already, with another value.
+          RefusedError: with `tag_raw`, the series already has this tag with another value.
         """
         if not self.tag_raw:
             return series
@@ -284,7 +284,7 @@ class RollupConfig:
         return tuple(sorted(set().union(*names)))
 
     def groups(self, series: Series) -> dict[Series, tuple[str, ...]]:
-        """The groups that a series is in, each with its group-by aggregators, sorted."""
+        """The groups of a series, each with its group-by aggregators, sorted."""
         group_aggregators: dict[Series, tuple[str, ...]] = {}
         for pre_aggregate in self.pre_aggregates:
             group = pre_aggregate.group(series)
@@ -294,7 +294,7 @@ class RollupConfig:
         return group_aggregators
 
     def group_series(self, group: Series, aggregator: str) -> Series:
-        """The series under which a group is stored: it has the aggregator in upper case as a tag."""
+        """The series under which a group is stored, with the aggregator in upper case as a tag."""
         return self._tagged(group, aggregator.upper())
 
     def _tagged(self, series: Series, value: str) -> Series:

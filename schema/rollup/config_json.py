@@ -1,6 +1,6 @@
-"""The JSON of a rollup configuration to its records (docs/spec/opentsdb.md §7.1).
+"""Parses the JSON of a rollup configuration (docs/spec/opentsdb.md §7.1).
 
-Strictly: every field is known, has its type, and stands once.
+Unknown fields, wrong types and duplicate keys are refused.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from timebeam.schema.common.strict_json import RepeatedKeyError, check_keys
+from timebeam.schema.common.strict_json import DuplicateKeyError, check_keys
 from timebeam.schema.common.times import parse_duration
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
 
-OURS = "timebeam"
-"""The field that holds our section."""
+SECTION = "timebeam"
+"""The field with the section that TSDs ignore."""
 
-_TYPES = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+_TYPES = {str: "a string", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
 
 
 def parse_config(text: str) -> RollupConfig:
-    """The configuration that a JSON document holds.
+    """Parses the JSON document of a configuration.
 
     Raises:
       RollupConfigError: it cannot be used; the message begins with the path of the field.
@@ -28,26 +28,26 @@ def parse_config(text: str) -> RollupConfig:
     try:
         check_keys(text)
         document = json.loads(text)
-    except RepeatedKeyError as error:
+    except DuplicateKeyError as error:
         raise RollupConfigError(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise RollupConfigError(f"not JSON: {error}") from None
-    top = _Fields(document, "")
+    top = _ConfigObject(document, "")
     ids = top.take("aggregationIds", dict)
     intervals = top.take("intervals", list)
-    ours = _Fields(top.take(OURS, dict, {}), OURS)
+    ours = _ConfigObject(top.take(SECTION, dict, {}), SECTION)
     top.end()
     return _config(_aggregation_ids(ids), tuple(_intervals(intervals)), ours)
 
 
-def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _Fields) -> RollupConfig:
-    metrics = ours.texts("metrics", ["*"])
+def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _ConfigObject) -> RollupConfig:
+    metrics = ours.strings("metrics", ["*"])
     pre_aggregates = ours.take("preAggregates", list, [])
     parsed = []
     for i, content in enumerate(pre_aggregates):
-        fields = _Fields(content, f"{OURS}.preAggregates[{i}]")
-        aggregators = tuple(sorted(name.lower() for name in fields.texts("aggregators")))
-        arguments = fields.texts("metrics"), tuple(sorted(fields.texts("keepTags", []))), aggregators
+        fields = _ConfigObject(content, f"{SECTION}.preAggregates[{i}]")
+        aggregators = tuple(sorted(name.lower() for name in fields.strings("aggregators")))
+        arguments = fields.strings("metrics"), tuple(sorted(fields.strings("keepTags", []))), aggregators
         fields.end()
         parsed.append(fields.checked(PreAggregate, *arguments))
     tags = (
@@ -60,11 +60,11 @@ def _config(ids: dict[str, int], intervals: tuple[RollupInterval, ...], ours: _F
 
 
 def _aggregation_ids(content: dict[str, Any]) -> dict[str, int]:
-    fields = _Fields(content, "aggregationIds")
+    fields = _ConfigObject(content, "aggregationIds")
     ids: dict[str, int] = {}
     for name in content:
         if name.lower() in ids:
-            raise RollupConfigError(f"aggregationIds: {name.lower()} stands twice")
+            raise RollupConfigError(f"aggregationIds: duplicate {name.lower()}")
         ids[name.lower()] = fields.take(name, int)
     return ids
 
@@ -72,7 +72,7 @@ def _aggregation_ids(content: dict[str, Any]) -> dict[str, int]:
 def _intervals(contents: list[Any]) -> list[RollupInterval]:
     intervals = []
     for i, content in enumerate(contents):
-        fields = _Fields(content, f"intervals[{i}]")
+        fields = _ConfigObject(content, f"intervals[{i}]")
         span, delay = fields.take("rowSpan", str), fields.take("delaySla", str, None)
         values = (
             fields.take("interval", str),
@@ -90,8 +90,8 @@ def _intervals(contents: list[Any]) -> list[RollupInterval]:
 _REQUIRED: Any = object()
 
 
-class _Fields:
-    """The fields of one JSON object, each taken once."""
+class _ConfigObject:
+    """Reads the fields of a JSON object, each once."""
 
     def __init__(self, content: Any, path: str) -> None:
         if not isinstance(content, dict):
@@ -111,28 +111,28 @@ class _Fields:
             raise RollupConfigError(f"{self._name(field)}: must be {_TYPES[kind]}")
         return value
 
-    def texts(self, field: str, default: Any = _REQUIRED) -> tuple[str, ...]:
-        """A list of texts."""
+    def strings(self, field: str, default: Any = _REQUIRED) -> tuple[str, ...]:
+        """A list of strings, or its default."""
         values = self.take(field, list, default)
         if not all(isinstance(value, str) for value in values):
-            raise RollupConfigError(f"{self._name(field)}: must be a list of texts")
+            raise RollupConfigError(f"{self._name(field)}: must be a list of strings")
         return tuple(values)
 
     def parsed(self, field: str, parse: Any, text: str) -> Any:
-        """What a parser makes of the text of a field."""
+        """The parsed value of a field; its errors begin with the name of the field."""
         try:
             return parse(text)
         except ValueError as error:
             raise RollupConfigError(f"{self._name(field)}: {error}") from None
 
     def checked(self, record: type[Any], *values: Any) -> Any:
-        """A record, whose own errors begin with the name of a field."""
+        """A new record; the path is added to its errors, which begin with the name of a field."""
         try:
             return record(*values)
         except RollupConfigError as error:
             raise RollupConfigError(self._name(str(error))) from None
 
     def end(self) -> None:
-        """Refuses the fields that no one has taken."""
+        """Refuses unknown fields: those that have not been read."""
         if self._unread:
             raise RollupConfigError(f"{self._name(next(iter(self._unread)))}: no such field")

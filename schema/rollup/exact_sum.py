@@ -1,19 +1,19 @@
-"""Sums that do not depend on the order of their terms: what makes a repeated rollup write the same cells.
+"""Sums independent of the order of their terms, so that a repeated rollup writes the same cells.
 
-A number is cut into digits of 28 bits on one grid for all numbers: place p has the weight 2**(28 p).
-A sum keeps four places, `top` being that of its largest term, and each digit summed on its own
-in 64 bits, without carry:
+A number is split into digits of 28 bits on a grid for all numbers: place p has the weight 2**(28 p). A sum
+keeps four places from `top`, the place of its largest term, and sums each digit separately in 64 bits,
+without carry:
 
 | place | top | top - 1 | top - 2 | top - 3 |
 |---|---|---|---|---|
 | holds | at least one bit of the largest term | 28 bits | 28 bits | 28 bits |
 
-So a sum is a function of the set of its terms. Integers are exact. Of floats, what is dropped of a term
-is less than 2**-84 of the largest one; all else is exact, and rounded once, at the end (to
-even). If no two terms are more than 2**31 apart in size, the result is that of math.fsum.
+So a sum is a function of the set of its terms. Sums of integers are exact. For floats, the dropped part of a
+term is less than 2**-84 of the largest term; the rest is exact and rounded once, at the end (to even). If no
+two terms differ in size by more than 2**31, the result equals math.fsum.
 
 The method is that of reproducible summation (Demmel and Nguyen 2013, Ahrens, Demmel and Nguyen
-2020), with integers instead of floats for the digits. Terms that a sum may have: 2**34.
+2020), with integers instead of floats as digits. A sum may have 2**34 terms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BITS = 28
 _PLACES = 4
 _MASK = (1 << _BITS) - 1
 _LOWEST_TOP = -36
-"""Below, scaling a float to its place would overflow; three more places reach every float there is."""
+"""Below it, scaling a float to its place would overflow; three more places cover all floats."""
 
 Uint64s = npt.NDArray[np.uint64]
 
@@ -39,7 +39,7 @@ class Sums:
     """m sums.
 
     Attributes:
-      tops: int64[m], the highest place of each; `_LOWEST_TOP` of sums of zeros.
+      tops: int64[m], the highest place of each sum; `_LOWEST_TOP` for sums of zeros.
       digits: int64[m, 4], from the highest place down, not carried.
     """
 
@@ -51,10 +51,10 @@ class Sums:
         return Sums(self.tops[indices], self.digits[indices])
 
     def added(self, firsts: Int64s) -> Sums:
-        """The sums of groups of neighbours.
+        """The sums of groups of adjacent sums.
 
         Args:
-          firsts: where each group begins, ascending, from 0 on.
+          firsts: int64[k], the start of each group, ascending from 0.
         """
         tops = np.maximum.reduceat(self.tops, firsts)
         sizes = np.diff(firsts, append=len(self.tops))
@@ -62,12 +62,12 @@ class Sums:
         return Sums(tops, np.add.reduceat(aligned.digits, firsts, axis=0))
 
     def floats(self) -> Floats:
-        """float64[m]: each sum, rounded once; infinite beyond the floats."""
+        """float64[m]: the sums, rounded once; infinite if out of range."""
         negative, digits = _carried(self)
         return _rounded(digits, self.tops + 1) * np.where(negative, -1.0, 1.0)
 
     def integers(self) -> tuple[Int64s, Bools]:
-        """(int64[m], fits bool[m]) of sums of integers; where one does not fit 64 bits, the number is 0."""
+        """(sums int64[m], bool[m] whether each fits 64 bits; else the sum is 0), for sums of integers."""
         negative, digits = _carried(_aligned(self, np.full(len(self.tops), 2, np.int64)))
         fits = (digits[:, 0] == 0) & (digits[:, 1] < 1 << 7)
         sizes = (digits[:, 1] << (2 * _BITS)) | (digits[:, 2] << _BITS) | digits[:, 3]
@@ -80,13 +80,13 @@ NONE = Sums(np.zeros(0, np.int64), np.zeros((0, _PLACES), np.int64))
 
 
 def concatenate(sums: list[Sums]) -> Sums:
-    """All sums of the parts, in their order."""
+    """All sums, in order."""
     return Sums(np.concatenate([each.tops for each in sums]), np.concatenate([each.digits for each in sums]))
 
 
 def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
-    """The sums of groups of neighbours among n integers; see `Sums.added`."""
-    sizes = np.abs(values).view(np.uint64)  # of -2**63 too: its bits are those of 2**63
+    """The sums of groups of adjacent integers int64[n]; see `Sums.added`."""
+    sizes = np.abs(values).view(np.uint64)  # also for -2**63, whose bits are those of 2**63
     largest = np.maximum.reduceat(sizes, firsts)
     tops = np.full(len(firsts), 2, np.int64)
     tops[largest < 1 << (2 * _BITS)] = 1
@@ -104,10 +104,10 @@ def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
 
 
 def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
-    """The sums of groups of neighbours among n finite floats; see `Sums.added`.
+    """The sums of groups of adjacent finite floats float64[n]; see `Sums.added`.
 
     Args:
-      largest: float64[m], the largest size (absolute value) in each group.
+      largest: float64[m], the largest absolute value in each group.
     """
     exponents = np.frexp(largest)[1].astype(np.int64) - 1  # 2**exponent <= largest
     tops = np.where(largest == 0, _LOWEST_TOP, np.maximum(exponents // _BITS, _LOWEST_TOP))
@@ -115,8 +115,8 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
     remainder = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
     digits = np.zeros((len(firsts), _PLACES), np.int64)
     for place in range(0, _PLACES, 2):
-        # Two digits are one integer of 56 bits: cut once behind the first one and once behind both. The sum
-        # of those may go round in 64 bits, and what is left of it without the first digits is right again.
+        # Two digits are one integer of 56 bits: cut after the first digit, then after both. The sum of both
+        # may wrap in 64 bits, but without the sum of the first digits it is right again.
         high = np.add.reduceat(remainder.astype(np.int64), firsts)
         remainder *= 1 << _BITS
         whole_digits = remainder.astype(np.int64)
@@ -132,7 +132,7 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
 def _aligned(sums: Sums, tops: Int64s) -> Sums:
     """The same sums with other highest places: digits below the lowest place are dropped.
 
-    Where the new place is lower, the digits above it must be zero.
+    If the new place is lower, the digits above it must be zero.
     """
     steps = tops - sums.tops
     if not steps.any():
@@ -144,9 +144,9 @@ def _aligned(sums: Sums, tops: Int64s) -> Sums:
 
 
 def _carried(sums: Sums) -> tuple[Bools, Int64s]:
-    """(negative bool[m], digits int64[m, 5]): sign and size, carried; the first digit is a place higher.
+    """(negative bool[m], digits int64[m, 5]): sign and absolute value, carried, with one place more on top.
 
-    Every digit is from 0 to 2**28 - 1, but the first, which has what is left.
+    Every digit is from 0 to 2**28 - 1, except the first one, which has the rest.
     """
     digits = np.zeros((len(sums.tops), _PLACES + 1), np.int64)
     digits[:, 1:] = sums.digits
@@ -165,15 +165,15 @@ def _carry(digits: Int64s) -> None:
 
 
 def _rounded(digits: Int64s, tops: Int64s) -> Floats:
-    """float64[m]: the numbers of carried digits, whose first one has the place `tops`.
+    """float64[m]: the values of carried digits int64[m, 5], whose first digit has the place `tops`.
 
-    The 62 bits or more from the first one that is set, and one that says whether any is set below, make
-    an integer that the processor rounds as IEEE 754 says.
+    The first 62 bits from the highest set bit, and a bit for whether any lower bit is set, make an integer,
+    which the processor rounds by IEEE 754.
     """
     m = len(tops)
     padded = np.zeros((m, _PLACES + 5), np.int64)
     padded[:, 1 : _PLACES + 2] = digits
-    # The first digit may have more than 28 bits: in a place of its own it has not.
+    # The first digit may have more than 28 bits: its higher bits get a place of their own.
     padded[:, 0] = padded[:, 1] >> _BITS
     padded[:, 1] &= _MASK
     lead = np.argmax(padded != 0, axis=1)

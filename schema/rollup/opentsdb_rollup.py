@@ -41,16 +41,16 @@ class RollupRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EncodedRollups:
-    """What buckets became: n cells of m rows, in columns, and the numbers that no cell can hold.
+    """Encoded buckets: n cells of m rows, in columns, and the numbers that no cell can hold.
 
     Attributes:
       series: int64[m], the number of the series of each row in `Buckets.series`.
-      bases_s: int64[m], base time of each row in seconds; rows are by series and base time.
-      firsts: int64[m + 1], where the cells of each row begin, and n; by aggregation id, then by time.
+      bases_s: int64[m], base time of each row in seconds; rows are sorted by series and base time.
+      firsts: int64[m + 1], the first cell of each row, and n; cells are sorted by aggregation id, then time.
       codes: uint32[n], qualifiers: aggregation id << 16, interval of the row << 4, flags.
-      raws: uint64[n], the values' bytes as big-endian numbers.
+      raws: uint64[n], the bytes of each value as a big-endian number.
       times_ms: int64[n], the timestamp of each cell: the start of its interval.
-      wide: bytes of a qualifier.
+      qualifier_bytes: bytes of a qualifier.
     """
 
     series: Int64s
@@ -59,21 +59,23 @@ class EncodedRollups:
     codes: el.Codes
     raws: el.Raws
     times_ms: Int64s
-    wide: int
+    qualifier_bytes: int
     rejected: Sequence[Rejected]
 
     @property
-    def names(self) -> Bytes:
-        """uint8[n, wide]: the qualifiers."""
-        return qualifier_table(self.codes, self.wide)
+    def qualifiers(self) -> Bytes:
+        """uint8[n, qualifier_bytes]: the qualifiers."""
+        return qualifier_table(self.codes, self.qualifier_bytes)
 
     @property
     def rows(self) -> Sequence[RollupRow]:
-        """The rows as objects, with an object for each cell: for small numbers of them."""
+        """The rows with an object for each cell: for few cells."""
         values, starts = el.value_bytes(el.Elements(self.codes & np.uint32(0xF), self.raws))
         cell_values = [values[start:end] for start, end in itertools.pairwise(starts.tolist())]
-        names = [bytes(name) for name in self.names]
-        cells = [Cell(FAMILY, *cell) for cell in zip(names, self.times_ms.tolist(), cell_values, strict=True)]
+        qualifiers = [bytes(name) for name in self.qualifiers]
+        cells = [
+            Cell(FAMILY, *cell) for cell in zip(qualifiers, self.times_ms.tolist(), cell_values, strict=True)
+        ]
         bounds = itertools.pairwise(self.firsts.tolist())
         return [
             RollupRow(series, base, cells[start:end])
@@ -90,13 +92,13 @@ def encode_rollups(
 
     Args:
       buckets: of the interval.
-      stored: by aggregation id the number to be stored: sum, count, min, max, first or last.
+      stored: by aggregation id, the number to store: sum, count, min, max, first or last.
 
     Raises:
       ValueError: buckets of another interval.
     """
     if buckets.interval_s != interval.seconds:
-        raise ValueError(f"buckets of {buckets.interval_s} s are none of the interval {interval.interval}")
+        raise ValueError(f"buckets of {buckets.interval_s} s do not have the interval {interval.interval}")
     starts_s = buckets.starts_ms // 1000
     bases = interval.row_span.bases(starts_s)
     return _encoded(buckets, bases, (starts_s - bases) // interval.seconds, stored, form, ROLLUP_BYTES)
@@ -107,7 +109,7 @@ def encode_points(buckets: Buckets, stored: str, form: Form) -> EncodedRollups:
 
     Args:
       buckets: of groups.
-      stored: the number to be stored: sum, count, min or max.
+      stored: the number to store: sum, count, min or max.
     """
     starts_s = buckets.starts_ms // 1000
     bases = starts_s - starts_s % SPAN_S
@@ -115,15 +117,20 @@ def encode_points(buckets: Buckets, stored: str, form: Form) -> EncodedRollups:
 
 
 def _encoded(
-    buckets: Buckets, bases: Int64s, offsets: Int64s, stored: Mapping[int, str], form: Form, wide: int
+    buckets: Buckets,
+    bases: Int64s,
+    offsets: Int64s,
+    stored: Mapping[int, str],
+    form: Form,
+    qualifier_bytes: int,
 ) -> EncodedRollups:
     m, k = len(buckets), len(stored)
     changes = (buckets.index[1:] != buckets.index[:-1]) | (bases[1:] != bases[:-1])
     firsts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if m else np.zeros(0, np.int64)
     sizes = np.diff(firsts, append=m)
-    # The cells of a row are by id, then by time: those of one id stand `sizes` apart.
+    # The cells of a row are sorted by id, then by time: the next id follows `sizes` cells later.
     positions = np.arange(m) + np.repeat(firsts * (k - 1), sizes)
-    apart = np.repeat(sizes, sizes)
+    step = np.repeat(sizes, sizes)
     codes = np.empty(m * k, np.uint32)
     raws = np.empty(m * k, np.uint64)
     times_ms = np.empty(m * k, np.int64)
@@ -141,7 +148,7 @@ def _encoded(
         flags, raws[positions] = _values(aggregates.kinds, aggregates.bits, form)
         codes[positions] = shifted | np.uint32(number << 16) | flags
         times_ms[positions] = buckets.starts_ms
-        positions += apart
+        positions += step
     ends = np.append(firsts * k, m * k)
     if rejected:
         is_good = ~bad
@@ -150,13 +157,20 @@ def _encoded(
         row_ends = np.flatnonzero(np.diff(ends))
         firsts, ends = firsts[row_ends], np.append(ends[row_ends], ends[-1])
     return EncodedRollups(
-        buckets.index[firsts].astype(np.int64), bases[firsts], ends, codes, raws, times_ms, wide, rejected
+        buckets.index[firsts].astype(np.int64),
+        bases[firsts],
+        ends,
+        codes,
+        raws,
+        times_ms,
+        qualifier_bytes,
+        rejected,
     )
 
 
 def _too_large(buckets: Buckets, index: int, name: str) -> Rejected:
     where = f"{buckets.series[buckets.index[index]]} from {buckets.starts_ms[index]} ms"
-    message = f"{name} of {where} on, {buckets.interval_s} s: it is beyond the floats"
+    message = f"{name} of {where} on, {buckets.interval_s} s: it does not fit a 64-bit float"
     return Rejected(b"", Reason.NUMBER_OUT_OF_RANGE, message, Stage.ENCODE)
 
 
@@ -173,11 +187,11 @@ def _values(kinds: Bytes, bits: Int64s, form: Form) -> tuple[npt.NDArray[np.uint
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecodedRollups:
-    """n numbers of one row, by id and interval; of each one.
+    """n numbers of one row, sorted by id and interval, one for each.
 
     Attributes:
       ids: int64[n], aggregation ids.
-      starts_s: int64[n], where their intervals start.
+      starts_s: int64[n], the starts of their intervals.
       kinds, bits: as in `PointBatch`.
       timestamps_ms: int64[n], of the cells.
       damage: what could not be read, in words.
@@ -196,43 +210,51 @@ def decode_rollups(
 ) -> DecodedRollups:
     """The numbers of a row of a rollup table.
 
-    Of several cells of one interval the newest wins, of equal age the one with the greater qualifier.
-    Names in qualifiers are read in either case (TSDs know only the lower one).
+    The newest cell wins an interval; of equal timestamps, the greater qualifier. Names in qualifiers may have
+    upper case (TSDs read only lower case).
     """
     valid_ids, most = frozenset(aggregation_ids.values()), interval.row_intervals
     good: list[tuple[int, bytes, int, bytes, bytes]] = []  # timestamp, qualifier, id, offset and flags, value
     damage = []
     for cell in cells:
-        name = cell.qualifier
-        number = name[0] if len(name) == ROLLUP_BYTES else _id_of_name(name[:-2], aggregation_ids)
+        qualifier = cell.qualifier
+        number = (
+            qualifier[0] if len(qualifier) == ROLLUP_BYTES else _id_of_name(qualifier[:-2], aggregation_ids)
+        )
         why = _damage(cell, number, valid_ids, most)
         if why:
-            damage.append(f"column {name[:16].hex()}: {why}")
+            damage.append(f"column {qualifier[:16].hex()}: {why}")
         else:
-            good.append((cell.timestamp_ms, name, number, name[-2:], cell.value))
+            good.append((cell.timestamp_ms, qualifier, number, qualifier[-2:], cell.value))
     good.sort()
-    codes = el.split_columns(b"".join(g[3] for g in good), b"".join(g[4] for g in good)) if good else el.NONE
-    ids = np.array([g[2] for g in good], np.int64)
+    codes = (
+        el.split_columns(
+            b"".join(cell_fields[3] for cell_fields in good), b"".join(cell_fields[4] for cell_fields in good)
+        )
+        if good
+        else el.NONE
+    )
+    ids = np.array([cell_fields[2] for cell_fields in good], np.int64)
     offsets = (codes.codes >> 4).astype(np.int64)
     order = np.lexsort((offsets, ids))  # stable: of equal ones the winner comes last
     ids, offsets = ids[order], offsets[order]
     last = np.ones(len(order), np.bool_)
     last[:-1] = (ids[1:] != ids[:-1]) | (offsets[1:] != offsets[:-1])
     bits, kinds, _ = codes.take(order[last]).values()
-    timestamps = np.array([g[0] for g in good], np.int64)[order[last]]
+    timestamps = np.array([cell_fields[0] for cell_fields in good], np.int64)[order[last]]
     starts = base_s + offsets[last] * interval.seconds
     return DecodedRollups(ids[last], starts, kinds, bits, timestamps, damage)
 
 
 def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
-    """The id of an aggregator whose name and a colon begin a qualifier; -1 if there is none."""
+    """The id of the aggregator whose name and a colon begin a qualifier; -1 if there is none."""
     if not prefix.endswith(b":"):
         return -1
     return aggregation_ids.get(prefix[:-1].decode("iso-8859-1").lower(), -1)
 
 
 def _damage(cell: Cell, number: int, valid_ids: frozenset[int], row_intervals: int) -> str:
-    """Why a cell is no rollup of an interval; empty if it is one."""
+    """Why a cell is not a rollup; empty if it is one."""
     if number not in valid_ids:
         return "no aggregator of the configuration has this id or name"
     flags = cell.qualifier[-1] & 0xF

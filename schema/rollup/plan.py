@@ -1,14 +1,14 @@
-"""What the rollups of a range of time, usually a day, read and write: exactly that range.
+"""What the rollups of a time range, usually a day, read and write.
 
 Intervals, rows and their spans are always in UTC, whatever the time zone in which days are counted.
 
 | range | its intervals |
 |---|---|
-| named by its ends | those that start in it |
-| days | those that meet it: an interval is made from all of its points whenever a day in it is rolled up |
+| given by start and end | those that start in it |
+| days | those that overlap it: each day in an interval computes the interval from all of its points |
 
-An interval of up to a day is made when it is over: the run of the next day meets it again. A longer one is
-provisional until it is over.
+An interval of up to a day is computed when it is over, since the run of the next day overlaps it again. A
+longer interval is provisional until it is over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 _DAY_S = 86_400
 _LAST_S = 1 << 32
 LAST_MS = _LAST_S * 1000
-"""The end of the time that base times can hold."""
+"""The end of the times that base times can express."""
 
 _HOUR = RowSpan(1, "h")
 
@@ -45,11 +45,11 @@ class RowPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IntervalPlan:
-    """What of one interval is written.
+    """The intervals of one length that are written.
 
     Attributes:
       interval: with its tables.
-      start_s, end_s: its intervals that start in [start_s, end_s) are written; both are starts of intervals.
+      start_s, end_s: intervals that start in [start_s, end_s) are written; both are starts of intervals.
     """
 
     interval: RollupInterval
@@ -57,7 +57,7 @@ class IntervalPlan:
     end_s: int
 
     def within(self, start_s: int, end_s: int) -> IntervalPlan:
-        """Of these intervals those that start in [start_s, end_s); perhaps none."""
+        """The plan with only the intervals that start in [start_s, end_s); it may be empty."""
         return dataclasses.replace(self, start_s=max(self.start_s, start_s), end_s=min(self.end_s, end_s))
 
     @property
@@ -66,7 +66,7 @@ class IntervalPlan:
         return self.start_s >= self.end_s
 
     def rows(self) -> Iterator[RowPart]:
-        """The rows that are written, ascending. Of the default interval: hours, and seconds of the hour."""
+        """The rows to write, ascending. For the default interval, hours and their seconds."""
         span, step = self.interval.row_span, self.interval.seconds
         if self.is_empty:
             return
@@ -79,12 +79,12 @@ class IntervalPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RollupPlan:
-    """What a range of time needs.
+    """The rollups of a time range.
 
     Attributes:
-      intervals: finest first, the default interval among them if there are pre-aggregates.
-      start_ms, end_ms: the points needed, in [start_ms, end_ms): those of all intervals that start in
-        the range. They can end after the range.
+      intervals: finest first; with the default interval if there are pre-aggregates.
+      start_ms, end_ms: the points to read, in [start_ms, end_ms): those of all intervals to write, which may
+        end after the range.
     """
 
     intervals: tuple[IntervalPlan, ...]
@@ -92,7 +92,7 @@ class RollupPlan:
     end_ms: int
 
     def complete_s(self, now_s: int) -> int:
-        """Where the last of its intervals that are over ends, in seconds; 0 if none is.
+        """The end of the last interval that is over, in seconds; 0 if none is.
 
         Points before it that are stored later are late.
         """
@@ -122,11 +122,11 @@ def plan(
     """What the rollups of [start_ms, end_ms) read and write.
 
     Args:
-      complete_ms: points before this time are there: intervals of up to a day that end later are left out.
-      of_days: the range is days: intervals that start before it and end in it are its own too.
+      complete_ms: points are complete up to this time: intervals of up to a day that end later are left out.
+      of_days: the range is days: also write intervals that start before it and end in it.
 
     Raises:
-      ValueError: the range is empty, or outside of what base times can hold.
+      ValueError: the range is empty, or outside of the times from 1970 to 2106.
     """
     if not 0 <= start_ms < end_ms <= LAST_MS:
         raise ValueError(f"no range of time: {start_ms} to {end_ms} ms; give times from 1970 to 2106")

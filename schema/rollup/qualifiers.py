@@ -1,16 +1,16 @@
-"""Qualifiers of rollup and pre-aggregate tables, and those to be deleted.
+"""Qualifiers of rollup and pre-aggregate tables, and which of them a rewrite deletes.
 
 Format: docs/spec/opentsdb.md §7.3 and §7.4.
 
 | qualifier | bytes |
 |---|---|
 | rollup | aggregation id; then 12 bits: interval of the row, 4 bits: flags as in the data table |
-| rollup, old, only read | the aggregator's name and a colon; then the same two bytes |
+| rollup, old form, read only | the aggregator's name and a colon; then the same two bytes |
 | point of a group, default interval | 12 bits: second of the hour, 4 bits: flags |
 
-A number on another width, or an integer that became a float, has another qualifier, so that a rewritten
-interval could be there twice, and TSDs then fail the query: whoever writes rollups again has to delete,
-in the same mutation, what stands there: `stale_qualifiers`.
+A number of another width, or an integer that became a float, has another qualifier. A rewritten interval
+could then have two cells, and TSDs would fail the query. So a rewrite deletes the existing cells in the same
+mutation: see `stale_qualifiers`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ ROLLUP_BYTES, POINT_BYTES = 3, 2
 
 
 class Form(enum.Enum):
-    """On how many bytes numbers are stored; the value is the flags that can then be in a qualifier."""
+    """How many bytes a number takes; the value is the possible flags of a qualifier."""
 
     FIXED = (0x7, 0xF)
-    """8 bytes, so that a number has one of two qualifiers."""
+    """8 bytes, so there are two possible qualifiers."""
     FEWEST = (0x0, 0x1, 0x3, 0x7, 0xB, 0xF)
-    """Integers on 1, 2, 4 or 8 bytes, floats on 8, as HTTP /api/rollup; telnet also has floats on 4."""
+    """Integers on 1, 2, 4 or 8 bytes, floats on 8, as with HTTP /api/rollup; telnet also writes 4."""
 
 
-def qualifier_table(codes: npt.NDArray[np.uint32], wide: int = ROLLUP_BYTES) -> Bytes:
-    """uint8[n, wide]: qualifiers of three bytes, or of two without the ids, of codes with all of it."""
-    return codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - wide :]
+def qualifier_table(codes: npt.NDArray[np.uint32], qualifier_bytes: int = ROLLUP_BYTES) -> Bytes:
+    """uint8[n, qualifier_bytes]: the last three bytes of codes, or the last two, without the ids."""
+    return codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - qualifier_bytes :]
 
 
 def columns_of(ids: Iterable[int]) -> ColumnRange:
-    """The columns of some aggregation ids, and of those between: one range, as several are read slowly."""
+    """The columns of aggregation ids and those between, as one range, since several are slow to read."""
     sorted_ids = sorted(ids)
     return ColumnRange(FAMILY, bytes([sorted_ids[0]]), bytes([sorted_ids[-1] + 1]))
 
 
-def stale_qualifiers(standing: Sequence[bytes], written: Iterable[bytes]) -> list[bytes]:
-    """Those of the qualifiers that stand in a row that are not written again: what a rewrite deletes."""
-    rewritten = set(written)
-    return [qualifier for qualifier in standing if qualifier not in rewritten]
+def stale_qualifiers(existing: Sequence[bytes], written: Iterable[bytes]) -> list[bytes]:
+    """The existing qualifiers of a row that a rewrite deletes, since it does not write them."""
+    kept_qualifiers = set(written)
+    return [qualifier for qualifier in existing if qualifier not in kept_qualifiers]

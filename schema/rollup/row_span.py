@@ -1,4 +1,4 @@
-"""Row spans: how much time one row of a rollup table holds, and where rows begin.
+"""Row spans: the time that a row of a rollup table holds, and where rows begin.
 
 Format: docs/spec/opentsdb.md §7.2.
 
@@ -26,7 +26,7 @@ class RowSpan:
     """`count` hours (h), or one day (d), month (n) or year (y).
 
     Attributes:
-      count: 1, or with `h` any even number.
+      count: 1 or, for `h`, an even number.
       unit: h, d, n or y.
     """
 
@@ -35,10 +35,10 @@ class RowSpan:
 
     @classmethod
     def parse(cls, text: str) -> RowSpan:
-        """The span that a text such as 1h, 6h, 1d, 1n or 1y names.
+        """Parses a row span such as 1h, 6h, 1d, 1n or 1y.
 
         Raises:
-          ValueError: it names none that OpenTSDB takes.
+          ValueError: OpenTSDB does not accept it.
         """
         match = _SPAN.fullmatch(text)
         if match is None or match[2] not in _NOMINAL_S:
@@ -46,9 +46,7 @@ class RowSpan:
             raise ValueError(f"{text!r} is no row span{hint}: give 1h, an even number of h, 1d, 1n or 1y")
         count, unit = int(match[1]), match[2]
         if count < 1 or (count > 1 and (unit != "h" or count % 2)):
-            raise ValueError(
-                f"{text!r}: only h may be given more than once, and then an even number of times"
-            )
+            raise ValueError(f"{text!r}: only h may have a number above 1, which must be even")
         return cls(count, unit)
 
     def __str__(self) -> str:
@@ -56,22 +54,22 @@ class RowSpan:
 
     @property
     def nominal_s(self) -> int:
-        """The seconds that OpenTSDB reckons with: a month has 32 days, a year 366."""
+        """The seconds by OpenTSDB's rule: a month has 32 days, a year 366."""
         return self.count * _NOMINAL_S[self.unit]
 
     @property
     def step_s(self) -> int:
-        """Rows begin at multiples of this many seconds since 1970: their own length, or whole days."""
+        """Rows begin at multiples of these seconds since 1970: their length in h, else whole days."""
         return self.count * 3600 if self.unit == "h" else 86_400
 
     def bases(self, times_s: Int64s) -> Int64s:
-        """int64[n]: the base time of the row that each time is in."""
+        """int64[n]: the base time of the row of each time."""
         if self.unit == "h":
             return times_s - times_s % (self.count * 3600)
         return _seconds(times_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]))
 
     def ends(self, bases_s: Int64s) -> Int64s:
-        """int64[n]: where rows with these base times end, which is where the next ones begin."""
+        """int64[n]: the ends of the rows with these base times, where the next rows begin."""
         if self.unit == "h":
             return bases_s + self.count * 3600
         return _seconds(bases_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]) + 1)

@@ -1,1 +1,1 @@
-"""What a load of points costs in Bigtable: measured on a sample by the codec, then plain arithmetic."""
+"""The cost of a load of points in Bigtable: measured on an encoded sample, then plain arithmetic."""

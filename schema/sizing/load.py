@@ -1,6 +1,6 @@
-"""A load of points in numbers, and the sample of it that the codec is run on.
+"""A load of points in numbers, and a sample of it to encode.
 
-The sample is made of names and values of a fixed rule: no randomness, the same figures every time.
+Names and values of the sample follow a fixed rule without randomness, so the figures are always the same.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ START_MS = 1_767_225_600_000
 
 
 class Values(enum.StrEnum):
-    """What the values of a load are."""
+    """The kind of values of a load."""
 
     INTEGERS = "integers"
     """Counters below 2^31."""
     DECIMALS = "decimals"
-    """Gauges with two digits behind the point."""
+    """Gauges with two decimal places."""
     MIXED = "mixed"
-    """Every other series of either kind."""
+    """Alternating series of both kinds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Load:
-    """What is to be stored.
+class SizingLoad:
+    """The load to store.
 
     Attributes:
-      series: how many there are.
+      series: their number.
       interval_ms: from one point of a series to its next.
       retention_s: how long points are kept.
-      metrics: different metrics; series are spread over them evenly.
-      tags: of each series.
-      tag_values: different values of all tag keys together.
-      name_length: letters of metrics, tag keys and tag values.
+      metrics: number of metrics; series are spread evenly over them.
+      tags: number of tags of each series.
+      tag_values: number of distinct values of all tag keys together.
+      name_length: characters of metrics, tag keys and tag values.
       together: points of a series in one message.
       flush_s: how long a stream gathers points before it packs them.
     """
@@ -62,26 +62,26 @@ class Load:
             raise ValueError(f"{self.metrics:,} metrics are more than {self.series:,} series")
         if self.name_length < len(str(max(self.metrics, self.tag_values))) + 1:
             raise ValueError(
-                f"names of {self.name_length} letters are too short for {self.tag_values:,} values"
+                f"names of {self.name_length} characters are too short for {self.tag_values:,} values"
             )
 
     @property
     def points_per_second(self) -> float:
-        """Of all series."""
+        """Points per second of all series."""
         return self.series * 1000 / self.interval_ms
 
     @property
     def series_per_metric(self) -> int:
-        """Of the busiest metric."""
+        """The number of series of the largest metric."""
         return math.ceil(self.series / self.metrics)
 
     @property
     def names(self) -> dict[str, int]:
-        """Different names by kind, as OpenTSDB's UID table counts them."""
+        """The number of distinct names by kind, as counted by OpenTSDB's UID table."""
         return {"metrics": self.metrics, "tagk": self.tags, "tagv": self.tag_values}
 
     def sample_series(self, number: int) -> Series:
-        """One of the series; those of one metric have numbers that are `metrics` apart."""
+        """The series with a number; numbers within a metric are `metrics` apart."""
         shared_tags = self.tags - 1  # which have one value each; the first tag tells the series apart
         of_first = (number // self.metrics) % max(1, self.tag_values - shared_tags)
         values = [shared_tags + of_first, *range(shared_tags)]
@@ -89,7 +89,7 @@ class Load:
         return Series.of(self._name("m", number % self.metrics), tags)
 
     def points(self, numbers: range, count: int, start_ms: int, together: int) -> PointBatch:
-        """`count` points of each of these series from a time on; so many of a series at a time arrive."""
+        """`count` points of each series from `start_ms` on; a series' points arrive `together` at a time."""
         indexes = np.arange(count, dtype=np.int64)
         times_ms = start_ms + indexes * self.interval_ms
         n = len(numbers)
@@ -112,7 +112,7 @@ class Load:
         return first + str(number).zfill(self.name_length - 1)
 
     def _values(self, number: int, indexes: Int64s) -> tuple[Kind, Int64s]:
-        """The kind of a series' values and their 64 bits."""
+        """The kind of a series' values, and their bits int64[n]."""
         walk = (indexes * 7919 + number * 104_729) % 9973
         if self.values is Values.INTEGERS or (self.values is Values.MIXED and number % 2 == 0):
             return Kind.INTEGER, walk + indexes * 1000
@@ -120,7 +120,7 @@ class Load:
 
 
 class Uids:
-    """UIDs for the names of a sample, given in turn, as a layout asks for them."""
+    """Assigns consecutive UIDs to the names of a sample."""
 
     def __init__(self, layout: Layout) -> None:
         self._widths = layout.uids.widths if layout.uids else {}
@@ -133,7 +133,7 @@ class Uids:
         for name in layout.names(series):
             if name not in self._uids:
                 self._last[name.kind] += 1
-                # More names than ids make no key longer: a plan warns of them by itself.
+                # Names beyond the last id do not change the size of keys; the plan warns about them.
                 number = self._last[name.kind] % (1 << 8 * self._widths[name.kind])
                 self._uids[name] = number.to_bytes(self._widths[name.kind], "big")
             uids[name] = self._uids[name]

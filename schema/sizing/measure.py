@@ -1,4 +1,4 @@
-"""What the codec makes of a load: a sample is encoded and packed as a pipeline does it, and counted."""
+"""Encodes and packs a sample of a load as a pipeline does, and counts the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timebeam.schema.layouts.base import Layout
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.layouts.writing import Packing, SeriesKey
 from timebeam.schema.points import PointBatch, RefusedError, Series
-from timebeam.schema.sizing.load import START_MS, Load, Uids
+from timebeam.schema.sizing.load import START_MS, SizingLoad, Uids
 
 _SAMPLE_SERIES = 20
 _SAMPLE_POINTS = 50_000
@@ -40,19 +40,19 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
-    """What a case makes of the load.
+    """The result of encoding the load in one case.
 
     Attributes:
       row_span_ms: the time that one row holds.
-      points_per_row: of one series; 1 if points are further apart than rows.
-      cells_per_point, bytes_per_point: of data tables; bytes before compression, the row key in each cell.
-      content_per_point: those bytes without row keys, of which a row has one.
+      points_per_row: at least 1.
+      cells_per_point, bytes_per_point: in data tables; bytes before compression, with a row key in each cell.
+      content_per_point: `bytes_per_point` without row keys.
       shuffled_per_point: bytes of fragments that are grouped by row.
-      key_bytes, qualifier_bytes: the longest ones.
-      index_bytes: of the index tables, for each series, all in all.
-      index_bytes_per_span: what each further row of a series adds to them.
-      busiest_head: share of a metric's series whose keys begin alike up to the time, so that their
-        writes of one moment fall into one range of keys.
+      key_bytes, qualifier_bytes: of the longest key and qualifier.
+      index_bytes: of the index tables, for the first row of each series.
+      index_bytes_per_span: what each further row of a series adds.
+      busiest_head: the largest share of a metric's series whose keys are equal up to the time, so that their
+        writes of one moment go to one range of keys.
     """
 
     row_span_ms: int
@@ -69,25 +69,25 @@ class Measured:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row that has all of its points."""
+        """Bytes of a complete row."""
         return self.key_bytes + self.content_per_point * self.points_per_row
 
     @property
     def row_cells(self) -> float:
-        """Cells of such a row."""
+        """Cells of a complete row."""
         return self.cells_per_point * self.points_per_row
 
 
 def cases(layout: Layout) -> Iterator[Case]:
-    """The packings of a layout, from a stream and from files; appends of files are compacted columns too."""
+    """The packings of a layout, from a stream and from files; without appends from files."""
     for packing in layout.packings:
         yield Case(packing, stream=True)
         if packing is not Packing.APPEND:
             yield Case(packing, stream=False)
 
 
-def measure(layout: Layout, load: Load, case: Case) -> Measured:
-    """Runs the codec on the sample.
+def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
+    """Encodes the sample.
 
     Raises:
       RefusedError: the layout cannot hold the sample's series or points.
@@ -126,8 +126,8 @@ def measure(layout: Layout, load: Load, case: Case) -> Measured:
     )
 
 
-def row_span(layout: Layout, load: Load) -> tuple[int, int]:
-    """(start, length) in ms of the time that a row holds, found by looking where keys change.
+def row_span(layout: Layout, load: SizingLoad) -> tuple[int, int]:
+    """(start, length) in ms of the time that a row holds, from the times at which keys change.
 
     The row is the second one that begins after `START_MS`.
     """
@@ -138,7 +138,7 @@ def row_span(layout: Layout, load: Load) -> tuple[int, int]:
         return next(iter(layout.encode(batch, [key]).fragments)).key
 
     def next_row(time_ms: int) -> int:
-        """The first time after this one that is in another row."""
+        """The first later time that is in another row."""
         row, low, step = row_at(time_ms), time_ms, 1000
         while row_at(low + step) == row:
             low, step = low + step, step * 2
@@ -162,7 +162,7 @@ def _key(layout: Layout, uids: Uids, series: Series) -> SeriesKey:
 
 
 def _index_bytes(layout: SeriesIndex, batch: PointBatch, span_ms: int) -> tuple[float, float]:
-    """Bytes of index tables per series: for the first row of each, and for each further row."""
+    """Bytes of index tables per series: (for the first row, for each further row)."""
     seen: set[tuple[str, bytes, str, bytes]] = set()
     sizes = []
     for shift_ms in (0, span_ms):
@@ -175,7 +175,7 @@ def _index_bytes(layout: SeriesIndex, batch: PointBatch, span_ms: int) -> tuple[
 
 
 def _new_bytes(rows: Sequence[Row], seen: set[tuple[str, bytes, str, bytes]]) -> int:
-    """Bytes of those cells that were not there before."""
+    """Bytes of the cells that are not in `seen`, which are added to it."""
     size = 0
     for row in rows:
         for cell in row.cells:
@@ -186,7 +186,7 @@ def _new_bytes(rows: Sequence[Row], seen: set[tuple[str, bytes, str, bytes]]) ->
     return size
 
 
-def _busiest_head(layout: Layout, load: Load) -> float:
+def _busiest_head(layout: Layout, load: SizingLoad) -> float:
     """See `Measured.busiest_head`."""
     uids = Uids(layout)
     count = min(_HEADS, load.series_per_metric)

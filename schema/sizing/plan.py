@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from timebeam.schema.common import cell_size
 from timebeam.schema.layouts.base import Layout
 from timebeam.schema.layouts.writing import Packing
-from timebeam.schema.sizing.load import Load
+from timebeam.schema.sizing.load import SizingLoad
 from timebeam.schema.sizing.measure import Case, Measured, cases, measure
 
 HEADROOM = 0.7
-"""Share of a node's figures to plan with: the rest is for peaks, reads, and the loss of a node."""
+"""Share of a node's figures to plan with; the rest is for peaks, reads, and the loss of a node."""
 
 _MONTH_S = 30 * 86_400
 _NEAR = 0.8  # of a limit
@@ -24,12 +24,12 @@ _NEAR = 0.8  # of a limit
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """What one node does.
+    """The capacity of one node.
 
     Attributes:
-      name: of the kind of disk.
-      writes: row mutations a second, of rows of 1 KB.
-      write_bytes: bytes of mutations a second: `writes` of 1 KB each.
+      name: the kind of disk.
+      writes: mutations per second of rows of 1 KB.
+      write_bytes: bytes of mutations per second.
       storage: bytes of tables, compressed.
     """
 
@@ -47,18 +47,18 @@ NODES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
-    """What one case needs; rates for a second, bytes before compression.
+    """The needs of one case; rates per second, bytes before compression.
 
     Attributes:
       row_writes: row mutations.
-      cell_writes: cells in them.
-      written_bytes: of these mutations; for appends what Bigtable writes anew, half a cell each time.
-      stored_bytes: of all tables, once points have been kept for as long as they are to be.
-      month_bytes: what is added in 30 days.
-      shuffled_bytes: that Dataflow groups by row.
-      nodes: of one cluster, with `HEADROOM`.
-      nodes_for: what decides how many: writes, bytes written or storage.
-      warnings: what is near a limit, in words.
+      cell_writes: cells of these mutations.
+      written_bytes: of these mutations; for appends, what Bigtable rewrites: half a cell each time.
+      stored_bytes: of all tables, after the retention time.
+      month_bytes: added in 30 days.
+      shuffled_bytes: grouped by row in Dataflow.
+      nodes: nodes of one cluster, with `HEADROOM`.
+      nodes_for: what determines their number: writes, bytes written or storage.
+      warnings: about values near a limit.
     """
 
     case: Case
@@ -76,20 +76,20 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizingPlan:
-    """All cases of a layout, and what holds for each of them.
+    """The sizes of all cases of a layout.
 
     Attributes:
-      uids: ids that there are of each kind of names; none in a layout without UIDs.
+      uids: number of UIDs of each kind of names; empty in a layout without UIDs.
     """
 
-    load: Load
+    load: SizingLoad
     node: NodeFigures
     sizes: tuple[Sizes, ...]
     uids: Mapping[str, int]
     warnings: tuple[str, ...]
 
 
-def plan(layout: Layout, load: Load, node: NodeFigures) -> SizingPlan:
+def plan(layout: Layout, load: SizingLoad, node: NodeFigures) -> SizingPlan:
     """Sizes of every packing of a layout.
 
     Raises:
@@ -100,7 +100,7 @@ def plan(layout: Layout, load: Load, node: NodeFigures) -> SizingPlan:
     return SizingPlan(load, node, sizes, uids, tuple(_uid_warnings(load, uids)))
 
 
-def _sizes(load: Load, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
+def _sizes(load: SizingLoad, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
     points = load.points_per_second
     writes = row_writes(load, case, measured)
     written = points * measured.bytes_per_point
@@ -131,11 +131,11 @@ def _sizes(load: Load, node: NodeFigures, case: Case, measured: Measured) -> Siz
     )
 
 
-def row_writes(load: Load, case: Case, measured: Measured) -> float:
-    """Row mutations a second.
+def row_writes(load: SizingLoad, case: Case, measured: Measured) -> float:
+    """Row mutations per second.
 
-    Files: one for each row. Streams: one for each message of a series, or where points wait to be packed
-    one for each time that they are flushed.
+    Files: one for each row. Streams: one for each message of a series; if points wait to be packed, one for
+    each flush.
     """
     if not case.stream:
         return load.series * 1000 / (measured.points_per_row * load.interval_ms)
@@ -143,8 +143,10 @@ def row_writes(load: Load, case: Case, measured: Measured) -> float:
     return load.series / (max(between_s, load.flush_s) if case.grouped else between_s)
 
 
-def _warnings(load: Load, node: NodeFigures, case: Case, measured: Measured, writes: float) -> Iterator[str]:
-    """What is near a limit of Bigtable."""
+def _warnings(
+    load: SizingLoad, node: NodeFigures, case: Case, measured: Measured, writes: float
+) -> Iterator[str]:
+    """Warnings about values near a limit of Bigtable."""
     if measured.row_bytes > cell_size.ROW_BYTES_MOST:
         yield (
             f"rows grow to {measured.row_bytes / 1e6:,.0f} MB: beyond 256 MB Bigtable cannot read them; "
@@ -166,26 +168,26 @@ def _warnings(load: Load, node: NodeFigures, case: Case, measured: Measured, wri
         ranges = math.ceil(writes / load.metrics / (HEADROOM * node.writes))
         yield (
             f"hot spot: {hot:,.0f} row writes/s of one metric fall into one range of keys, more than the "
-            f"{HEADROOM * node.writes:,.0f} that a node is to take; salt them over {max(2, ranges)} buckets "
+            f"{HEADROOM * node.writes:,.0f} planned for a node; salt it over {max(2, ranges)} buckets "
             "or more, or split the metric"
         )
     if case.packing is Packing.APPEND:
         yield (
-            "each append makes Bigtable write its cell anew, read-modify-write in one cluster; the bytes "
-            "written are reckoned so, and its nodes are a lower bound"
+            "each append makes Bigtable rewrite its cell, read-modify-write in one cluster; the bytes "
+            "written include this, and the number of nodes is a lower bound"
         )
     if case.stream and case.packing is Packing.COMPACTED and load.together == 1:
         yield "messages of one point make a column each: packing gains nothing, and `points` needs no shuffle"
 
 
-def _uid_warnings(load: Load, uids: Mapping[str, int]) -> Iterator[str]:
-    """Kinds of names that use up their ids."""
+def _uid_warnings(load: SizingLoad, uids: Mapping[str, int]) -> Iterator[str]:
+    """Warnings about kinds of names that use up their UIDs."""
     for kind, last in uids.items():
         names = load.names[kind]
         if names > last:
             yield (
-                f"{names:,} names of kind {kind} do not fit {last:,} UIDs: wider UIDs, which all writers and "
-                "readers of the tables must share from the start"
+                f"{names:,} names of kind {kind} do not fit {last:,} UIDs: use wider UIDs, which all writers "
+                "and readers of the tables must share from the start"
             )
         elif names > _NEAR * last:
             yield f"{names:,} of {last:,} UIDs of kind {kind} are used; a UID is never given back"

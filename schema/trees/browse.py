@@ -1,4 +1,4 @@
-"""A tree read back from its rows: branches, leaves, collisions and series that did not match."""
+"""Reads a tree from its rows: branches, leaves, collisions and series that did not match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timebeam.schema.trees.definitions import TreeError
 
 @dataclasses.dataclass(slots=True)
 class Branch:
-    """A branch: its row, display name, the branches and the leaves below it."""
+    """A branch: its row key, its display name, and the branches and leaves below it."""
 
     key: bytes
     name: str
@@ -21,7 +21,7 @@ class Branch:
     leaves: list[Leaf] = dataclasses.field(default_factory=list)
 
     def walk(self) -> Iterator[tuple[int, Branch]]:
-        """(depth, branch) of this branch, 0, and of all below it, each before those below."""
+        """(depth, branch) of this branch, with depth 0, and of all branches below it, parents first."""
         stack = [(0, self)]
         while stack:
             depth, branch = stack.pop()
@@ -31,11 +31,11 @@ class Branch:
 
 @dataclasses.dataclass(slots=True)
 class Content:
-    """What the table holds of a tree.
+    """The content of a tree in the table.
 
     Attributes:
-      collisions: by TSUID, hex, the TSUID of the leaf that was there first.
-      not_matched: by TSUID, hex, the rules that failed.
+      collisions: the TSUID of the existing leaf, by TSUID; both in hex.
+      not_matched: the rules that failed, by TSUID in hex.
       damage: what could not be read, in words.
     """
 
@@ -55,10 +55,10 @@ class Content:
 
 
 def read_content(tree_id: int, rows: Iterable[Row]) -> Content:
-    """The content of a tree out of its rows, ascending by key.
+    """The content of a tree from its rows, ascending by key.
 
-    Branches and leaves are sorted by display name, ignoring case first; those that differ in case only,
-    of which a TSD shows one, are all there. A branch that has no cell of its own is named by its hash.
+    Branches and leaves are sorted by display name, first ignoring case; names that differ only in case, of
+    which a TSD shows one, are all kept. A branch without its own cell is named by its hash.
     """
     key = cells.tree_key(tree_id)
     content = Content(Branch(key, cells.ROOT))
@@ -67,17 +67,17 @@ def read_content(tree_id: int, rows: Iterable[Row]) -> Content:
         if len(row.key) == cells.ID_BYTES + 1:
             _read_failures(content, row)
         elif (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
-            content.damage.append(f"row {row.key.hex()} of {len(row.key)} bytes is none of a tree")
+            content.damage.append(f"row {row.key.hex()} of {len(row.key)} bytes is not of a tree")
         else:
             _read_branch(content, branches, row)
     for _, branch in content.root.walk():
-        branch.branches.sort(key=lambda branch_below: (branch_below.name.lower(), branch_below.name))
-        branch.leaves.sort(key=lambda branch_below: (branch_below.name.lower(), branch_below.name))
+        branch.branches.sort(key=lambda child: (child.name.lower(), child.name))
+        branch.leaves.sort(key=lambda child: (child.name.lower(), child.name))
     return content
 
 
 def _read_branch(content: Content, branches: dict[bytes, Branch], row: Row) -> None:
-    """Adds a branch and its leaves; its parent has been read before, since its key is shorter."""
+    """Adds a branch and its leaves; its parent was read before, since its key is shorter."""
     branch = _branch(branches, row.key)
     named = False
     for cell in row.cells:
@@ -95,7 +95,7 @@ def _read_branch(content: Content, branches: dict[bytes, Branch], row: Row) -> N
 
 
 def _branch(branches: dict[bytes, Branch], key: bytes) -> Branch:
-    """The branch of a row, with those above it, added where it has to be."""
+    """The branch of a row; adds it and missing branches above it."""
     branch = branches.get(key)
     if branch is None:
         branch = branches[key] = Branch(key, key[-cells.HASH_BYTES :].hex())
@@ -104,7 +104,7 @@ def _branch(branches: dict[bytes, Branch], key: bytes) -> Branch:
 
 
 def _read_failures(content: Content, row: Row) -> None:
-    """Adds collisions, or series that did not match."""
+    """Adds collisions and series that did not match."""
     for cell in row.cells:
         for prefix, failures in (
             (cells.COLLISION, content.collisions),

@@ -6,7 +6,7 @@
 | tree id | `tree_rule:LEVEL:ORDER` | rule, JSON |
 | tree id, 4 bytes for each branch of the path | `branch` | branch, JSON; the root has no bytes of its own |
 | the same | `leaf:`, 4 bytes | leaf, JSON |
-| tree id, 01 | `tree_collision:`, TSUID | TSUID of the leaf that was there first, hex text |
+| tree id, 01 | `tree_collision:`, TSUID | TSUID of the existing leaf, hex text |
 | tree id, 02 | `tree_not_matched:`, TSUID | the rules that failed, text |
 
 The 4 bytes are the hash of the display name. A TSD compares JSON by its bytes, so the order of keys is fixed.
@@ -36,7 +36,7 @@ ROOT = "ROOT"
 
 
 class Leaf(NamedTuple):
-    """A leaf as it is stored: its display name, and its series as hex text."""
+    """A stored leaf: its display name, and the TSUID of its series in hex."""
 
     name: str
     tsuid: str
@@ -59,12 +59,12 @@ def branch_key(tree_id: int, path: Sequence[str]) -> bytes:
 
 
 def collision_key(tree_id: int) -> bytes:
-    """The row of the series whose leaf was taken."""
+    """The row of the series whose leaf belongs to another series."""
     return tree_key(tree_id) + b"\x01"
 
 
 def not_matched_key(tree_id: int) -> bytes:
-    """The row of the series that the rules do not place."""
+    """The row of the series that the rules do not match."""
     return tree_key(tree_id) + b"\x02"
 
 
@@ -79,7 +79,7 @@ def leaf_qualifier(name: str) -> bytes:
 
 
 def hex_text(raw: bytes) -> str:
-    """A TSUID as it stands in JSON."""
+    """A TSUID as in JSON."""
     return raw.hex().upper()
 
 
@@ -94,7 +94,7 @@ def tree_json(tree: Tree) -> bytes:
 
 
 def rule_json(rule: Rule) -> bytes:
-    """A rule, in the order in which a TSD's Jackson writes it."""
+    """A rule, with keys in the order of a TSD's Jackson."""
     return (
         f'{{"type":"{rule.type.value}","field":{json_text(rule.field)},"regex":{json_text(rule.regex)},'
         f'"separator":{json_text(rule.separator)},"description":{json_text(rule.description)},'
@@ -105,7 +105,7 @@ def rule_json(rule: Rule) -> bytes:
 
 
 def branch_json(path: Sequence[str]) -> bytes:
-    """A branch, by the display names below the root; without any, the root itself."""
+    """A branch, by the display names below the root; the root for an empty path."""
     names = (ROOT, *path)
     members = ",".join(f'"{depth}":{json_text(name)}' for depth, name in enumerate(names))
     return f'{{"path":{{{members}}},"displayName":{json_text(names[-1])}}}'.encode()
@@ -117,10 +117,10 @@ def leaf_json(leaf: Leaf) -> bytes:
 
 
 def read_tree(row: Row) -> Tree | None:
-    """The tree of its row; None for a row without definition.
+    """The tree in a row; None for a row without definition.
 
     Raises:
-      TreeError: the definition or a rule cannot be read, or a rule cannot work here.
+      TreeError: the definition or a rule cannot be read, or a rule cannot work.
     """
     tree: Tree | None = None
     rules: list[Rule] = []
@@ -135,12 +135,12 @@ def read_tree(row: Row) -> Tree | None:
             raise TreeError(f"row {row.key.hex()}, column {cell.qualifier!r}: {error}") from error
     if tree is None:
         return None
-    # A rule keeps the tree id that its JSON says, which a TSD writes out in cells of failures.
+    # A rule keeps the tree id of its JSON, which a TSD writes in the cells of failures.
     return dataclasses.replace(tree, tree_id=int.from_bytes(row.key, "big")).with_rules(rules)
 
 
 def read_branch(value: bytes) -> tuple[str, ...]:
-    """The display names of a branch, those below the root.
+    """The display names of a branch, without the root.
 
     Raises:
       TreeError: it cannot be read.
@@ -150,7 +150,7 @@ def read_branch(value: bytes) -> tuple[str, ...]:
         raise TreeError("a branch without path")
     names = [path[key] for key in sorted(path, key=int)]
     if not names or not all(isinstance(name, str) for name in names):
-        raise TreeError("a branch whose path is not of names")
+        raise TreeError("a branch whose path has no names")
     return tuple(names[1:])
 
 
@@ -171,9 +171,9 @@ def _object(value: bytes) -> dict[str, Any]:
     try:
         document = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise TreeError(f"no JSON: {error}") from error
+        raise TreeError(f"not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise TreeError("no JSON object")
+        raise TreeError("not a JSON object")
     return document
 
 

@@ -11,11 +11,11 @@ LAST_TREE_ID = 65_535
 
 
 class TreeError(ValueError):
-    """A definition that cannot be taken: what is wrong with it, and where."""
+    """A definition is refused; the message tells what is wrong, and where."""
 
 
 class RuleType(enum.StrEnum):
-    """What a rule takes its value from."""
+    """The source of a rule's value."""
 
     METRIC = "METRIC"
     """The name of the metric."""
@@ -36,10 +36,10 @@ class Rule:
     Attributes:
       field: name of a tag key (TAGK, TAGK_CUSTOM) or of a tag value (TAGV_CUSTOM).
       custom_field: key in the custom fields of the UID meta (the three *_CUSTOM).
-      regex: a group of it is the name; it goes before a separator.
-      separator: a regular expression too, as String.split takes it; each piece is a level.
+      regex: one of its groups is the name; it takes precedence over a separator.
+      separator: a regular expression for String.split; each part is a level.
       regex_group_idx: 0 for the first group.
-      display_format: in place of the name, with {ovalue}, {value}, {tsuid}, {tag_name}.
+      display_format: replaces the name; with {ovalue}, {value}, {tsuid}, {tag_name}.
     """
 
     tree_id: int
@@ -56,7 +56,7 @@ class Rule:
     display_format: str = ""
 
     def __str__(self) -> str:
-        """As a TSD names it in cells of series that do not match (TreeRule.toString)."""
+        """The name in the cells of series that do not match (TreeRule.toString)."""
         return f"[{self.tree_id}:{self.level}:{self.order}:{self.type.value}]"
 
 
@@ -65,11 +65,11 @@ class Tree:
     """One tree and its rules; the fields are those of /api/tree.
 
     Attributes:
-      tree_id: 1 to 65535; 0 for one that has no id yet.
-      created: in seconds; a TSD's API leaves it 0.
-      enabled: whether a TSD, and a sync of all trees, keeps it up.
-      strict_match: a series that fails on one level is not stored.
-      store_failures: collisions and series that do not match are stored.
+      tree_id: 1 to 65535; 0 for a tree without an id.
+      created: when, in seconds; 0 if created by a TSD's API.
+      enabled: whether a TSD, and a sync of all trees, updates it.
+      strict_match: do not store a series that fails on one level.
+      store_failures: store collisions and series that do not match.
       rules: by level, then order.
     """
 
@@ -84,16 +84,16 @@ class Tree:
     rules: tuple[Rule, ...] = ()
 
     def levels(self) -> Iterator[tuple[int, list[Rule]]]:
-        """(level, its rules by order), ascending; levels without rules are left out."""
+        """(level, its rules by order), ascending; without levels that have no rules."""
         for level, rules in itertools.groupby(self.rules, lambda rule: rule.level):
             yield level, list(rules)
 
     def with_id(self, tree_id: int) -> Tree:
-        """The same tree under another id."""
+        """The same tree with another id."""
         rules = tuple(dataclasses.replace(rule, tree_id=tree_id) for rule in self.rules)
         return dataclasses.replace(self, tree_id=tree_id, rules=rules)
 
     def with_rules(self, rules: Sequence[Rule]) -> Tree:
-        """The tree with these rules, sorted; of two for one place the later one."""
+        """The tree with these rules, sorted; the later one of two with the same level and order."""
         placed = {(rule.level, rule.order): rule for rule in rules}
         return dataclasses.replace(self, rules=tuple(placed[place] for place in sorted(placed)))

@@ -1,4 +1,4 @@
-"""Where the rules of a tree place a series (docs/spec/opentsdb.md §6.2, tree/TreeBuilder.processRuleset).
+"""Places a series by the rules of a tree (docs/spec/opentsdb.md §6.2, tree/TreeBuilder.processRuleset).
 
 rules of a level, in order ─► the first name that is not empty ─► names of the levels ─► path and leaf
 """
@@ -28,7 +28,7 @@ class Uid(NamedTuple):
 
 
 class TreeSeries(NamedTuple):
-    """What the rules see of a series: its tags in the order of the TSUID."""
+    """A series as rules see it, with tags in the order of the TSUID."""
 
     tsuid: bytes
     metric: Uid
@@ -40,7 +40,7 @@ class TreeSeries(NamedTuple):
 
 
 class Outcome(enum.StrEnum):
-    """What came of trying one rule; the values are the explanation."""
+    """The outcome of one rule; the values explain it to users."""
 
     NAMED = "named"
     NO_TAG_KEY = "the series has no such tag key"
@@ -55,7 +55,7 @@ class Outcome(enum.StrEnum):
 
 
 class Attempt(NamedTuple):
-    """One rule tried: the value it looked at, what of it was taken, and the name that came of it."""
+    """The application of one rule: its value, the matched part of it, and the resulting name."""
 
     rule: Rule
     outcome: Outcome
@@ -66,10 +66,10 @@ class Attempt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """What the rules of one tree make of a series.
+    """The place of a series in a tree.
 
     Attributes:
-      steps: the attempts of each level in their order; a separator has a step for each piece.
+      steps: the attempts of each level in order; a separator has a step for each part.
       path: display names of the branches, below the root.
       leaf: display name of the leaf; empty if the series is not placed.
       failed: the last rule of each level that gave no name.
@@ -82,15 +82,15 @@ class Placement:
 
     @property
     def not_matched(self) -> str:
-        """The failed rules as the cell of a series that does not match has them."""
+        """The failed rules, as in the cell of a series that does not match."""
         return " ".join(map(str, self.failed))
 
 
 def place(tree: Tree, series: TreeSeries) -> Placement:
     """Applies the rules of a tree to a series.
 
-    Levels without a name are left out; equal names that follow each other are one branch, but for
-    the leaf. A series with a single name is a leaf of the root: a TSD computes that, and then loses it.
+    Levels without a name are left out. Equal consecutive names are one branch, except for the leaf. A series
+    with a single name becomes a leaf of the root; a TSD computes this leaf too, but does not store it.
 
     Raises:
       RefusedError: a TSD fails on this series, or its names cannot be stored.
@@ -116,10 +116,10 @@ def place(tree: Tree, series: TreeSeries) -> Placement:
 
 
 class _SplitNames:
-    """The pieces of a split, of which each visit of the level takes the next one.
+    """The parts of a split value, of which each visit of the level takes the next one.
 
-    The pieces are the level's, not the rule's: if one is empty, a later rule of the level that has
-    a separator takes the next piece, as in a TSD.
+    The parts belong to the level, not the rule: if one is empty, a later rule of the level with a separator
+    takes the next part, as in a TSD.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,11 @@ class _SplitNames:
         self._next = 0
 
     def take(self, rule: Rule, value: str) -> str | None:
-        """The next piece; None if there are none at all."""
+        """The next part; None if there are no parts.
+
+        Raises:
+          RefusedError: all parts have been taken, or the separator cuts a character in half.
+        """
         if self._names is None:
             try:
                 self._names = regex.split(rule.separator, value)
@@ -139,7 +143,7 @@ class _SplitNames:
         if self._next >= len(self._names):
             raise RefusedError(
                 Reason.SERIES_NOT_STORABLE,
-                f"rule {rule}: its level has used up all pieces of {value!r}: a TSD fails on this series",
+                f"rule {rule}: its level has used up all parts of {value!r}: a TSD fails on this series",
             )
         self._next += 1
         return self._names[self._next - 1]
@@ -151,7 +155,7 @@ class _SplitNames:
 
 
 def _level(rules: Sequence[Rule], series: TreeSeries, names: _SplitNames) -> list[Attempt]:
-    """One visit of a level: its rules in their order, until one gives a name."""
+    """One visit of a level: its rules in order, until one gives a name."""
     attempts = []
     for rule in rules:
         attempts.append(_attempt(rule, series, names))
@@ -187,7 +191,7 @@ def _attempt(rule: Rule, series: TreeSeries, names: _SplitNames) -> Attempt:
 
 
 def _source(rule: Rule, series: TreeSeries) -> str | Outcome:
-    """The value that a rule looks at, or why there is none."""
+    """The value of a rule's source, or why there is none."""
     if rule.type is RuleType.METRIC:
         return series.metric.name
     if rule.type is RuleType.METRIC_CUSTOM:
@@ -215,7 +219,7 @@ def _custom(rule: Rule, uid: Uid) -> str | Outcome:
 
 
 def _display_name(rule: Rule, series: TreeSeries, value: str, matched: str) -> str:
-    """The name, by the display format if there is one; its tokens are replaced one after the other."""
+    """The name, by the display format if there is one, whose tokens are replaced one after the other."""
     if not rule.display_format:
         return matched
     tag_name = ""

@@ -1,4 +1,4 @@
-"""Rules and placements in words: what `timebeam trees show` and `test` print."""
+"""Rules and placements in words, as printed by `timebeam trees show` and `timebeam trees test`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from timebeam.schema.trees.evaluate import Attempt, Outcome, Placement, TreeSeri
 
 
 def shown(text: str) -> str:
-    """A name for a terminal: what cannot be printed as escapes."""
+    """A name for a terminal, escaped if it is not printable."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def rule_text(rule: Rule) -> str:
-    """A rule in a line, without its place."""
+    """A rule on one line, without level and order."""
     text = rule.type.value
     if rule.type in (RuleType.TAGK, RuleType.TAGK_CUSTOM, RuleType.TAGV_CUSTOM):
         text += f" {shown(rule.field)}"
@@ -53,12 +53,12 @@ def placement_lines(
     tree: Tree,
     series: TreeSeries,
     placement: Placement,
-    standing: Mapping[bytes, Mapping[bytes, bytes]] | None,
+    existing: Mapping[bytes, Mapping[bytes, bytes]] | None,
 ) -> Iterator[str]:
-    """Rule by rule what became of a series, and what a sync would do with it.
+    """The outcome of each rule for a series, and what a sync would do with it.
 
     Args:
-      standing: what the table holds, by row key and qualifier; None for a tree that is not in a table.
+      existing: values in the table, by row key and qualifier; None for a tree that is not in a table.
     """
     level = order = None
     steps = 0
@@ -78,8 +78,8 @@ def placement_lines(
     yield f"  place: {' / '.join(map(shown, (ROOT, *placement.path, placement.leaf)))}"
     if placement.failed:
         yield f"  levels without a name are left out: {placement.not_matched}"
-    if standing is not None:
-        yield from _rows(tree, series, placement, standing)
+    if existing is not None:
+        yield from _rows(tree, series, placement, existing)
 
 
 def _outcome(attempt: Attempt, piece: int) -> str:
@@ -96,7 +96,7 @@ def _outcome(attempt: Attempt, piece: int) -> str:
 
 
 def _not_placed(tree: Tree, series: TreeSeries, placement: Placement) -> Iterator[str]:
-    """Why a series has no leaf, and where that is written."""
+    """Why a series has no leaf, and where this is recorded."""
     if not tree.rules:
         yield "  not placed: the tree has no rules"
         return
@@ -112,16 +112,16 @@ def _not_placed(tree: Tree, series: TreeSeries, placement: Placement) -> Iterato
 
 
 def _rows(
-    tree: Tree, series: TreeSeries, placement: Placement, standing: Mapping[bytes, Mapping[bytes, bytes]]
+    tree: Tree, series: TreeSeries, placement: Placement, existing: Mapping[bytes, Mapping[bytes, bytes]]
 ) -> Iterator[str]:
-    """The cells of a placement, and whether they are there."""
+    """The cells of a placement, and whether they exist."""
     for depth in range(len(placement.path) + 1):
         path = placement.path[:depth]
         key = cells.branch_key(tree.tree_id, path)
-        state = "new" if cells.BRANCH not in standing.get(key, {}) else "there"
+        state = "new" if cells.BRANCH not in existing.get(key, {}) else "there"
         yield f"  branch {shown(path[-1] if path else ROOT)}: row {key.hex()}, {state}"
     qualifier = cells.leaf_qualifier(placement.leaf)
-    state = _leaf_state(series, standing.get(key, {}).get(qualifier))
+    state = _leaf_state(series, existing.get(key, {}).get(qualifier))
     yield f"  leaf {shown(placement.leaf)}: column leaf:{qualifier.removeprefix(cells.LEAF).hex()}, {state}"
 
 

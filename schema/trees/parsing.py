@@ -1,4 +1,4 @@
-"""Trees and rules out of JSON: files of users, which are checked, and what the table holds.
+"""Parses trees and rules from JSON: users' files, with checks, and the cells of the table.
 
 The fields are those of /api/tree and /api/tree/rule. Source: tree/TreeRule.validateRule (OpenTSDB 2.4.1).
 """
@@ -14,7 +14,7 @@ from timebeam.schema.trees.definitions import LAST_TREE_ID, Rule, RuleType, Tree
 
 _LAST_INT = (1 << 31) - 1
 _DEFINITION_BYTES = 8 * 1024
-"""Most that a definition or a rule may take as JSON: it is compared whole, within a filter of 20 KB."""
+"""Limit for a definition or rule as JSON, since a filter, of at most 20 KB, compares all of it."""
 
 _TREE_KINDS: dict[str, type] = {
     "name": str,
@@ -47,17 +47,17 @@ _RULE_FIELDS = {
     "regexGroupIdx": "regex_group_idx",
     "displayFormat": "display_format",
 }
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false"}
+_WORDS = {str: "a string", int: "a whole number", bool: "true or false"}
 
 
 def parse_trees(text: str) -> list[Tree]:
     """The trees of a file: one JSON object, or an array of them.
 
-    The rules stand in `rules`: an array, as /api/tree/rules takes it, or objects by level and order, as
-    /api/tree answers.
+    Its rules are in `rules`: an array, as for /api/tree/rules, or objects by level and order, as from
+    /api/tree.
 
     Raises:
-      TreeError: it is no JSON, a field is unknown or has a wrong value, or a rule cannot work.
+      TreeError: it is not JSON, a field is unknown or has a wrong value, or a rule cannot work.
     """
     try:
         document = json.loads(text, object_pairs_hook=_distinct)
@@ -70,7 +70,7 @@ def parse_trees(text: str) -> list[Tree]:
 
 
 def tree_of(values: Mapping[str, Any]) -> Tree:
-    """A tree without rules out of a JSON object; fields that are not a tree's are left out.
+    """A tree without rules from a JSON object; unknown fields are ignored.
 
     Raises:
       TreeError: a field has a wrong value.
@@ -80,7 +80,7 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
 
 
 def rule_of(values: Mapping[str, Any]) -> Rule:
-    """A rule out of a JSON object; fields that are not a rule's are left out.
+    """A rule from a JSON object; unknown fields are ignored.
 
     Raises:
       TreeError: a field has a wrong value.
@@ -93,7 +93,7 @@ def rule_of(values: Mapping[str, Any]) -> Rule:
 
 
 def warnings_of(tree: Tree) -> list[str]:
-    """What in a tree is allowed and yet cannot be meant, a line each."""
+    """Warnings about parts of a tree that are allowed but have no effect, one line each."""
     warnings = []
     for rule in tree.rules:
         if rule.regex and rule.separator:
@@ -108,7 +108,7 @@ def warnings_of(tree: Tree) -> list[str]:
 
 
 def _tree(document: object) -> Tree:
-    """A tree of a file, with its rules."""
+    """A tree from a file, with its rules."""
     if not isinstance(document, dict):
         raise TreeError("a tree is a JSON object with name and rules")
     _check_known(document, {*_TREE_KINDS, "rules"}, "tree")
@@ -124,7 +124,7 @@ def _tree(document: object) -> Tree:
         rule = rule_of(rule_document)
         if rule.tree_id not in (0, tree.tree_id):
             whose = f"the tree has {tree.tree_id}" if tree.tree_id else "the tree has none"
-            raise TreeError(f"{_who(rule)}: its treeId is {rule.tree_id}, and {whose}")
+            raise TreeError(f"{_who(rule)}: its treeId is {rule.tree_id}, but {whose}")
         check_rule(rule)
         if (rule.level, rule.order) in rules:
             raise TreeError(f"two rules have level {rule.level} and order {rule.order}")
@@ -133,7 +133,11 @@ def _tree(document: object) -> Tree:
 
 
 def check_rule(rule: Rule) -> None:
-    """Raises TreeError for a rule that a TSD refuses, or that can never do anything but fail."""
+    """Checks that a TSD accepts a rule, and that it can give a name.
+
+    Raises:
+      TreeError: not so.
+    """
     who = _who(rule)
     if rule.type is not RuleType.METRIC and not rule.field:
         raise TreeError(f"{who}: Missing field name required for {rule.type.value} rule")
@@ -145,15 +149,15 @@ def check_rule(rule: Rule) -> None:
         if rule.type is not RuleType.METRIC_CUSTOM:
             raise TreeError(
                 f"{who}: field {rule.field!r}: names are stored as ISO-8859-1, which has no "
-                f"{rule.field[error.start]}, so that no series can have it"
+                f"{rule.field[error.start]}, so no series can have it"
             ) from error
     for option, pattern in (("regex", rule.regex), ("separator", rule.separator)):
         try:
             regex.compiled(pattern)
         except regex.PatternError as error:
             raise TreeError(f"{who}: {option} {pattern!r}: {error}") from error
-    texts = (rule.field, rule.custom_field, rule.regex, rule.separator, rule.display_format)
-    _check_text(who, *texts, rule.description, rule.notes)
+    strings = (rule.field, rule.custom_field, rule.regex, rule.separator, rule.display_format)
+    _check_text(who, *strings, rule.description, rule.notes)
 
 
 def _who(rule: Rule) -> str:
@@ -161,7 +165,7 @@ def _who(rule: Rule) -> str:
 
 
 def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
-    """The rules in either of the two forms."""
+    """The rules, in either form."""
     if rules is None:
         return
     if isinstance(rules, dict):
@@ -170,7 +174,7 @@ def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
                 raise TreeError(f"rules: level {level!r} holds objects by order")
             for order, rule in orders.items():
                 if not (level.isdecimal() and order.isdecimal() and isinstance(rule, dict)):
-                    raise TreeError(f"rules: {level!r}, {order!r}: a level, an order, and a rule are wanted")
+                    raise TreeError(f"rules: {level!r}, {order!r}: give a level, an order, and a rule")
                 place = {"level": int(level), "order": int(order)}
                 for name, number in place.items():
                     if rule.get(name, number) != number:
@@ -178,14 +182,14 @@ def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
                 yield {**rule, **place}
         return
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise TreeError("rules: an array of rules, or objects by level and order, are wanted")
+        raise TreeError("rules: give an array of rules, or objects by level and order")
     yield from rules
 
 
 def _fields(
     values: Mapping[str, Any], kinds: Mapping[str, type], names: Mapping[str, str], owner: str
 ) -> dict[str, Any]:
-    """The fields that are there, named as those of the dataclass; null counts as not there."""
+    """The fields of an object, with the names of the dataclass; without null ones."""
     fields = {}
     for key, kind in kinds.items():
         value = values.get(key)
@@ -205,18 +209,18 @@ def _check_known(document: Mapping[str, Any], fields: set[str], owner: str) -> N
             raise TreeError(f"{owner}: unknown field {key!r}; there are {', '.join(sorted(fields))}")
 
 
-def _check_text(who: str, *texts: str) -> None:
-    for text in texts:
+def _check_text(who: str, *strings: str) -> None:
+    for string in strings:
         try:
-            text.encode()
+            string.encode()
         except UnicodeEncodeError as error:
-            raise TreeError(f"{who}: half a surrogate pair in {text!r} is no text") from error
-    if sum(len(text.encode()) for text in texts) > _DEFINITION_BYTES:
-        raise TreeError(f"{who}: its texts have more than {_DEFINITION_BYTES} bytes together")
+            raise TreeError(f"{who}: half a surrogate pair in {string!r}") from error
+    if sum(len(string.encode()) for string in strings) > _DEFINITION_BYTES:
+        raise TreeError(f"{who}: its strings have more than {_DEFINITION_BYTES} bytes in total")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise TreeError("a key stands twice in one object")
+        raise TreeError("duplicate key in an object")
     return members

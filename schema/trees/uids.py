@@ -1,4 +1,4 @@
-"""What rules need of the UID table: names, and the custom fields of UID meta (docs/spec/opentsdb.md §5.3)."""
+"""Reads names and the custom fields of UID meta for rules (docs/spec/opentsdb.md §5.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timebeam.schema.trees.evaluate import Custom, Uid
 
 
 def read_uid(row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
-    """The name and the custom fields of a UID out of its row, or why there are none."""
+    """The name and custom fields of a UID from its row, or why there are none."""
     name: str | None = None
     custom: Custom = {}
     for cell in row.cells if row else ():
@@ -32,22 +32,22 @@ def read_uid(row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
 
 
 def read_custom(meta: bytes) -> Custom:
-    """The custom fields of a UIDMeta JSON; numbers and booleans as the texts that a TSD makes of them.
+    """The custom fields of a UIDMeta JSON; numbers and booleans as strings, as in a TSD.
 
     Raises:
-      ValueError: it is no such JSON.
+      ValueError: it is not such JSON.
     """
     document = json.loads(meta, parse_int=str, parse_float=str)
     custom = document.get("custom") if isinstance(document, dict) else ()
     if custom is None:
         return {}
     if not isinstance(custom, dict):
-        raise ValueError("custom is no object")
+        raise ValueError("custom is not an object")
     fields: dict[str, str | None] = {}
     for key, value in custom.items():
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not (value is None or isinstance(value, str)):
-            raise ValueError(f"custom field {key!r} is no text")
+            raise ValueError(f"custom field {key!r} is not a string")
         fields[key] = value
     return fields

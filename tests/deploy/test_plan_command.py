@@ -13,7 +13,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.points import PointBatch
-from timebeam.schema.sizing.load import Load, Values
+from timebeam.schema.sizing.load import SizingLoad, Values
 from timebeam.schema.sizing.measure import row_span
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
@@ -48,7 +48,7 @@ def test_an_ingest_stores_what_the_plan_says(
 ) -> None:
     """A file of one row of each series; the plan measures the same row of its own sample."""
     minutes = MINUTES.get(name, 60)
-    load = Load(3, minutes * 60_000, 86_400, 1, 2, 4, 8, Values.DECIMALS, 1, 30)
+    load = SizingLoad(3, minutes * 60_000, 86_400, 1, 2, 4, 8, Values.DECIMALS, 1, 30)
     described = [*FLAGS, f"--interval={minutes}m", "--values=decimals"]
     made = timebeam("plan", "--layout", name, "--summary=json", *described)
     assert (made.code, made.err) == (0, "")

@@ -138,7 +138,7 @@ def test_query_shows_buckets_and_percentiles(store: Store) -> None:
     [
         (["--histogram", "--downsample=1m-sum"], "leave --downsample out"),
         (["--percentiles", "0.1"], "percentile 0.1 is not from 1 to 100"),
-        (["--histogram", "--aggregator=max"], "histograms are summed, or kept apart"),
+        (["--histogram", "--aggregator=max"], "for histograms; choose from"),
     ],
 )
 def test_what_histograms_do_not_give(plain: Store, flags: list[str], text: str) -> None:

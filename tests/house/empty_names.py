@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("schema", "transforms", "pipelines", "examples", "benchmarks", "templates")
 LARGEST_SHARE = 0.005
-"""0.005 is the aim; lower this as names are replaced, never raise it."""
+"""Lower it as names are replaced; never raise it."""
 
 EMPTY = frozenset(
     {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.api_core import exceptions
 
-from timebeam.schema.annotations.edits import NOTHING, AnnotationEdit, Method, State, after
+from timebeam.schema.annotations.edits import NO_CELL, AnnotationEdit, AnnotationState, Method, after
 from timebeam.schema.annotations.record import NotAnAnnotationError, parse_stored
 from timebeam.schema.layouts import Annotations
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
@@ -120,7 +120,7 @@ class _AnnotationTable:
             backoff.wait(exceptions.Aborted(f"{name} keeps changing"))
             stored = stored_cells(self._target, self._layout, [place]).get(place)
 
-    def _replace(self, place: cells.Place, stored: StoredCell | None, state: State) -> bool:
+    def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
         old = Cell(FAMILY, place.qualifier, *stored) if stored else None
         note = state.note
@@ -130,15 +130,15 @@ class _AnnotationTable:
 
 def _applicable(
     stored: StoredCell | None, edits: Sequence[AnnotationEdit]
-) -> tuple[State, Sequence[AnnotationEdit], list[Rejected]]:
+) -> tuple[AnnotationState, Sequence[AnnotationEdit], list[Rejected]]:
     """(the stored state, the edits that can be applied to it, the refusals of others).
 
     A stored value that is not an annotation can be replaced or deleted, but not changed.
     """
     if stored is None:
-        return NOTHING, edits, []
+        return NO_CELL, edits, []
     try:
-        return State(parse_stored(stored.value), stored.timestamp_ms), edits, []
+        return AnnotationState(parse_stored(stored.value), stored.timestamp_ms), edits, []
     except NotAnAnnotationError as error:
         why = RefusedError(
             Reason.VALUE_NOT_STORABLE, f"the stored value is not an annotation ({error}): PUT or DELETE it"
@@ -146,4 +146,4 @@ def _applicable(
     ordered = sorted(edits, key=lambda edit: edit.order)
     first = next((n for n, edit in enumerate(ordered) if edit.method is not Method.POST), len(ordered))
     refused = [edit.refuse(why, _STAGE) for edit in ordered[:first]]
-    return State(None, stored.timestamp_ms - 1), ordered[first:], refused
+    return AnnotationState(None, stored.timestamp_ms - 1), ordered[first:], refused

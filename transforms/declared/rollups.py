@@ -15,7 +15,7 @@ from timebeam.schema.layouts import Cell, Row, Scan
 from timebeam.schema.points import PointBatch, join
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.buckets import Buckets, merge
-from timebeam.schema.rollup.pieces import packed_series, unpacked
+from timebeam.schema.rollup.fragments import packed_series, unpacked
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target

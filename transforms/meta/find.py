@@ -8,7 +8,7 @@ from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Selectio
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.meta import search
 from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.search import Listed, UidNames, Wanted
+from timebeam.schema.meta.search import CachedUidNames, Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import FAMILY, meta_table
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -22,16 +22,18 @@ Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
 
 
-def from_meta(target: Target, layout: SeriesMeta, query: Wanted) -> Iterator[Found]:
+def from_meta(target: Target, layout: SeriesMeta, query: SeriesQuery) -> Iterator[Found]:
     """The series in the meta table, ascending by TSUID."""
     table, reader = meta_table(layout.options.table_prefix).name, TableReader(target)
     ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search.listed(layout.options, with_meta, UidNames(layout.uid_table, reader), query)
+    return search.listed(layout.options, with_meta, CachedUidNames(layout.uid_table, reader), query)
 
 
-def from_data(target: Target, layout: SeriesMeta, query: Wanted, *, once: bool = True) -> Iterator[Found]:
+def from_data(
+    target: Target, layout: SeriesMeta, query: SeriesQuery, *, once: bool = True
+) -> Iterator[Found]:
     """The series that have rows in the data table, in the order of the rows.
 
     Args:
@@ -39,10 +41,10 @@ def from_data(target: Target, layout: SeriesMeta, query: Wanted, *, once: bool =
     """
     reader = TableReader(target)
     rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid, once))
-    return search.listed(layout.options, rows, UidNames(layout.uid_table, reader), query)
+    return search.listed(layout.options, rows, CachedUidNames(layout.uid_table, reader), query)
 
 
-def from_keys(target: Target, layout: SeriesIndex, query: Wanted) -> Iterator[Found]:
+def from_keys(target: Target, layout: SeriesIndex, query: SeriesQuery) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
     for spec in layout.tables():
@@ -59,7 +61,7 @@ def from_keys(target: Target, layout: SeriesIndex, query: Wanted) -> Iterator[Fo
                 yield Listed(series)
 
 
-def from_rows(target: Target, layout: ReadableLayout, query: Wanted) -> Iterator[Found]:
+def from_rows(target: Target, layout: ReadableLayout, query: SeriesQuery) -> Iterator[Found]:
     """The series of a layout whose rows say them; all that are found are held in memory."""
     seen: set[Series] = set()
     for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), TableReader(target)):
@@ -70,7 +72,7 @@ def from_rows(target: Target, layout: ReadableLayout, query: Wanted) -> Iterator
             yield Listed(row.series)
 
 
-def _metrics(layout: SeriesMeta, query: Wanted, reader: TableReader) -> list[bytes]:
+def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: TableReader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = search.fixed_start(query.metric)
     names = select.names_from(layout.uid_table, "metrics", start, reader)

@@ -7,14 +7,14 @@ from timebeam.schema.layouts import Annotations, Finding, Row, Selection
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Series
-from timebeam.schema.query.annotated import FoundAnnotations
+from timebeam.schema.query.annotated import QueryAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 
 
 def find_annotations(
     target: Target, layout: Annotations, selection: Selection, *, of_series: bool = True, of_all: bool = False
-) -> tuple[FoundAnnotations, list[str]]:
+) -> tuple[QueryAnnotations, list[str]]:
     """(annotations that overlap a time range, a line for each unreadable one).
 
     Like a TSD, it reads only the hours of the range: an annotation that starts in an earlier hour is missed,
@@ -42,7 +42,7 @@ def find_annotations(
         for row in reader.scan(scan):
             if cells.is_global(layout.options, row.key):
                 everything += _notes(layout, row, selection, damage)
-    return FoundAnnotations(by_series, everything), damage
+    return QueryAnnotations(by_series, everything), damage
 
 
 def _notes(layout: Annotations, row: Row, selection: Selection, damage: list[str]) -> list[Annotation]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selected, Selection
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_points
-from timebeam.schema.query.answer import FoundSeries
+from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
@@ -63,7 +63,7 @@ def find_series(
     layout: ReadableLayout,
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
-) -> tuple[list[FoundSeries], list[str]]:
+) -> tuple[list[QuerySeries], list[str]]:
     """(the selected series with their points in the time range, a line for each problem).
 
     Values that are not numbers are left out, and counted in a line.
@@ -92,7 +92,7 @@ def find_series(
     return results, damage
 
 
-def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int]]:
+def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int]]:
     """(the numbers of a series by time, how many other values it has), series in the order of `batches`.
 
     If an instant has several values, the latest arrival wins, as within a row.
@@ -118,7 +118,7 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[FoundSeries, int
             columns = columns[0][is_number], columns[1][is_number], columns[2][is_number]
         series_times_ms, series_kinds, series_bits = columns
         values = numbers_of(series_bits, series_kinds == Kind.FLOAT)
-        yield FoundSeries(series, series_times_ms, values), int(np.count_nonzero(~is_number))
+        yield QuerySeries(series, series_times_ms, values), int(np.count_nonzero(~is_number))
 
 
 def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:

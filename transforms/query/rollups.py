@@ -13,8 +13,16 @@ from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, 
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Floats, Int64s, Kind, Series
-from timebeam.schema.query.answer import FoundSeries
-from timebeam.schema.query.joined import Partials, SourceSpan, gaps, is_covered, joined, of_points, together
+from timebeam.schema.query.answer import QuerySeries
+from timebeam.schema.query.joined import (
+    Partials,
+    SourceSpan,
+    gaps,
+    is_covered,
+    joined,
+    merged_spans,
+    of_points,
+)
 from timebeam.schema.query.question import Question
 from timebeam.schema.query.rollups import QueryPlan, RollupSource, choose
 from timebeam.schema.rollup.config import RollupConfig
@@ -39,7 +47,7 @@ class QueryResult:
       explained: a line for each period: its table, and why.
     """
 
-    series: list[FoundSeries]
+    series: list[QuerySeries]
     damage: list[str]
     explained: list[str]
 
@@ -115,7 +123,7 @@ def _completed(
     assert how.interval_ms is not None
     damage = list(rolled.damage)
     missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
-    for span in together(missing, row_keys.SPAN_S * 1000, MOST_READS):
+    for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
         raw_series, unread = find_series(target, layout, _selection(question, span), _passes(question))
         damage += unread
         for raw in raw_series:
@@ -125,7 +133,7 @@ def _completed(
             if series is not None and len(points.times_ms):
                 rolled.partials.setdefault(series, []).append(points)
     complete = [
-        FoundSeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
+        QuerySeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
         for series, partials in rolled.partials.items()
     ]
     return QueryResult(complete, damage, [*notes, *_explained(layout, plan, source, missing)])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from timebeam.schema.layouts import Name, Reader, UidTables
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.search import UidNames
+from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import Series
 
 
@@ -30,7 +30,9 @@ def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) ->
     """
     raw = [bytes.fromhex(text) for text in texts]
     pairs_of = {tsuid: tsuids.pairs(layout.options, tsuid) for tsuid in raw}
-    names = UidNames(layout.uid_table, reader).resolve(pair for pairs in pairs_of.values() for pair in pairs)
+    names = CachedUidNames(layout.uid_table, reader).resolve(
+        pair for pairs in pairs_of.values() for pair in pairs
+    )
     series: dict[bytes, Series] = {}
     for tsuid, pairs in pairs_of.items():
         for kind, uid in pairs:

@@ -25,7 +25,7 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.schema.rollup.accumulator import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.rollup.pieces import packed_rows
+from timebeam.schema.rollup.fragments import packed_rows
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, refuse

@@ -37,7 +37,7 @@ from timebeam.schema.points import PointBatch, RefusedError, Rejected, Series, S
 from timebeam.schema.rollup.accumulator import Accumulator
 from timebeam.schema.rollup.as_series import rollup_points
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.pieces import packed_series, unpacked
+from timebeam.schema.rollup.fragments import packed_series, unpacked
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE, ranges_between, split_keys

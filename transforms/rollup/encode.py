@@ -29,7 +29,7 @@ def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: B
 def row_mutations(encoded: EncodedRollups) -> list[bytes]:
     """The mutations that set the cells of each row, encoded."""
     values = encoded.raws.astype(">u8").view("u1").reshape(-1, 8)
-    content, starts = set_cells(FAMILY, encoded.names, encoded.times_ms, values)
+    content, starts = set_cells(FAMILY, encoded.qualifiers, encoded.times_ms, values)
     return [content[start:end] for start, end in itertools.pairwise(starts[encoded.firsts].tolist())]
 
 

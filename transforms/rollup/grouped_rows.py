@@ -11,8 +11,8 @@ import numpy as np
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.points import Series
 from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.fragments import unpacked
 from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups
-from timebeam.schema.rollup.pieces import unpacked
 from timebeam.schema.rollup.qualifiers import stale_qualifiers
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
@@ -115,7 +115,7 @@ class EncodeRowFn(beam.DoFn):
         qualifier_bytes = 0
         for aggregator, numbered in by_aggregator.items():
             encoded = self._encode(name, aggregator, numbered)
-            qualifier_bytes = encoded.wide
+            qualifier_bytes = encoded.qualifier_bytes
             for rejected in encoded.rejected:
                 yield refuse(rejected)
             numbers = np.array([number for number, _ in numbered], np.int64)[encoded.series]
@@ -125,7 +125,7 @@ class EncodeRowFn(beam.DoFn):
             ):
                 sets[number].append(content)
                 if existing[number]:
-                    written = encoded.names[encoded.firsts[position] : encoded.firsts[position + 1]]
+                    written = encoded.qualifiers[encoded.firsts[position] : encoded.firsts[position + 1]]
                     existing[number] = stale_qualifiers(existing[number], map(bytes, written))
         table = self._job.table(name)
         for number, (key, _) in enumerate(groups):

@@ -87,7 +87,7 @@ class TableInPlace:
             replaced = stale.get(numbers[position]) if stale else None
             yield over(key, table, sets, count, replaced) if replaced else EncodedRow(table, key, sets, count)
         key_bytes = int(np.fromiter(map(len, encoded_keys), np.int64, len(encoded_keys)) @ sizes)
-        count_written(len(encoded_keys), len(encoded.codes), key_bytes, encoded.wide)
+        count_written(len(encoded_keys), len(encoded.codes), key_bytes, encoded.qualifier_bytes)
 
     def unwritten(self) -> Iterator[EncodedRow]:
         """The mutations that delete existing intervals that were not written."""

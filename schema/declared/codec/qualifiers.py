@@ -127,7 +127,7 @@ def entries(
         members = len(levels_read) if levels == 1 else len(levels_read) + sum(map(len, levels_read.values()))
         if strict_json.members_written(text) != members:
             strict_json.check_keys(text)
-    except (msgspec.DecodeError, strict_json.RepeatedKeyError) as error:
+    except (msgspec.DecodeError, strict_json.DuplicateKeyError) as error:
         problem = f"{columns.field} must be an object of {levels} levels"
         raise RefusedError(Reason.BAD_SYNTAX, f"{problem}: {error}") from None
     for names, raw in _leaves(levels_read, levels):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.common.option import Kind, Option
+from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.layouts.capabilities import (
     HourMarks,
     RefusedRows,
@@ -192,7 +192,7 @@ class HeroicReadable(Heroic):
         Option(
             "resource_names",
             "heroic-readable: put the names of resources into row keys, beside their values",
-            Kind.FLAG,
+            OptionKind.FLAG,
             False,
             stored=True,
         ),

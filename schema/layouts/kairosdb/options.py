@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import TypeVar
 
-from timebeam.schema.common.option import Kind, Option, values_of
+from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.points import Int64s
 
 Ints = TypeVar("Ints", int, Int64s)
@@ -117,7 +117,7 @@ OPTIONS = (
     Option(
         "retention_class",
         "kairosdb: the class that points are written to, in days; 0: kept forever",
-        Kind.WHOLE,
+        OptionKind.WHOLE,
         0,
     ),
 )

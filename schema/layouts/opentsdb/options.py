@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from timebeam.schema.common.option import Kind, Option, values_of
+from timebeam.schema.common.option import Option, OptionKind, values_of
 
 
 class Decimals(enum.StrEnum):
@@ -92,18 +92,32 @@ class OpenTsdbOptions:
 
 
 OPTIONS = (
-    Option("salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", Kind.WHOLE, 0, stored=True),
-    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", Kind.WHOLE, 20, stored=True),
     Option(
-        "uid_width_metric", "bytes of a metric UID (tsd.storage.uid.width.metric)", Kind.WHOLE, 3, stored=True
+        "salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", OptionKind.WHOLE, 0, stored=True
+    ),
+    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", OptionKind.WHOLE, 20, stored=True),
+    Option(
+        "uid_width_metric",
+        "bytes of a metric UID (tsd.storage.uid.width.metric)",
+        OptionKind.WHOLE,
+        3,
+        stored=True,
     ),
     Option(
-        "uid_width_tagk", "bytes of a tag key UID (tsd.storage.uid.width.tagk)", Kind.WHOLE, 3, stored=True
+        "uid_width_tagk",
+        "bytes of a tag key UID (tsd.storage.uid.width.tagk)",
+        OptionKind.WHOLE,
+        3,
+        stored=True,
     ),
     Option(
-        "uid_width_tagv", "bytes of a tag value UID (tsd.storage.uid.width.tagv)", Kind.WHOLE, 3, stored=True
+        "uid_width_tagv",
+        "bytes of a tag value UID (tsd.storage.uid.width.tagv)",
+        OptionKind.WHOLE,
+        3,
+        stored=True,
     ),
-    Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", Kind.WHOLE, 8),
+    Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", OptionKind.WHOLE, 8),
     Option(
         "decimals",
         "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
@@ -123,7 +137,7 @@ OPTIONS = (
         "use_max_value",
         "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
         "(tsd.storage.use_max_value)",
-        Kind.FLAG,
+        OptionKind.FLAG,
         True,
         shown_for=("cell_time", (CellTime.EVENT.value,)),
         stored=True,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.common.option import Kind, Option, values_of
+from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import unpack
 from timebeam.schema.messages.avro.fields import AvroFields, default_fields
@@ -47,7 +47,7 @@ _OPTIONS = (
     Option(
         "avro_schema",
         "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
-        Kind.FILE,
+        OptionKind.FILE,
         choices=tuple(OWN_SCHEMAS),
         example="point_batch",
     ),

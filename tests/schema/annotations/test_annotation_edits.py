@@ -7,11 +7,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.schema.annotations import plain_annotations as plain
-from timebeam.schema.annotations.edits import NOTHING, AnnotationEdit, State, after
+from timebeam.schema.annotations.edits import NO_CELL, AnnotationEdit, AnnotationState, after
 from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, parse_stored
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
@@ -49,7 +49,7 @@ def edits(requests: list[plain.Request], arrivals: list[int] | None = None) -> l
 
 @given(st.lists(request, max_size=6))
 def test_requests_one_after_the_other_are_a_tsds(requests: list[plain.Request]) -> None:
-    state, expected = NOTHING, None
+    state, expected = NO_CELL, None
     for one, edit in zip(requests, edits(requests), strict=True):
         state = after(state, [edit], TSUID)
         expected = plain.carried_out(expected, one)
@@ -60,15 +60,23 @@ def test_requests_one_after_the_other_are_a_tsds(requests: list[plain.Request]) 
 
 
 @given(st.lists(request, max_size=6), st.randoms(use_true_random=False))
+@example(
+    [
+        {"method": "POST", "startTime": 1356998407, "description": "a"},
+        {"method": "DELETE", "startTime": 1356998407},
+        {"method": "POST", "startTime": 1356998407, "endTime": 1356998408},
+    ],
+    random.Random(1),
+)
 def test_requests_together_are_those_one_after_the_other(
     requests: list[plain.Request], chance: random.Random
 ) -> None:
     found = edits(requests)
-    one_by_one = NOTHING
+    one_by_one = NO_CELL
     for edit in found:
         one_by_one = after(one_by_one, [edit], TSUID)
     chance.shuffle(found)
-    together = after(NOTHING, found, TSUID)
+    together = after(NO_CELL, found, TSUID)
     assert together == one_by_one
     if together.note is not None:  # the same input again, as a whole
         assert after(together, found, TSUID) == together
@@ -79,7 +87,7 @@ def test_an_edit_that_is_delivered_again_changes_nothing(
     requests: list[plain.Request], data: st.DataObject
 ) -> None:
     found = edits([one | {"method": "POST"} for one in requests])
-    state = after(NOTHING, found, TSUID)
+    state = after(NO_CELL, found, TSUID)
     again = data.draw(st.lists(st.sampled_from(found)))
     for edit in again:
         assert after(state, [edit], TSUID) == state
@@ -93,8 +101,8 @@ def test_a_late_edit_fills_in_what_is_empty() -> None:
             {"startTime": 1356998407, "description": "c"},
         ]
     )
-    state = after(after(NOTHING, [first, last], TSUID), [late], TSUID)
-    assert state == State(Annotation(TSUID, 1356998407, 1356998500, "c", "n"), 2)
+    state = after(after(NO_CELL, [first, last], TSUID), [late], TSUID)
+    assert state == AnnotationState(Annotation(TSUID, 1356998407, 1356998500, "c", "n"), 2)
     (put, delete) = edits([{"startTime": 1356998407, "notes": "x", "method": "PUT"}] * 2)
     assert after(state, [put], TSUID) == state
     assert after(state, [delete], TSUID) == state
@@ -104,7 +112,7 @@ def test_with_event_time_every_edit_counts_and_cells_have_the_time_of_the_annota
     first, last = edits(
         [{"startTime": 1356998407500, "description": "a"}, {"startTime": 1356998407500, "description": "b"}]
     )
-    state = after(NOTHING, [last], TSUID, event_time=True)
+    state = after(NO_CELL, [last], TSUID, event_time=True)
     assert state.timestamp_ms == 1356998407500
     assert after(state, [first], TSUID, event_time=True).note == Annotation(TSUID, 1356998407500, 0, "a")
 
@@ -147,11 +155,11 @@ def test_custom_fields_have_the_order_of_utf_16() -> None:
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (b"{}", "no startTime"),
-        (b'{"startTime":"1"}', "startTime is no whole number"),
-        (b'{"startTime":1,"custom":{"a":1}}', "custom is no object of texts"),
-        (b'{"startTime":1,"notes":1}', "notes is no text"),
+        (b'{"startTime":"1"}', "startTime is not a whole number"),
+        (b'{"startTime":1,"custom":{"a":1}}', "custom is not an object of strings"),
+        (b'{"startTime":1,"notes":1}', "notes is not a string"),
     ],
 )
 def test_what_is_no_annotation(value: bytes, text: str) -> None:

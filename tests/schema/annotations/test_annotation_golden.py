@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.golden.cases import Case, cases, units
-from timebeam.schema.annotations.edits import NOTHING, State, after
+from timebeam.schema.annotations.edits import NO_CELL, AnnotationState, after
 from timebeam.schema.annotations.record import parse_stored
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
@@ -30,7 +30,7 @@ def stored(case: Case) -> dict[tuple[bytes, bytes], bytes]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("annotations")])
 def test_requests_become_the_cells_and_answers_of_a_tsd(case: Case) -> None:
-    states: dict[cells.Place, State] = {}
+    states: dict[cells.Place, AnnotationState] = {}
     for arrival_ms, step in enumerate(requests(case)):
         body = json.dumps(step["http"][2]).encode()
         parsed = message_format("opentsdb-annotations").parse(Message(body, arrival_ms))
@@ -38,7 +38,7 @@ def test_requests_become_the_cells_and_answers_of_a_tsd(case: Case) -> None:
         assert not parsed.rejected
         tsuid = cells.check_tsuid(OPTIONS, edit.tsuid) if edit.tsuid else b""
         place = cells.place(OPTIONS, tsuid, edit.start)
-        states[place] = after(states.get(place, NOTHING), [edit], tsuid.hex())
+        states[place] = after(states.get(place, NO_CELL), [edit], tsuid.hex())
         note = states[place].note
         assert note is not None
         assert note.shown() == json.dumps(step["answer"], separators=(",", ":"))

@@ -27,5 +27,5 @@ def test_setting_an_entry_again_makes_it_the_newest() -> None:
 
 
 def test_it_needs_room() -> None:
-    with pytest.raises(ValueError, match="room for one"):
+    with pytest.raises(ValueError, match="at least one entry"):
         LruCache(0)

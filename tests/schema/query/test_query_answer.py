@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from timebeam.schema.points import Series
-from timebeam.schema.query.answer import FoundSeries, Result, answer, common_tags, to_json
+from timebeam.schema.query.answer import QuerySeries, Result, answer, common_tags, to_json
 from timebeam.schema.query.downsample import Downsampling, QueryRange
 from timebeam.schema.query.question import Question
 
@@ -18,7 +18,7 @@ def found(points, **tags):
     """A series of points given as {ms after BASE: value}."""
     integers = all(isinstance(value, int) for value in points.values())
     values = np.array(list(points.values()), np.int64 if integers else np.float64)
-    return FoundSeries(Series.of("m", tags), BASE + np.array(list(points), np.int64), values)
+    return QuerySeries(Series.of("m", tags), BASE + np.array(list(points), np.int64), values)
 
 
 def ask(*series, by=(), aggregator="sum", downsampling=None, start=0, end=10**9):
@@ -143,7 +143,7 @@ def test_a_range_that_ends_before_it_starts_is_refused():
 
 def recorded(times_ms, values):
     dtype = np.float64 if any(isinstance(value, float) for value in values) else np.int64
-    one = FoundSeries(
+    one = QuerySeries(
         Series.of("compaction.m", {"host": "a"}), np.array(times_ms, np.int64), np.array(values, dtype)
     )
     asked = Question("compaction.m", {}, [], "none", None, 1356998390000, 1357007400000)

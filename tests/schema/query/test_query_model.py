@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
-from timebeam.schema.query.answer import FoundSeries, answer
+from timebeam.schema.query.answer import QuerySeries, answer
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.interval_functions import FUNCTIONS
 from timebeam.schema.query.numbers import numbers
@@ -87,14 +87,14 @@ def queries(draw: st.DrawFn) -> PlainQuery:
     )
 
 
-def found(tags: Tags, points: Dps) -> FoundSeries:
+def found(tags: Tags, points: Dps) -> QuerySeries:
     is_float = np.array([isinstance(value, float) for _, value in points], np.bool_)
     bits = np.array(
         [np.float64(value).view(np.int64) if isinstance(value, float) else value for _, value in points],
         np.int64,
     )
     times_ms = np.array([time for time, _ in points], np.int64)
-    return FoundSeries(Series.of("m", tags), times_ms, numbers(bits, is_float))
+    return QuerySeries(Series.of("m", tags), times_ms, numbers(bits, is_float))
 
 
 def asked(query: PlainQuery) -> Question:

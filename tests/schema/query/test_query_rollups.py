@@ -17,8 +17,8 @@ from timebeam.schema.query.joined import (
     gaps,
     is_covered,
     joined,
+    merged_spans,
     of_points,
-    together,
 )
 from timebeam.schema.query.rollups import Question, choose
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
@@ -247,7 +247,7 @@ def test_gaps_are_what_is_not_covered(covered, start, end):
 )
 def test_parts_are_read_together(edges, near, most):
     parts = [SourceSpan(*edges[at : at + 2]) for at in range(0, len(edges) - 1, 2)]
-    found = together(parts, near, most)
+    found = merged_spans(parts, near, most)
     assert len(found) <= most
     assert all(any(a <= left and right <= b for a, b in found) for left, right in parts)
     assert [edge for span in found for edge in span] == sorted({edge for span in found for edge in span})

@@ -174,7 +174,7 @@ def test_a_sum_beyond_the_floats_is_refused_and_the_rest_stored():
 
 def test_buckets_of_another_interval_are_refused():
     buckets = accumulate(batch_of([(A, BASE_MS, 1)]), 60)
-    with pytest.raises(ValueError, match="buckets of 60 s are none of the interval 1h"):
+    with pytest.raises(ValueError, match="buckets of 60 s do not have the interval 1h"):
         encode_rollups(buckets, interval(), STORED, Form.FIXED)
 
 

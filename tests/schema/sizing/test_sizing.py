@@ -11,11 +11,11 @@ import pytest
 from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.layouts.base import Layout
 from timebeam.schema.points import RefusedError
-from timebeam.schema.sizing.load import START_MS, Load, Values
+from timebeam.schema.sizing.load import START_MS, SizingLoad, Values
 from timebeam.schema.sizing.measure import Case, measure, row_span
 from timebeam.schema.sizing.plan import NODES, Sizes, SizingPlan, plan, row_writes
 
-LOAD = Load(
+LOAD = SizingLoad(
     series=1_000_000,
     interval_ms=10_000,
     retention_s=30 * 86_400,
@@ -36,12 +36,12 @@ def layout(name: str, **options: object) -> Layout:
 
 
 @functools.cache
-def planned(of: Layout, load: Load) -> SizingPlan:
+def planned(of: Layout, load: SizingLoad) -> SizingPlan:
     """The plan of a load, which several tests look at."""
     return plan(of, load, SSD)
 
 
-def sizes(of: Layout, load: Load, packing: Packing, *, stream: bool) -> Sizes:
+def sizes(of: Layout, load: SizingLoad, packing: Packing, *, stream: bool) -> Sizes:
     """What a plan says of one case."""
     (found,) = (one for one in planned(of, load).sizes if one.case == Case(packing, stream))
     return found
@@ -164,7 +164,7 @@ def test_keys_and_qualifiers_near_their_limits() -> None:
     assert any("further columns" in text for text in found.warnings)
 
 
-def _warned(name: str, load: Load) -> tuple[str, ...]:
+def _warned(name: str, load: SizingLoad) -> tuple[str, ...]:
     return sizes(layout(name), load, Packing.POINTS, stream=True).warnings
 
 

@@ -80,10 +80,10 @@ def test_the_examples_are_taken(path: Path) -> None:
         ("{", "not JSON"),
         ("[]", "no tree"),
         ("5", "a tree is a JSON object"),
-        ('{"name": "a", "name": "b"}', "stands twice"),
+        ('{"name": "a", "name": "b"}', "duplicate key"),
         ("{}", "needs a name"),
         ('{"name": ""}', "needs a name"),
-        ('{"name": 5}', "name is a text"),
+        ('{"name": 5}', "name is a string"),
         ('{"name": "a", "enabled": "true"}', "enabled is true or false"),
         ('{"name": "a", "created": 1.5}', "created is a whole number"),
         ('{"name": "a", "created": true}', "created is a whole number"),
@@ -123,7 +123,7 @@ def test_bad_trees_are_refused(text: str, why: str) -> None:
         ([{**RULE, "field": "主机"}], "ISO-8859-1, which has no 主"),
         ([{**RULE, "displayFormat": "\udc00"}], "surrogate"),
         ([RULE, RULE], "two rules have level 0 and order 0"),
-        ([{**RULE, "treeId": 2}], "its treeId is 2, and the tree has none"),
+        ([{**RULE, "treeId": 2}], "its treeId is 2, but the tree has none"),
     ],
 )
 def test_bad_rules_are_refused(rules: Any, why: str) -> None:

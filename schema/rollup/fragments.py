@@ -1,7 +1,7 @@
-"""Accumulators as bytes, cut by row: what travels between the workers of a rollup.
+"""Accumulators as bytes, split by row, which travel between the workers of a rollup.
 
-A piece holds the accumulators of one series, or group, that fall into one row, of one part of the
-input. All columns stand in one record array, so that a piece is a slice of its bytes.
+A fragment holds the accumulators of one series or group in one row, from one part of the input. All columns
+are in one record array, so a fragment is a slice of its bytes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _RECORDS = {False: np.dtype(_FIELDS), True: np.dtype([*_FIELDS, *_END_FIELDS])}
 _PLAIN = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
 
 
-class RowPiece(NamedTuple):
-    """The number of a series in its buckets, the base time of a row in seconds, and the packed piece."""
+class RowAccumulators(NamedTuple):
+    """The number of a series in its buckets, the base time of a row in seconds, and the fragment."""
 
     series: int
     base_s: int
     packed: bytes
 
 
-def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> Iterator[RowPiece]:
-    """The pieces of buckets, by series and row.
+def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> Iterator[RowAccumulators]:
+    """The fragments of buckets, by series and row.
 
     Args:
-      hours: rows of an hour, as the data table's, instead of the interval's row span.
+      hours: use rows of an hour, as in the data table, not the interval's row span.
     """
     if not len(buckets):
         return
@@ -60,11 +60,11 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
         ends,
         strict=True,
     ):
-        yield RowPiece(series, base, records[start:end])
+        yield RowAccumulators(series, base, records[start:end])
 
 
 def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
-    """(number of a series, its piece) for each series of buckets."""
+    """(number of a series, its fragment) for each series of buckets."""
     records, size = _records(buckets)
     bounds = np.searchsorted(buckets.index, np.arange(len(buckets.series) + 1)) * size
     for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
@@ -73,17 +73,17 @@ def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
 
 
 def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, *, ends: bool) -> Buckets:
-    """The accumulators in the pieces of some series, or rows, merged.
+    """Merges the accumulators in fragments of series or rows.
 
     Args:
-      groups: distinct series, each with its pieces.
+      groups: distinct series, each with its fragments.
       ends: whether they were packed with `Buckets.ends`.
 
     Raises:
-      OverflowError: more points in one bucket than can be added.
+      OverflowError: more than `MOST_POINTS` points in one bucket.
     """
     record = _RECORDS[ends]
-    records = np.frombuffer(b"".join([piece for _, packed in groups for piece in packed]), record)
+    records = np.frombuffer(b"".join([fragment for _, packed in groups for fragment in packed]), record)
     sizes = [sum(map(len, packed)) // record.itemsize for _, packed in groups]
     plain = {name: records[name] for name in _PLAIN}
     buckets = Buckets(
