@@ -24,8 +24,15 @@ PLOTS = [
     "matplotlib>=3.8,<4",  # charts as PNG
     "plotly>=6,<8",  # charts as HTML
 ]
+SERVE = [
+    "orjson>=3.10,<4",  # answers in JSON
+    "starlette>=0.46,<2",  # requests, and clients that hang up
+    "uvicorn>=0.30,<1",  # the server; its h11 takes unencoded braces in URLs
+]
 TEST = [
     *PLOTS,
+    *SERVE,
+    "httpx>=0.27,<1",  # the client of Starlette's tests
     "hypothesis>=6.100,<7",
     "mypy>=1.13,<3",
     "pytest>=8,<10",
@@ -81,6 +88,6 @@ setup(
     packages=find_packages(include=["timebeam", "timebeam.*"]),
     package_data={"timebeam": ["py.typed"], "timebeam.schema.messages.avro": ["*.avsc"]},
     install_requires=REQUIRES,
-    extras_require={"docs": DOCS, "plots": PLOTS, "test": TEST},
+    extras_require={"docs": DOCS, "plots": PLOTS, "serve": SERVE, "test": TEST},
     entry_points={"console_scripts": ["timebeam = timebeam.pipelines.cli:main"]},
 )

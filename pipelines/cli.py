@@ -32,6 +32,7 @@ COMMANDS = {
     "replay": "ingest dead letters again",
     "generate": "make test points, into a file or Pub/Sub",
     "query": "read and aggregate points, as OpenTSDB does",
+    "serve": "serve OpenTSDB's read API over HTTP",
     "series": "list series by pattern",
     "suggest": "list metrics, tag keys or tag values by prefix",
     "meta": "create OpenTSDB's meta data from the data table",

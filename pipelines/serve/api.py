@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from timebeam.schema.layouts import ReadableLayout, RollupTables
+from timebeam.schema.layouts import ReadableLayout, Reader, RollupTables
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Meter, metered
+from timebeam.transforms.readers.table_reader import TableReader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -15,8 +17,21 @@ class Api:
 
     Attributes:
       rollups: the rollup tables that may serve queries; None for points alone.
+      meter: counts what a request reads; None for no budget.
+      skipped: takes a line for each row that a request could not read.
     """
 
     target: Target
     layout: ReadableLayout
     rollups: tuple[RollupTables, RollupConfig] | None = None
+    meter: Meter | None = None
+    skipped: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def reader(self) -> Reader:
+        """Reads the tables, as far as the budget goes."""
+        return metered(TableReader(self.target), self.meter)
+
+    def for_request(self, meter: Meter) -> Api:
+        """The same for one request."""
+        return dataclasses.replace(self, meter=meter, skipped=[])

@@ -18,9 +18,17 @@ from timebeam.schema.api.filter_texts import CONFIG_FILTERS
 from timebeam.schema.api.request import Request
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
+from timebeam.transforms.query.budget import OverBudgetError
 
 TSD_VERSION = "2.4.1"
 """The version of OpenTSDB whose answers these are: what clients look at."""
+
+
+GRAFANA = "/grafana"
+"""What paths begin with for answers without points that are NaN or null."""
+
+SKIPPED = "X-Timebeam-Skipped"
+"""The header that says how many rows could not be read; they are in the log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class Response:
     """The answer to a request.
 
     Attributes:
-      body: what its JSON holds.
+      body: what its JSON holds; or the JSON, encoded.
     """
 
     status: int
@@ -37,14 +45,27 @@ class Response:
 
 
 def respond(api: Api, request: Request) -> Response:
-    """The answer to a request; an error of the client's is an answer too."""
+    """The answer to a request; an error of the client's is an answer too.
+
+    Raises:
+      AbandonedError: the client has gone.
+      GoogleAPICallError: Bigtable failed.
+    """
     try:
-        endpoint = ENDPOINTS.get(request.path.rstrip("/"))
+        path = request.path.rstrip("/")
+        if path.startswith(GRAFANA):
+            path = path.removeprefix(GRAFANA)
+            request = dataclasses.replace(request, leaves_out_nan=True)
+        endpoint = ENDPOINTS.get(path)
         if endpoint is None:
             raise not_found()
-        return Response(200, endpoint(api, request))
+        body = endpoint(api, request)
     except ApiError as error:
         return Response(error.status, error.body(), error.headers)
+    except OverBudgetError as error:
+        return Response(413, ApiError(str(error), 413).body())
+    skipped = {SKIPPED: str(len(api.skipped))} if api.skipped else {}
+    return Response(200, body, skipped)
 
 
 def _aggregators(_: Api, request: Request) -> Any:

@@ -29,7 +29,6 @@ from timebeam.schema.query.question import Question
 from timebeam.transforms.query.annotations import find_annotations
 from timebeam.transforms.query.evaluate import evaluate
 from timebeam.transforms.query.tsuids import series_of_tsuids
-from timebeam.transforms.readers.table_reader import TableReader
 
 _METHODS = ("GET", "POST")
 
@@ -45,7 +44,13 @@ def query(api: Api, request: Request) -> Any:
     raw = json_query(request) if request.method == "POST" else uri_query(request)
     asked = checked(raw, now_ms)
     answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
-    return answer_body(asked, answers, global_annotations(api, asked), arrays=request.has("arrays"))
+    return answer_body(
+        asked,
+        answers,
+        global_annotations(api, asked),
+        arrays=request.has("arrays"),
+        leaves_out_nan=request.leaves_out_nan,
+    )
 
 
 def check_method(request: Request, methods: Sequence[str]) -> None:
@@ -64,7 +69,8 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
     sub_query = asked.queries[index]
     try:
         question = _question(api, asked, sub_query)
-        evaluated = evaluate(api.target, api.layout, question, api.rollups, now_ms)
+        evaluated = evaluate(api.target, api.layout, question, api.rollups, now_ms, api.meter)
+        api.skipped.extend(evaluated.damage)
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:
@@ -84,7 +90,10 @@ def global_annotations(api: Api, asked: TsQuery) -> list[Annotation]:
     if layout is None or asked.raw.no_annotations or not asked.raw.global_annotations:
         return []
     selection = Selection(None, {}, asked.start_ms, asked.end_ms)
-    found, _ = find_annotations(api.target, layout, selection, of_series=False, of_all=True)
+    found, damage = find_annotations(
+        api.target, layout, selection, of_series=False, of_all=True, meter=api.meter
+    )
+    api.skipped.extend(damage)
     return shown_globally(found.of_all, asked)
 
 
@@ -101,7 +110,7 @@ def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> Question:
     layout = find_capability(api.layout, UidTables)
     if layout is None:
         raise ApiError(f"Layout {api.layout.name} has no TSUIDs; query by metric and tags")
-    series = frozenset(series_of_tsuids(layout, sub_query.raw.tsuids, TableReader(api.target)).values())
+    series = frozenset(series_of_tsuids(layout, sub_query.raw.tsuids, api.reader).values())
     metrics = sorted({member.metric for member in series})
     if len(metrics) > 1:
         raise ApiError(f"One or more TSUIDs did not share the same metric [{metrics[0]}] [{metrics[1]}]")
@@ -115,7 +124,8 @@ def _annotations(api: Api, question: Question) -> dict[Series, Sequence[Annotati
         return {}
     within = question.range
     selection = Selection(question.metric, question.tags, within.first_ms, within.until_ms - 1)
-    found, _ = find_annotations(api.target, layout, selection)
+    found, damage = find_annotations(api.target, layout, selection, meter=api.meter)
+    api.skipped.extend(damage)
     return dict(found.of_series)
 
 
@@ -125,5 +135,5 @@ def _key_uids(api: Api, question: Question) -> dict[str, bytes]:
     if layout is None:
         return {}
     names = [Name("tagk", key) for key in question.tags]
-    uids = look_up(layout.uid_table, names, TableReader(api.target))
+    uids = look_up(layout.uid_table, names, api.reader)
     return {name.text: uid for name, uid in uids.items()}

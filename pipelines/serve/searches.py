@@ -22,7 +22,6 @@ from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.meta.uid_meta import QUALIFIERS, UidMeta
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta
-from timebeam.transforms.readers.table_reader import TableReader
 
 _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
 """Kinds of names by what requests call them."""
@@ -36,7 +35,7 @@ def suggest(api: Api, request: Request) -> Any:
     if layout is None:
         return _suggest_from_series(api, query.kind, query.start)[: query.limit]
     try:
-        names = names_from(layout.uid_table, query.kind, query.start, TableReader(api.target))
+        names = names_from(layout.uid_table, query.kind, query.start, api.reader)
         return [name for name, _ in itertools.islice(names, query.limit)]
     except UnicodeEncodeError:
         return []
@@ -47,7 +46,7 @@ def lookup(api: Api, request: Request) -> Any:
     check_method(request, ("GET", "POST"))
     begun = time.perf_counter()
     query = lookup_query(request)
-    listed = (one for one in _find(api, query) if isinstance(one, Listed) and query.takes(one.series))
+    listed = (one for one in _counted(api, _find(api, query)) if query.takes(one.series))
     results = list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
     return lookup_body(query, results, int((time.perf_counter() - begun) * 1000))
 
@@ -65,7 +64,7 @@ def uid_meta(api: Api, request: Request) -> Any:
         uid = bytes.fromhex(text)
     except ValueError as error:
         raise ApiError(f"UID {text} is no hexadecimal number") from error
-    row = TableReader(api.target).rows(layout.uid_table, [uid]).get(uid)
+    row = api.reader.rows(layout.uid_table, [uid]).get(uid)
     cells = {cell.qualifier: cell.value for cell in row.cells} if row is not None else {}
     if kind.encode() not in cells:
         raise ApiError("Could not find the requested UID", 404)
@@ -95,9 +94,9 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
         keyed = find_capability(api.layout, SeriesIndex)
         if keyed is None:
             raise not_found()
-        return iter(sorted(_listed(from_keys(api.target, keyed, patterns)), key=lambda one: one.series))
+        return iter(sorted(_counted(api, from_keys(api.target, keyed, patterns)), key=lambda one: one.series))
     names = [Name(*pair) for pair in query.names()]
-    known = look_up(layout.uid_table, names, TableReader(api.target))
+    known = look_up(layout.uid_table, names, api.reader)
     for name in names:
         if name not in known:
             details = f"No such name for '{name.kind}': '{name.text}'"
@@ -106,12 +105,19 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
         return from_meta(api.target, layout, patterns)
     if not query.use_meta:
         return from_data(api.target, layout, patterns, once=False)
-    found = _listed(from_data(api.target, layout, patterns))
+    found = _counted(api, from_data(api.target, layout, patterns))
     return iter(sorted(found, key=lambda one: one.tsuid or b""))
 
 
-def _listed(found: Iterable[Found]) -> Iterator[Listed]:
-    return (one for one in found if isinstance(one, Listed))
+def _counted(api: Api, found: Iterable[Found]) -> Iterator[Listed]:
+    """The series, as far as the budget of time goes."""
+    for one in found:
+        if api.meter is not None:
+            api.meter.check()
+        if isinstance(one, Listed):
+            yield one
+        else:
+            api.skipped.append(f"row {one[0].hex()}: {one[1]}")
 
 
 def _has_meta(api: Api, layout: SeriesMeta) -> bool:
@@ -129,7 +135,7 @@ def _suggest_from_series(api: Api, kind: str, start: str) -> list[str]:
     if keyed is None:
         raise not_found()
     names: set[str] = set()
-    for one in _listed(from_keys(api.target, keyed, SeriesQuery("*", {}))):
+    for one in _counted(api, from_keys(api.target, keyed, SeriesQuery("*", {}))):
         if kind == "metrics":
             names.add(one.series.metric)
         else:

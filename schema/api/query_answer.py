@@ -11,10 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from timebeam.schema.annotations.record import Annotation, as_ms
 from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
+from timebeam.schema.query.numbers import to_floats
 from timebeam.schema.query.rate import RateOptions
 
 
@@ -37,19 +40,33 @@ class Answered:
 
 
 def answer_body(
-    query: TsQuery, answers: Sequence[Answered], global_annotations: Sequence[Annotation], *, arrays: bool
+    query: TsQuery,
+    answers: Sequence[Answered],
+    global_annotations: Sequence[Annotation],
+    *,
+    arrays: bool,
+    leaves_out_nan: bool = False,
 ) -> list[dict[str, Any]]:
     """The JSON of the answer to all sub queries.
 
     Args:
       arrays: whether points are pairs, else members of an object; points of one second then share a key, and
         the last one remains.
+      leaves_out_nan: see `Request`.
     """
     return [
-        _result(query, answered, result, global_annotations, arrays)
+        _result(
+            query, answered, without_nan(result) if leaves_out_nan else result, global_annotations, arrays
+        )
         for answered in answers
         for result in answered.results
     ]
+
+
+def without_nan(result: Result) -> Result:
+    """A result without the points that are NaN."""
+    is_number = ~np.isnan(to_floats(result.values))
+    return dataclasses.replace(result, times_ms=result.times_ms[is_number], values=result.values[is_number])
 
 
 def annotation_body(note: Annotation) -> dict[str, Any]:

@@ -20,12 +20,14 @@ class Request:
       path: decoded, without the query string.
       parameters: values by name, in their order; a parameter without a value has the empty one.
       body: as it was sent.
+      leaves_out_nan: whether points that are NaN or null are left out of the answer, for Grafana's decoder.
     """
 
     method: str
     path: str
     parameters: Mapping[str, Sequence[str]]
     body: bytes = b""
+    leaves_out_nan: bool = False
 
     def has(self, name: str) -> bool:
         """Whether a parameter is given, whatever its value."""

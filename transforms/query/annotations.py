@@ -9,11 +9,18 @@ from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Series
 from timebeam.schema.query.annotated import QueryAnnotations
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.table_reader import TableReader
 
 
 def find_annotations(
-    target: Target, layout: Annotations, selection: Selection, *, of_series: bool = True, of_all: bool = False
+    target: Target,
+    layout: Annotations,
+    selection: Selection,
+    *,
+    of_series: bool = True,
+    of_all: bool = False,
+    meter: Meter | None = None,
 ) -> tuple[QueryAnnotations, list[str]]:
     """(annotations that overlap a time range, a line for each unreadable one).
 
@@ -22,13 +29,14 @@ def find_annotations(
 
     Args:
       of_series, of_all: whether to read annotations of series, and global ones.
+      meter: counts what is read; what it raises goes through.
 
     Raises:
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
     by_series: dict[Series, list[Annotation]] = {}
-    reader = TableReader(target)
+    reader = metered(TableReader(target), meter)
     tables = (layout.data_table, layout.uid_table)
     rows = select.select(layout.options, *tables, selection, reader, cells.COLUMNS) if of_series else ()
     for selected in rows:

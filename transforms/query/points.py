@@ -12,6 +12,7 @@ from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_poin
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import read_ahead
 
@@ -63,6 +64,7 @@ def find_series(
     layout: ReadableLayout,
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
+    meter: Meter | None = None,
 ) -> tuple[list[QuerySeries], list[str]]:
     """(the selected series with their points in the time range, a line for each problem).
 
@@ -70,19 +72,23 @@ def find_series(
 
     Args:
       passes: whether a selected series is read; None for all.
+      meter: counts what is read; it stops the scan, and what it raises goes through.
 
     Raises:
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
     batches: list[PointBatch] = []
-    for decoded in read_decoded(layout, selection, ParallelReader(target), passes=passes):
+    reader = metered(ParallelReader(target), meter)
+    for decoded in read_decoded(layout, selection, reader, passes=passes):
         if isinstance(decoded, Finding):
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
         damage += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
         if len(decoded.batch):
             batches.append(decoded.batch)
+        if meter is not None:
+            meter.add_points(len(decoded.batch))
     results = []
     for series_points, skipped in _by_series(batches):
         if skipped:

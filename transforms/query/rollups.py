@@ -29,6 +29,7 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
 from timebeam.schema.rollup.qualifiers import columns_of
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
 
@@ -66,7 +67,11 @@ class _TableRollups:
 
 
 def find_points(
-    target: Target, layout: ReadableLayout, question: Question, notes: Sequence[str] = ()
+    target: Target,
+    layout: ReadableLayout,
+    question: Question,
+    notes: Sequence[str] = (),
+    meter: Meter | None = None,
 ) -> QueryResult:
     """The series of a query, from points alone.
 
@@ -74,12 +79,17 @@ def find_points(
       UnknownNameError: a name is in no table.
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
-    series, damage = find_series(target, layout, _selection(question, span), _passes(question))
+    series, damage = find_series(target, layout, _selection(question, span), _passes(question), meter)
     return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)])
 
 
 def find_rolled_up(
-    target: Target, layout: RollupTables, config: RollupConfig, question: Question, now_ms: int
+    target: Target,
+    layout: RollupTables,
+    config: RollupConfig,
+    question: Question,
+    now_ms: int,
+    meter: Meter | None = None,
 ) -> QueryResult:
     """The series of a query, from rollups where they exist, else from points.
 
@@ -94,7 +104,7 @@ def find_rolled_up(
     notes = list(plan.notes)
     for source in plan.sources:
         try:
-            rolled = _read(target, layout, config, question, source)
+            rolled = _read(target, layout, config, question, source, meter)
         except NotFound:
             notes.append(f"no table {_table(layout, source)}")
             continue
@@ -103,9 +113,9 @@ def find_rolled_up(
             notes.append(f"{_table(layout, source)}: {error.args[0]}")
             continue
         if len(rolled.covered):
-            return _completed(target, layout, question, plan, source, rolled, notes)
+            return _completed(target, layout, question, plan, source, rolled, notes, meter)
         notes.append(f"nothing in {_table(layout, source)}")
-    return find_points(target, layout, question, notes)
+    return find_points(target, layout, question, notes, meter)
 
 
 def _completed(
@@ -116,6 +126,7 @@ def _completed(
     source: RollupSource,
     rolled: _TableRollups,
     notes: list[str],
+    meter: Meter | None,
 ) -> QueryResult:
     """The rollups, completed by points for the periods that they do not cover."""
     how, length_ms = question.downsampling, source.interval.seconds * 1000
@@ -124,7 +135,7 @@ def _completed(
     damage = list(rolled.damage)
     missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
     for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
-        raw_series, unread = find_series(target, layout, _selection(question, span), _passes(question))
+        raw_series, unread = find_series(target, layout, _selection(question, span), _passes(question), meter)
         damage += unread
         for raw in raw_series:
             series = raw.series if source.group is None else source.group.group(raw.series)
@@ -140,7 +151,12 @@ def _completed(
 
 
 def _read(
-    target: Target, layout: RollupTables, config: RollupConfig, question: Question, source: RollupSource
+    target: Target,
+    layout: RollupTables,
+    config: RollupConfig,
+    question: Question,
+    source: RollupSource,
+    meter: Meter | None,
 ) -> _TableRollups:
     """Reads the rollups of one table for a query.
 
@@ -152,7 +168,7 @@ def _read(
     partials: dict[Series, list[Partials]] = {}
     damage: list[str] = []
     broken: list[Int64s] = []
-    for row, series in _rows(target, layout, config, question, source, damage):
+    for row, series in _rows(target, layout, config, question, source, damage, meter):
         if source.ids:
             partial, lacking, unread = _row_rollups(layout, config, source, row)
             broken.append(lacking)
@@ -183,6 +199,7 @@ def _rows(
     question: Question,
     source: RollupSource,
     damage: list[str],
+    meter: Meter | None,
 ) -> Iterator[tuple[Row, Series]]:
     """The rows of a rollup table, each with its series, or group, as a query names it."""
     tags = dict(question.tags)
@@ -196,8 +213,9 @@ def _rows(
         # A sum beyond the floats is in no cell, where a count says that there are points.
         columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
     selection = Selection(question.metric, tags, first_ms, last_ms)
+    reader = metered(TableReader(target), meter)
     table, uids, passes = _table(layout, source), layout.uid_table, _passes(question)
-    for selected in select.select(layout.options, table, uids, selection, TableReader(target), columns):
+    for selected in select.select(layout.options, table, uids, selection, reader, columns):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
             continue

@@ -52,6 +52,7 @@ BASE: dict[str, tuple[str, ...]] = {
     "replay": ("points", *OPENTSDB, "--format", "influx"),
     "generate": ("--output", "nowhere/points.json"),
     "query": ("sys.load", *OPENTSDB, *START),
+    "serve": OPENTSDB,
     "series": ("sys.*", *OPENTSDB),
     "suggest": ("metrics", "sys.", *OPENTSDB),
     "meta": ("sync", *OPENTSDB),

@@ -1,0 +1,200 @@
+"""The web application: the endpoints over HTTP, with budgets, a gate, metrics and one line a request.
+
+Starlette and uvicorn: a request is reading and numpy in a thread, so that the server only has to notice that
+a client hangs up, and to answer health checks meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+from google.api_core.exceptions import GoogleAPICallError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse
+from starlette.responses import Response as HttpResponse
+from starlette.routing import Route
+
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.endpoints import Response, respond
+from timebeam.pipelines.serve.gate import Gate
+from timebeam.pipelines.serve.metrics import Metrics
+from timebeam.pipelines.serve.targets import request_of
+from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.request import Request
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
+
+_LOG = logging.getLogger("timebeam.serve")
+_GRACE_SECONDS = 2
+_GZIP_BYTES = 1000
+_LOGGED_LINES = 5
+_CLIENT_CLOSED = 499
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What the server does at most.
+
+    Attributes:
+      budget: of one request.
+      queries: that run at once.
+      waiting: that wait for these.
+      body_bytes: of a request.
+    """
+
+    budget: Budget
+    queries: int
+    waiting: int
+    body_bytes: int
+
+
+def application(api: Api, limits: Limits) -> Starlette:
+    """The API over HTTP; needs a running event loop only when it is called."""
+    server = _Server(api, limits)
+    return Starlette(
+        routes=[
+            Route("/healthz", server.health),
+            Route("/readyz", server.readiness),
+            Route("/metrics", server.show_metrics),
+            Route("/{path:path}", server.handle, methods=["GET", "POST", "PUT", "DELETE"]),
+        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES)],
+    )
+
+
+class _Server:
+    """The handlers of one process."""
+
+    def __init__(self, api: Api, limits: Limits) -> None:
+        self._api, self._limits = api, limits
+        self._gate, self._metrics = Gate(limits.queries, limits.waiting), Metrics()
+        self._threads = ThreadPoolExecutor(limits.queries, "timebeam-query")
+
+    async def health(self, _: HttpRequest) -> HttpResponse:
+        """Whether the process answers."""
+        return PlainTextResponse("ok\n")
+
+    async def readiness(self, _: HttpRequest) -> HttpResponse:
+        """Whether the data table can be read."""
+        table = next(spec.name for spec in self._api.layout.tables() if spec.holds_points)
+        read = asyncio.to_thread(lambda: list(scan_keys(self._api.target, table, limit=1)))
+        try:
+            await asyncio.wait_for(read, self._limits.budget.seconds)
+        except (GoogleAPICallError, TimeoutError) as error:
+            return PlainTextResponse(f"cannot read table {table}: {type(error).__name__}\n", 503)
+        return PlainTextResponse("ready\n")
+
+    async def show_metrics(self, _: HttpRequest) -> HttpResponse:
+        """What the process has done, for Prometheus."""
+        return PlainTextResponse(
+            self._metrics.text(self._gate.running, self._gate.queued), media_type="text/plain; version=0.0.4"
+        )
+
+    async def handle(self, http: HttpRequest) -> HttpResponse:
+        """Any request of the API."""
+        begun = time.perf_counter()
+        response = await self._answer(http)
+        body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
+        seconds = time.perf_counter() - begun
+        self._metrics.count(http.url.path, response.status, seconds, len(body))
+        _LOG.info(
+            "%s %s %s %d %.1f ms %d bytes",
+            http.client.host if http.client else "-",
+            http.method,
+            http.url.path,
+            response.status,
+            seconds * 1000,
+            len(body),
+        )
+        return HttpResponse(
+            body, response.status, dict(response.headers), media_type="application/json; charset=UTF-8"
+        )
+
+    async def _answer(self, http: HttpRequest) -> Response:
+        """The answer to a request; whatever happens is one, without a trace."""
+        try:
+            request = await self._request(http)
+            await self._gate.enter()
+            return await self._run(http, request)
+        except ApiError as error:
+            return Response(error.status, error.body(), error.headers)
+        except (AbandonedError, ClientDisconnect):
+            return Response(_CLIENT_CLOSED, ApiError("The client has gone", _CLIENT_CLOSED).body())
+        except TimeoutError:
+            seconds = self._limits.budget.seconds
+            message = f"The query needs more than {seconds:g} seconds, the budget of a request: ask for less"
+            return Response(413, ApiError(message, 413).body())
+        except GoogleAPICallError as error:
+            _LOG.error("Bigtable: %s", error)
+            headers = {"Retry-After": "1"}
+            return Response(503, ApiError(f"Bigtable: {type(error).__name__}", 503).body(), headers)
+        except Exception:
+            _LOG.exception("an error of the server")
+            return Response(500, ApiError("An error of the server; its log says more", 500).body())
+
+    async def _request(self, http: HttpRequest) -> Request:
+        """The request with its body.
+
+        Raises:
+          ApiError: the body is too large.
+        """
+        body = bytearray()
+        async for chunk in http.stream():
+            body += chunk
+            if len(body) > self._limits.body_bytes:
+                raise ApiError(f"The body has more than {self._limits.body_bytes:,} bytes", 413)
+        raw_path: bytes = http.scope.get("raw_path") or http.url.path.encode()
+        query: bytes = http.scope["query_string"]
+        target = (raw_path + b"?" + query).decode("latin-1")
+        return request_of(http.method, target, bytes(body))
+
+    async def _run(self, http: HttpRequest, request: Request) -> Response:
+        """The answer, computed in a thread whose place in the gate is free when it has ended.
+
+        Raises:
+          TimeoutError: the budget of seconds is used up, and the thread waits for Bigtable.
+        """
+        abandoned = threading.Event()
+        api = self._api.for_request(Meter(self._limits.budget, abandoned.is_set))
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, _encoded, api, request)
+        work.add_done_callback(lambda _: self._gate.leave())
+        watch = asyncio.create_task(_until_gone(http, abandoned.set))
+        try:
+            patience = self._limits.budget.seconds + _GRACE_SECONDS
+            response = await asyncio.wait_for(asyncio.shield(work), patience)
+        except TimeoutError:
+            work.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
+            raise
+        finally:
+            abandoned.set()
+            watch.cancel()
+        for line in api.skipped[:_LOGGED_LINES]:
+            _LOG.warning("skipped: %s", line)
+        return response
+
+
+def _encoded(api: Api, request: Request) -> Response:
+    """The answer, its body as JSON."""
+    response = respond(api, request)
+    return dataclasses.replace(response, body=orjson.dumps(response.body))
+
+
+async def _until_gone(http: HttpRequest, tell: Callable[[], None]) -> None:
+    """Waits until the client hangs up."""
+    while True:
+        message = await http.receive()
+        if message["type"] == "http.disconnect":
+            tell()
+            return

@@ -1,0 +1,185 @@
+"""The server over HTTP: what the endpoints answer, budgets, limits, health, metrics, and no traces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.serve.golden_api import load
+from tests.serve.running import running
+from tests.support.stored import Store
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.gate import Gate
+from timebeam.schema.api.errors import ApiError
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
+
+BUDGET = Budget(100_000, 1_000_000, 1 << 26, 60.0)
+LIMITS = Limits(BUDGET, queries=2, waiting=8, body_bytes=10_000)
+QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:5m-avg-nan:sys.cpu.user{host=web02}"
+
+
+@pytest.fixture(scope="module")
+def api(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Api:
+    store = Store.create(bigtable, "served_")
+    load(store, tmp_path_factory.mktemp("served"))
+    return Api(store.target, store.layout)
+
+
+@pytest.fixture(scope="module")
+def client(api: Api) -> Iterator[httpx.Client]:
+    with running(api, LIMITS) as client:
+        yield client
+
+
+def limited(api: Api, **budget: float) -> contextlib.AbstractContextManager[httpx.Client]:
+    return running(api, dataclasses.replace(LIMITS, budget=dataclasses.replace(BUDGET, **budget)))
+
+
+def test_a_query_by_url_and_by_body(client: httpx.Client) -> None:
+    by_url = client.get(QUERY)
+    body = {
+        "start": 1356998400,
+        "end": 1357009200,
+        "queries": [
+            {
+                "metric": "sys.cpu.user",
+                "aggregator": "sum",
+                "downsample": "5m-avg-nan",
+                "tags": {"host": "web02"},
+            }
+        ],
+    }
+    by_body = client.post("/api/query", json=body)
+    assert by_url.status_code == by_body.status_code == 200
+    assert by_url.headers["content-type"] == "application/json; charset=UTF-8"
+    assert by_url.json() == by_body.json()
+    assert "NaN" in by_url.json()[0]["dps"].values()
+
+
+def test_grafana_gets_no_nan(client: httpx.Client) -> None:
+    everything = client.get(QUERY).json()[0]["dps"]
+    numbers = client.get("/grafana" + QUERY).json()[0]["dps"]
+    assert numbers == {time: value for time, value in everything.items() if value != "NaN"}
+    assert 0 < len(numbers) < len(everything)
+    assert client.get("/grafana/api/aggregators").status_code == 200
+
+
+def test_large_answers_are_compressed(client: httpx.Client) -> None:
+    large = QUERY.replace("5m", "1m")
+    assert client.get(large, headers={"accept-encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in client.get(large, headers={"accept-encoding": "identity"}).headers
+
+
+@pytest.mark.parametrize(
+    ("budget", "noun"),
+    [
+        ({"rows": 2}, "2 rows"),
+        ({"points": 5}, "5 points"),
+        ({"size": 10}, "10 bytes"),
+        ({"seconds": 0.0}, "0.0 seconds"),
+    ],
+)
+def test_over_a_budget_the_answer_says_which_and_what_is_cheaper(
+    api: Api, budget: dict[str, float], noun: str
+) -> None:
+    with limited(api, **budget) as client:
+        response = client.get(QUERY)
+        assert response.status_code == 413
+        error = response.json()["error"]
+        assert error["code"] == 413
+        assert f"more than {noun}, the budget of a request. It stopped after " in error["message"]
+        assert "To make it cheaper, " in error["message"]
+        assert client.get("/api/aggregators").status_code == 200
+
+
+def test_a_large_body_is_refused(client: httpx.Client) -> None:
+    response = client.post("/api/query", content=b" " * 10_001)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, 413)
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/api/put", "/api/query/exp", "/s", "/api/../etc"])
+def test_what_is_no_endpoint_is_a_404_as_a_tsd_s(client: httpx.Client, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert response.json()["error"]["message"] == "Endpoint not found"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_nothing_can_be_written(client: httpx.Client, method: str) -> None:
+    for path in ("/api/query", "/api/suggest", "/api/uid/uidmeta", "/api/search/lookup", "/api/version"):
+        assert client.request(method, path).status_code == 405
+
+
+def test_health_readiness_and_metrics(api: Api) -> None:
+    with running(api, LIMITS) as client:
+        client.get(QUERY)
+        client.get("/api/nothing")
+        assert (client.get("/healthz").text, client.get("/readyz").text) == ("ok\n", "ready\n")
+        text = client.get("/metrics").text
+    assert 'timebeam_requests_total{endpoint="/api/query",status="200"} 1\n' in text
+    assert 'timebeam_requests_total{endpoint="other",status="404"} 1\n' in text
+    assert "timebeam_queries_running 0\n" in text
+
+
+def test_a_failure_of_bigtable_is_an_honest_answer_without_a_trace(api: Api) -> None:
+    missing = Api(api.target, OpenTsdb(OpenTsdbOptions(table_prefix="served_missing_")))
+    with running(missing, LIMITS) as client:
+        response = client.get(QUERY)
+        assert response.status_code == 503
+        assert response.json() == {"error": {"code": 503, "message": "Bigtable: NotFound"}}
+        assert client.get("/readyz").status_code == 503
+
+
+def test_braces_and_pipes_may_be_unencoded_on_the_wire(api: Api) -> None:
+    target = "/api/query?start=1356998400&end=1357009200&m=sum:1h-avg:sys.cpu.user{host=web01|web02}"
+    with running(api, LIMITS) as client:
+        address = client.base_url.host, client.base_url.port or 0
+        with socket.create_connection(address) as connection:
+            connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert [result["tags"]["host"] for result in json.loads(body)] == ["web01", "web02"]
+
+
+def test_a_request_whose_client_has_gone_reads_no_more() -> None:
+    gone = threading.Event()
+    meter = Meter(BUDGET, gone.is_set)
+    meter.add_points(1)
+    gone.set()
+    with pytest.raises(AbandonedError):
+        meter.add_points(1)
+
+
+def test_the_gate_lets_some_in_has_others_wait_in_order_and_turns_the_rest_away() -> None:
+    async def play() -> None:
+        gate, order = Gate(1, 2), []
+
+        async def enter(name: str) -> None:
+            await gate.enter()
+            order.append(name)
+
+        await enter("a")
+        tasks = [asyncio.create_task(enter(name)) for name in "bc"]
+        await asyncio.sleep(0)
+        assert (gate.running, gate.queued, order) == (1, 2, ["a"])
+        with pytest.raises(ApiError) as refused:
+            await gate.enter()
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "5"})
+        for task in tasks:
+            gate.leave()
+            await task
+        assert (order, gate.queued) == (["a", "b", "c"], 0)
+
+    asyncio.run(play())

@@ -1,0 +1,119 @@
+"""What one request may read and how long it may take: over a budget its scans stop at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from timebeam.schema.layouts import Reader, Row, Scan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that a request may read, of all its queries together.
+
+    Attributes:
+      rows, size: of the tables; size is bytes of keys and values.
+      points: decoded, which bounds memory: about 40 bytes each while a query runs.
+      seconds: from the start of the request.
+    """
+
+    rows: int
+    points: int
+    size: int
+    seconds: float
+
+
+class OverBudgetError(Exception):
+    """A request has used up a budget: which, how far it came, and what would be cheaper."""
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Meter:
+    """What a request has read so far.
+
+    Args:
+      is_abandoned: whether the client has gone.
+    """
+
+    def __init__(self, budget: Budget, is_abandoned: Callable[[], bool] = lambda: False) -> None:
+        self.budget, self._is_abandoned = budget, is_abandoned
+        self.rows = self.points = self.size = 0
+        self._begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start of the request."""
+        return time.monotonic() - self._begun
+
+    def add_row(self, row: Row) -> None:
+        """Counts a row.
+
+        Raises:
+          OverBudgetError, AbandonedError: see `check`.
+        """
+        self.rows += 1
+        self.size += len(row.key) + sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
+        self.check()
+
+    def add_points(self, count: int) -> None:
+        """Counts decoded points.
+
+        Raises:
+          OverBudgetError, AbandonedError: see `check`.
+        """
+        self.points += count
+        self.check()
+
+    def check(self) -> None:
+        """Stops a request that is to read no more.
+
+        Raises:
+          OverBudgetError: a budget is used up.
+          AbandonedError: the client has gone.
+        """
+        if self._is_abandoned():
+            raise AbandonedError("the client has gone")
+        spent = (
+            ("rows", self.rows, self.budget.rows, "filter by more tags, or ask for a shorter time"),
+            ("points", self.points, self.budget.points, "downsample by intervals that rollups serve"),
+            ("bytes", self.size, self.budget.size, "filter by more tags, or ask for a shorter time"),
+            ("seconds", self.seconds, self.budget.seconds, "ask for a shorter time, or fewer series"),
+        )
+        for noun, amount, most, cheaper in spent:
+            if amount > most:
+                raise OverBudgetError(
+                    f"The query needs more than {most:,} {noun}, the budget of a request. It stopped after "
+                    f"{self.rows:,} rows, {self.points:,} points and {self.size:,} bytes in "
+                    f"{self.seconds:.1f} s. To make it cheaper, {cheaper}."
+                )
+
+
+class MeteredReader:
+    """A `Reader` that counts what it reads; the rows of the UID table too."""
+
+    def __init__(self, reader: Reader, meter: Meter) -> None:
+        self._reader, self._meter = reader, meter
+
+    def scan(self, scan: Scan) -> Iterator[Row]:
+        """See `Reader.scan`; raises as `Meter.check` does."""
+        for row in self._reader.scan(scan):
+            self._meter.add_row(row)
+            yield row
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """See `Reader.rows`; raises as `Meter.check` does."""
+        self._meter.check()
+        rows = self._reader.rows(table, keys)
+        for row in rows.values():
+            self._meter.add_row(row)
+        return rows
+
+
+def metered(reader: Reader, meter: Meter | None) -> Reader:
+    """A reader that counts; the reader itself if there is nothing to count."""
+    return reader if meter is None else MeteredReader(reader, meter)
