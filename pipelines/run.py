@@ -162,6 +162,7 @@ def run_with_progress(pipeline: beam.Pipeline, input_bytes: int | None = None) -
       BigtableError: Beam's own writer could not store all rows, or Bigtable failed in another process; it
         names the reason.
       ChildProcessError: a worker process died.
+      KeyboardInterrupt: Ctrl-C was pressed.
     """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     # Beam logs the stack of the error that ends the run, and then raises it.
@@ -177,6 +178,8 @@ def run_with_progress(pipeline: beam.Pipeline, input_bytes: int | None = None) -
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
             raise _writer_error(error.__context__) from error
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
         failure = _worker_error(str(error))
         if failure is None:
             raise
@@ -197,6 +200,13 @@ def start(pipeline: beam.Pipeline) -> PipelineResult:
             raise
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise UsageError(f"--runner {type(pipeline.runner).__name__} cannot take the job: {why}") from error
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C came while a step ran, which Beam raises as an error of the step."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _writer_error(error: MutationsBatchError) -> BigtableError:

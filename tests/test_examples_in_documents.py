@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from tests.support.commands import timebeam
 ROOT = Path(__file__).resolve().parent.parent
 QUICK_START = (ROOT / "README.md").read_text("utf-8").split("## Quick start")[1].split("\n## ")[0]
 FIRST_STEPS = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text("utf-8")
+OWN_MACHINE = (ROOT / "docs" / "tutorial" / "own-machine.md").read_text("utf-8")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -62,6 +66,51 @@ def test_shell_examples_run_and_print_what_is_shown(
     shown = [line for block in blocks(text, "") for line in block.splitlines()]
     assert len(shown) >= 3
     assert not [line for line in shown if line not in printed], printed
+
+
+def check_own_machine(printed: str, folder: Path) -> None:
+    """Asserts that the commands of the page printed what it shows, and drew its charts."""
+    shown = [line for block in blocks(OWN_MACHINE, "") for line in block.splitlines()]
+    assert len(shown) > 5
+    assert not [line for line in shown if line not in printed], printed
+    for chart in ("load.html", "memory.html"):
+        assert (folder / chart).stat().st_size > 1_000_000
+
+
+def test_the_commands_of_the_own_machine_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bigtable: Bigtable, prefix: str
+) -> None:
+    """The commands in this process, for two seconds of points."""
+    monkeypatch.chdir(tmp_path)
+    place = {"PROJECT": bigtable.project, "INSTANCE": bigtable.instance, "TABLE_PREFIX": prefix}
+    for name, value in place.items():
+        monkeypatch.setenv(f"TIMEBEAM_{name}", value)
+    text = "".join(blocks(OWN_MACHINE, "sh"))
+    loop = re.search(r"^for .*?^done > points.txt\n", text, re.MULTILINE | re.DOTALL)
+    assert loop is not None
+    subprocess.run(["bash", "-c", loop[0].replace("seq 60", "seq 2")], check=True)
+    commands = [
+        line for line in text.splitlines() if line.startswith("timebeam ") and "timebeam emulator" not in line
+    ]
+    printed = run_shell(commands, tmp_path, [])
+    assert "points stored              8\n" in printed
+    check_own_machine(printed.replace(prefix, ""), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.emulator
+def test_the_own_machine_tutorial_as_it_stands(tmp_path: Path) -> None:
+    """In a shell, from an empty folder; but points are written for three seconds, not for sixty."""
+    script = "set -e\n" + "".join(blocks(OWN_MACHINE, "sh")).replace("seq 60", "seq 3")
+    names = ("TIMEBEAM_", "BIGTABLE_EMULATOR_HOST")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "points stored              12\n" in ran.stdout
+    check_own_machine(ran.stdout, tmp_path / "machine")
 
 
 def test_python_examples_of_the_api_run() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -152,32 +150,25 @@ class Copy(Job):
         if run.dry_run:
             return 0
         assert run.dead_letters is not None
-        refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
-        return self.verify(refused, as_json=run.as_json)
+        return self.verify(count_letters(run.dead_letters) or metrics.refused_by_reason())
 
-    def verify(self, refused: dict[str, int], *, as_json: bool) -> int:
+    def verify(self, refused: dict[str, int]) -> int:
         """Compares what is stored with the source, and prints the differences; returns the exit code.
 
         Args:
           refused: how much went to the dead letters, by reason.
-          as_json: prints one line of JSON instead.
         """
         target, source, sink = self.graph.target, self.source, self.graph.layout
         refused = dict(refused)
         unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
         compared = compare(target, source, sink, self.start_ms, self.end_ms)
-        output = sys.stderr if as_json else sys.stdout
-        with contextlib.redirect_stdout(output):
-            code = _print_compared(compared, sum(refused.values()), unread)
+        code = _print_compared(compared, sum(refused.values()), unread)
         if not compared.points and not compared.missing and not compared.different:
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
         annotated = find_capability(source, Annotations)
         if annotated is not None:
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
-            with contextlib.redirect_stdout(output):
-                code = max(code, _print_attached(attached, sink, sum(refused.values())))
-        if as_json:
-            print(json.dumps({"verified": code == 0, "unread": unread, **compared.figures()}))
+            code = max(code, _print_attached(attached, sink, sum(refused.values())))
         return code
 
 
@@ -221,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     create_sink = _create_command(job.graph.layout, {**_sink_options(values), "meta": options.meta})
     if options.verify_only:
         check_tables(job.target, job.tables(), create_sink)
-        return job.verify({}, as_json=options.summary == "json")
+        return job.verify({})
     return run_job(job, Run.of(options, flags, run_ms, create_sink))
 
 

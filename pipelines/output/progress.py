@@ -35,14 +35,12 @@ def progress_text(
         return f"{seconds:5.0f} s: working"
     points, rows = counters.get("points_read", 0), counters.get("messages_read", 0)
     amount, noun = (points, "points") if points or not rows else (rows, "rows")
-    text = (
-        f"{seconds:5.0f} s: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "
+    share = min(1.0, counters.get("bytes_read", 0) / input_bytes) if input_bytes else 0.0
+    left = f", {share:.0%}, {_duration(seconds * (1 - share) / share)} left" if share >= _LEAST_SHARE else ""
+    return (
+        f"{seconds:5.0f} s{left}: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "
         f"{counters.get('rows_written', 0):,} rows written, {refused:,} refused"
     )
-    share = min(1.0, counters.get("bytes_read", 0) / input_bytes) if input_bytes else 0.0
-    if share < _LEAST_SHARE:
-        return text
-    return f"{text}; {share:.0%} of the input, {_duration(seconds * (1 - share) / share)} left"
 
 
 class Progress:
@@ -79,7 +77,7 @@ class Progress:
         stream = self._stream
         terminal = stream if isinstance(stream, PrintableStream) and stream.is_terminal else None
         while not self._done.wait(_TERMINAL_SECONDS if terminal else _LINES_SECONDS):
-            counters, refused = self._counters()
+            counters, refused = self.counters()
             text = progress_text(counters, refused, time.monotonic() - started, self._input_bytes)
             if terminal:
                 terminal.show_status(text)
@@ -88,7 +86,7 @@ class Progress:
         if terminal:
             terminal.show_status("")
 
-    def _counters(self) -> tuple[Mapping[str, int], int]:
+    def counters(self) -> tuple[Mapping[str, int], int]:
         """(counters by name, refusals): of this process, or of the job if its workers are other processes."""
         counters: Mapping[str, int] = dict(metrics.totals)
         if counters or self.result is None:

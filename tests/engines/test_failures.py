@@ -72,3 +72,14 @@ def test_a_runner_that_mixes_up_outputs_is_refused():
     assert ran.code == 2
     why = "mixes up the outputs of a step" if importlib.util.find_spec("dask") else "No module named 'dask'"
     assert why in ran.err
+
+
+def _interrupted(number: int) -> int:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_within_a_step_is_ctrl_c() -> None:
+    pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
+    pipeline | beam.Create([1]) | beam.Map(_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_with_progress(pipeline)

@@ -34,16 +34,6 @@ class Compared:
     missing: dict[Series, int]
     different: dict[Series, int]
 
-    def figures(self) -> dict[str, int]:
-        """Counts of points, and of series, by name."""
-        return {
-            "points": self.points,
-            "series": self.series,
-            "newer": self.newer,
-            "missing": sum(self.missing.values()),
-            "different": sum(self.different.values()),
-        }
-
 
 class _SeriesPoints(NamedTuple):
     """The points of one series, by time, each instant once: int64[n], uint8[n], int64[n], int64[n]."""

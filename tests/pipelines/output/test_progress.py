@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import os
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
 from timebeam.pipelines.output.printable import PrintableStream
-from timebeam.pipelines.output.progress import progress_text
+from timebeam.pipelines.output.progress import Progress, progress_text
+from timebeam.pipelines.runners import LOCAL_RUNNER
+from timebeam.transforms import metrics
 
 
 class Terminal(io.StringIO):
@@ -34,8 +38,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             {"points_read": 5000, "bytes_read": 25, "rows_written": 12},
             10.0,
             100,
-            "   10 s: 5,000 points read (500/s), 12 rows written, 7 refused; "
-            "25% of the input, about 30 s left",
+            "   10 s, 25%, about 30 s left: 5,000 points read (500/s), 12 rows written, 7 refused",
         ),
         (
             {"points_read": 5000, "bytes_read": 1000},
@@ -47,20 +50,20 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             {"points_read": 1, "bytes_read": 120},
             10.0,
             100,
-            "   10 s: 1 points read (0/s), 0 rows written, 7 refused; 100% of the input, about 0 s left",
+            "   10 s, 100%, about 0 s left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
         ({"messages_read": 300}, 10.0, None, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
         (
             {"points_read": 1, "bytes_read": 1},
             100.0,
             50,
-            "  100 s: 1 points read (0/s), 0 rows written, 7 refused; 2% of the input, about 82 min left",
+            "  100 s, 2%, about 82 min left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
         (
             {"points_read": 1, "bytes_read": 1},
             360.0,
             100,
-            "  360 s: 1 points read (0/s), 0 rows written, 7 refused; 1% of the input, about 9 h 54 min left",
+            "  360 s, 1%, about 9 h 54 min left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
     ],
 )
@@ -123,3 +126,15 @@ def test_quiet_and_verbose(tmp_path: pytest.TempPathFactory, monkeypatch: pytest
     assert "layout opentsdb: TIMEBEAM_LAYOUT\n" in verbose.err
     assert "Traceback" in verbose.err
     assert verbose.err.endswith(quiet.err)
+
+
+def test_counts_are_those_of_the_job_where_this_process_has_none() -> None:
+    pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
+    pipeline | beam.Create([1, 2]) | beam.Map(lambda number: metrics.count("points_read", number))
+    progress = Progress()
+    progress.result = pipeline.run()
+    metrics.totals.clear()
+    assert progress.counters() == ({"points_read": 3}, 0)
+    metrics.totals["points_read"] = 5
+    assert progress.counters() == ({"points_read": 5}, 0)
+    metrics.totals.clear()
