@@ -122,8 +122,8 @@ class Merger(Generic[Merged]):
         self.last = key
 
 
-_NO_ROW: Any = (None, "", None, 0, (), (), ())
-"""The state of a `RowMerger` between two rows: key, family, qualifier, micros, labels, cells, fragments."""
+_NO_ROW: Any = (None, None, "", None, 0, (), (), ())
+"""The state of a `RowMerger` between rows: see `RowMerger.take`."""
 
 
 class RowMerger(Merger[RowType]):
@@ -141,14 +141,14 @@ class RowMerger(Merger[RowType]):
         """See `Merger.take`."""
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
-        key, family, qualifier, micros, labels, cells, fragments = self._open or _NO_ROW
+        key, sent_family, family, qualifier, micros, labels, cells, fragments = self._open or _NO_ROW
         last, table, rows = self.last, self._table, []
         row_type, cell_type = self._row_type, self._cell_type
         new = tuple.__new__  # half the time of a named tuple's own
         for chunk in response.chunks:
             if chunk.reset_row:
                 _check_reset(chunk, key is not None)
-                key, family, qualifier, micros, labels, cells, fragments = _NO_ROW
+                key, sent_family, family, qualifier, micros, labels, cells, fragments = _NO_ROW
                 continue
             if fragments:
                 _check_continuation(chunk, key, family, qualifier, micros, labels)
@@ -161,10 +161,11 @@ class RowMerger(Merger[RowType]):
                     qualifier = wrapped[2:] if short else BytesValue.FromString(wrapped).value
                 else:
                     qualifier = _unsent_qualifier(chunk, qualifier)
-                if wrapped_family:
-                    family = _text(wrapped_family)
-                elif not family:
-                    raise InvalidChunkError("the first cell of a row has no family")
+                if wrapped_family != sent_family:
+                    if wrapped_family:
+                        sent_family, family = wrapped_family, _text(wrapped_family)
+                    elif not family:
+                        raise InvalidChunkError("the first cell of a row has no family")
                 micros = chunk.timestamp_micros
             value = chunk.value
             if chunk.value_size:
@@ -178,9 +179,10 @@ class RowMerger(Merger[RowType]):
             if chunk.commit_row:
                 rows.append(new(row_type, (table, key, cells, ())))
                 last = key
-                key, family, qualifier, micros, labels, cells, fragments = _NO_ROW
+                key, sent_family, family, qualifier, micros, labels, cells, fragments = _NO_ROW
         self.last = last
-        self._open = None if key is None else (key, family, qualifier, micros, labels, cells, fragments)
+        state = (key, sent_family, family, qualifier, micros, labels, cells, fragments)
+        self._open = None if key is None else state
         return rows
 
 

@@ -101,7 +101,7 @@ class SeriesRollupJob:
         return sorted({self.names.stored(series, interval, name).metric for series, name in series_and_names})
 
 
-class SeriesChunksFn(beam.DoFn):
+class _SeriesChunksFn(beam.DoFn):
     """Anything in; the chunks of the data table out: key ranges, or one chunk for each metric."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
@@ -120,7 +120,7 @@ class SeriesChunksFn(beam.DoFn):
             yield Chunk((), (), start, end, keys)
 
 
-class AccumulateSeriesFn(beam.DoFn):
+class _AccumulateSeriesFn(beam.DoFn):
     """`Chunk` in; (series, packed accumulators) out, an output for each interval; refusals to `REJECTED`."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
@@ -177,7 +177,7 @@ def series_of(text: SeriesText) -> Series:
     return Series(metric, tuple(map(tuple, tags)), tuple(map(tuple, resources)))
 
 
-class RollupPointsFn(beam.DoFn):
+class _RollupPointsFn(beam.DoFn):
     """(series, packed accumulators of all chunks) in; `KeyedBatch` of their rollups out."""
 
     def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
@@ -235,7 +235,7 @@ def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], Po
     return keys, batch, rejected
 
 
-class ExistingCellsFn(beam.DoFn):
+class _ExistingCellsFn(beam.DoFn):
     """Key ranges in; ((table, row key), its cells that are rollups of the range) out."""
 
     def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
@@ -271,7 +271,7 @@ class ExistingCellsFn(beam.DoFn):
         return bool(len(times_ms)) and self._plan.start_s * 1000 <= times_ms[0] < self._plan.end_s * 1000
 
 
-class PackOverFn(beam.DoFn):
+class _PackOverFn(beam.DoFn):
     """((table, row key), packed points and existing cells) in; a `Row` out that replaces the row."""
 
     def __init__(self, layout: Layout) -> None:
@@ -300,19 +300,19 @@ def store_interval(
     batches = (
         accumulated
         | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
-        | f"Points[{name}]" >> refusing(RollupPointsFn(job, plan), KeyedBatch)
+        | f"Points[{name}]" >> refusing(_RollupPointsFn(job, plan), KeyedBatch)
     )
     index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=not write)
     indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
     encoded = indexed.main | f"Encode[{name}]" >> refusing(EncodeFn(layout), tuple[RowKey, bytes])
-    existing_fn = beam.ParDo(ExistingCellsFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
+    existing_fn = beam.ParDo(_ExistingCellsFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
     existing = (
         root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> existing_fn
     )
     rows = (
         {_DATA: encoded.main, _EXISTING: existing}
         | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
-        | f"Pack[{name}]" >> refusing(PackOverFn(layout), Row)
+        | f"Pack[{name}]" >> refusing(_PackOverFn(layout), Row)
     )
     refused = [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED]]
     if write:
@@ -327,7 +327,7 @@ def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:
     return (
         root
         | "Once" >> beam.Create([None], reshuffle=False)
-        | "Chunks" >> beam.ParDo(SeriesChunksFn(job)).with_output_types(Chunk)
+        | "Chunks" >> beam.ParDo(_SeriesChunksFn(job)).with_output_types(Chunk)
         | "SpreadChunks" >> beam.Reshuffle()
-        | "Accumulate" >> beam.ParDo(AccumulateSeriesFn(job)).with_outputs(REJECTED, *intervals)
+        | "Accumulate" >> beam.ParDo(_AccumulateSeriesFn(job)).with_outputs(REJECTED, *intervals)
     )
