@@ -38,7 +38,7 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.compact import COUNTERS, CompactJob, CompactRows, CompactTally
-from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.query.points import why_nothing
 
 _LAST_S = 1 << 32
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ

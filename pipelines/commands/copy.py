@@ -52,7 +52,7 @@ from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, comp
 from timebeam.transforms.copy.compare import Compared, compare
 from timebeam.transforms.copy.read_points import ReadPoints
 from timebeam.transforms.dead_letters.store import count_letters
-from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.query.points import why_nothing
 
 _TO = "to_"
 _SHOWN = 10  # series of which points are missing

@@ -27,7 +27,7 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
-from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.query.points import why_nothing
 
 _SHOWN = 10
 

@@ -11,7 +11,7 @@ from timebeam.pipelines.job import Job, Needs, Run
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.rollup.plan import RollupPlan, plan
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.emptiness import why_nothing
+from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import Touched, note_rolled_up

@@ -7,8 +7,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
 from timebeam.schema.annotations.edits import AnnotationEdit
 from timebeam.schema.common.lru import LruCache
@@ -18,7 +16,7 @@ from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms.annotations.table import AddressedEdit, store
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
 from timebeam.transforms.readers.table_reader import TableReader
 
@@ -173,9 +171,8 @@ class _StoreFn(beam.DoFn):
         if self._size >= _HELD_EDITS:
             yield from self._flush()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for rejected in self._flush():
-            yield GlobalWindows.windowed_value(rejected)
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._flush())
 
     def _flush(self) -> list[Rejected]:
         groups, self._groups, self._size = self._groups, {}, 0

@@ -67,15 +67,15 @@ class IndexFn(beam.DoFn):
         self._shared = shared.Shared()
         self._seen: _Seen | None = None
 
-    def hold(self) -> object:
-        """A reference that keeps the cache of this process alive, between runs too."""
+    def hold(self) -> _Seen:
+        """The cache of this process, which lives as long as it is referenced, between runs too."""
         size = self._size
-        return self._shared.acquire(lambda: _Seen(size))
+        seen: _Seen = self._shared.acquire(lambda: _Seen(size))
+        return seen
 
     def setup(self) -> None:
         """Opens the cache of the process."""
-        size = self._size
-        self._seen = self._shared.acquire(lambda: _Seen(size))
+        self._seen = self.hold()
 
     def process(self, keyed: KeyedBatch) -> Iterator[KeyedBatch | RejectedOutput]:
         """See the class."""

@@ -59,15 +59,15 @@ class SeriesKeys:
         self._cache: _Cache | None = None
         self._table: UidTable | None = None
 
-    def hold(self) -> object:
-        """A reference that keeps the cache of this process alive, between runs too."""
+    def hold(self) -> _Cache:
+        """The cache of this process, which lives as long as it is referenced, between runs too."""
         size = self._options.cache_size
-        return self._shared.acquire(lambda: _Cache(size))
+        cache: _Cache = self._shared.acquire(lambda: _Cache(size))
+        return cache
 
     def open(self) -> None:
         """Opens the UID table and the cache of the process."""
-        size = self._options.cache_size
-        self._cache = self._shared.acquire(lambda: _Cache(size))
+        self._cache = self.hold()
         if self._layout.uids is not None:
             table = DryUidTable if self._dry_run else UidTable
             self._table = table(self._target, self._layout, self._options.policy)

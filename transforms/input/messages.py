@@ -19,14 +19,12 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import shared
-from apache_beam.utils.windowed_value import WindowedValue
 
 from timebeam.schema.messages import FORMATS, Framing, Message, MessageFormat, message_format
 from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
 from timebeam.transforms.input.parse import AnnotationsOutput, parsed_points
 from timebeam.transforms.input.unpack import parse_portions, refused_message
 
@@ -57,11 +55,10 @@ class GatherFn(beam.DoFn):
             yield self._messages
             self._messages, self._bytes = [], 0
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
         """The rest of the bundle."""
-        if self._messages:
-            yield GlobalWindows.windowed_value(self._messages)
-            self._messages, self._bytes = [], 0
+        messages, self._messages = self._messages, []
+        return windowed([messages] if messages else ())
 
 
 class Formats:
@@ -115,13 +112,14 @@ class ParseMessagesFn(beam.DoFn):
         self._pool: _Pool | None = None
         self._formats: Formats | None = None
 
-    def hold(self) -> object:
-        """A reference that keeps the caches of this process alive, between runs too."""
-        return self._shared.acquire(_Pool)
+    def hold(self) -> _Pool:
+        """The caches of this process, which live as long as they are referenced, between runs too."""
+        pool: _Pool = self._shared.acquire(_Pool)
+        return pool
 
     def setup(self) -> None:
         """Takes formats, with their caches, from the pool of the process."""
-        self._pool = self._shared.acquire(_Pool)
+        self._pool = self.hold()
         try:
             self._formats = self._pool.free.pop()
         except IndexError:

@@ -9,10 +9,9 @@ not change: creation times are not corrected, and damaged cells are counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Cell, Row
@@ -23,6 +22,7 @@ from timebeam.schema.meta.tsuid import Pair
 from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.dead_letters.rejected import windowed
 from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
 from timebeam.transforms.meta.read import ReadSeriesFn, SeriesExtent, merged_extent
 from timebeam.transforms.meta.track import ROWS_AT_ONCE
@@ -74,9 +74,8 @@ class _StoreSeriesFn(beam.DoFn):
         if len(self._extents) == ROWS_AT_ONCE:
             yield from self._store()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for pair_time in self._store():
-            yield GlobalWindows.windowed_value(pair_time)
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._store())
 
     def _store(self) -> Iterator[tuple[Pair, int]]:
         job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)

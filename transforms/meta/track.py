@@ -51,15 +51,15 @@ class TrackFn(beam.DoFn):
         self._seen: _Seen | None = None
         self._new: dict[bytes, _NewSeries] = {}
 
-    def hold(self) -> object:
-        """A reference that keeps the cache of this process alive, between runs too."""
+    def hold(self) -> _Seen:
+        """The cache of this process, which lives as long as it is referenced, between runs too."""
         size = self._size
-        return self._shared.acquire(lambda: _Seen(size))
+        seen: _Seen = self._shared.acquire(lambda: _Seen(size))
+        return seen
 
     def setup(self) -> None:
         """Opens the cache of the process."""
-        size = self._size
-        self._seen = self._shared.acquire(lambda: _Seen(size))
+        self._seen = self.hold()
 
     def start_bundle(self) -> None:
         """Starts with no new series."""

@@ -11,12 +11,15 @@ from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_points
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.numbers import numbers as numbers_of
+from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import read_ahead
 
 BATCH_POINTS = 500_000
+
+_SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
 
 def read_decoded(
@@ -133,3 +136,22 @@ def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
     for number in np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series))).tolist():
         renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
     return renumber[batch.index]
+
+
+def why_nothing(target: Target, layout: ReadableLayout) -> str:
+    """Why a command has no points: whether the data tables have rows, and whether they fit the options."""
+    tables = [spec.name for spec in layout.tables() if spec.holds_points]
+    keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]
+    names, is_many = " and ".join(tables), len(tables) > 1
+    if not keys:
+        return f"tables {names} are empty" if is_many else f"table {names} is empty"
+    having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"
+    errors = [error for key in keys if (error := layout.key_error(key))]
+    if len(errors) == len(keys):
+        return (
+            f"{having_rows}, but none of the first {len(keys):,} fits these options ({errors[0]}): "
+            f"give --layout {layout.name} and its options (salt, UID widths, row spec) as they were when the "
+            "rows were written"
+        )
+    unfit = f", {len(errors):,} of the first {len(keys):,} do not" if errors else ""
+    return f"{having_rows} that fit these options{unfit}; none matches the selection"

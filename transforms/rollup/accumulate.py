@@ -35,8 +35,7 @@ from timebeam.transforms.readers.table_reader import RememberingReader, TableRea
 from timebeam.transforms.rollup.encode import encode
 from timebeam.transforms.rollup.in_place import TableInPlace
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey
-from timebeam.transforms.rollup.memory import give_back_memory
-from timebeam.transforms.rollup.reading import read_numbers, read_period
+from timebeam.transforms.rollup.reading import give_back_memory, read_numbers, read_period
 from timebeam.transforms.rollup.series_keys import RollupSeriesKeys
 
 PackedGroup = tuple[str, bytes]

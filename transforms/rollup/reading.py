@@ -1,7 +1,8 @@
-"""Reads the points of a chunk."""
+"""Reads the points of a chunk, in bounded memory."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,9 @@ from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import read_ahead
 
 _READS_AHEAD = 1
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
+_KEPT_BYTES = 1 << 20
 
 
 class _Read(NamedTuple):
@@ -114,3 +118,17 @@ def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, en
     return _Read(
         len(rows), decoded.within(start_ms, end_ms), [rows[position].row for position in sorted(outside)]
     )
+
+
+@functools.cache
+def give_back_memory() -> None:
+    """Makes this process return blocks of a megabyte or more to the system when they are freed.
+
+    By default glibc raises this limit to 32 MB when a block of that size is freed, and then keeps up to twice
+    as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
+    several times the memory that it uses. Without glibc (musl, macOS) this does nothing.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -17,7 +17,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.schema.layouts import Cell, ColumnRange, Row, Scan
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
@@ -27,7 +26,7 @@ from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.trees.branches import (
@@ -180,8 +179,7 @@ class _StoreFn(beam.DoFn):
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[Any]:
-        for output in self._flush():
-            yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
+        return windowed(self._flush())
 
     def _flush(self) -> Iterator[TaggedOutput[Any, Any]]:
         """Reads the buffered rows together, and completes several at a time."""
