@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from timebeam.schema.common.batches import join
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec import keys, points
 from timebeam.schema.declared.codec.audit import audit_rows
@@ -33,7 +34,7 @@ from timebeam.schema.layouts import (
     TableSpec,
     UnknownNameError,
 )
-from timebeam.schema.points import PointBatch, Series, join
+from timebeam.schema.points import PointBatch, Series
 
 NAME = "table"
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.tables import Row, StoredLayout
-from timebeam.schema.points import PointBatch, Series, join
+from timebeam.schema.points import PointBatch, Series
 
 _NEAR_AMONG = 2_000
 """Names with the same beginning that are compared with an unknown name."""

@@ -12,20 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from timebeam.schema.common.batches import concatenate
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
 from timebeam.schema.messages.refusals import Refusals
-from timebeam.schema.points import (
-    Bools,
-    Bytes,
-    Int64s,
-    Joined,
-    Origins,
-    PointBatch,
-    RefusedError,
-    Series,
-    concatenate,
-)
+from timebeam.schema.points import Bools, Bytes, Int64s, Joined, Origins, PointBatch, RefusedError, Series
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 _IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])

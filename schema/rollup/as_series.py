@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.capabilities import RollupNames
 from timebeam.schema.points import (
     Floats,
@@ -17,7 +18,6 @@ from timebeam.schema.points import (
     Rejected,
     Series,
     Stage,
-    join,
 )
 from timebeam.schema.rollup.accumulate import Numbers, numbers
 from timebeam.schema.rollup.buckets import Buckets

@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
 from timebeam.schema.points import Bools, Floats, Int64s
 
@@ -30,8 +29,6 @@ _PLACES = 4
 _MASK = (1 << _BITS) - 1
 _LOWEST_TOP = -36
 """Below it, scaling a float to its place would overflow; three more places cover all floats."""
-
-Uint64s = npt.NDArray[np.uint64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
+from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Selection
-from timebeam.schema.points import PointBatch, Reason, Rejected, Stage, join, latest_points
+from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange

@@ -9,10 +9,11 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from timebeam.schema.common.batches import join
 from timebeam.schema.declared.codec.rollups import rollup_rows, start_of, values_of
 from timebeam.schema.declared.model import DeclaredRollup, TableLayout
 from timebeam.schema.layouts import Cell, Row, Scan
-from timebeam.schema.points import PointBatch, join
+from timebeam.schema.points import PointBatch
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.buckets import Buckets, merge
 from timebeam.schema.rollup.fragments import packed_series, unpacked

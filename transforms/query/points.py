@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from timebeam.schema.common.batches import latest_points
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selected, Selection
-from timebeam.schema.points import Int64s, Kind, PointBatch, Series, latest_points
+from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.transforms.bigtable.reader import scan_keys

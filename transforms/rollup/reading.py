@@ -8,8 +8,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.common.batches import latest_points
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Row, Selected
-from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage, latest_points
+from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics

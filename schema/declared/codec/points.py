@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.batches import latest_points
 from timebeam.schema.common.spans import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
 from timebeam.schema.declared.model import (
@@ -24,7 +25,7 @@ from timebeam.schema.declared.model import (
 )
 from timebeam.schema.layouts.reading import DecodedRows, Selected
 from timebeam.schema.layouts.tables import Cell, Row
-from timebeam.schema.points import Int32s, Int64s, PointBatch, Series, latest_points
+from timebeam.schema.points import Int32s, Int64s, PointBatch, Series
 
 
 class RowFields(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Compaction,
@@ -47,7 +48,7 @@ from timebeam.schema.layouts.reading import (
 )
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import Floats, PointBatch, RefusedError, Series, join
+from timebeam.schema.points import Floats, PointBatch, RefusedError, Series
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "

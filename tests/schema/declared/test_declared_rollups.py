@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plain_rollups import Fraction, Table, midnight_ms, random_declared, random_points
+from timebeam.schema.common.batches import join
 from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.rollups import rollup_rows, values_of
 from timebeam.schema.declared.codec.rows import rows
@@ -19,7 +20,7 @@ from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration, DeclaredRollup
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, join
+from timebeam.schema.points import Reason
 from timebeam.schema.rollup.accumulate import accumulate
 
 INTERVALS = ("1m", "15m", "1h", "6h", "1d", "2d", "1w", "1mo", "3mo")

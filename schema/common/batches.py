@@ -1,0 +1,91 @@
+"""Several batches of points as one, and the points of a batch that count."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from timebeam.schema.points import Int32s, Int64s, Joined, Kind, Origins, PointBatch, Series
+
+
+def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
+    """The points of two batches of one message, both with origins, in this order."""
+    assert first.origins is not None
+    assert second.origins is not None
+    origins = dataclasses.replace(
+        first.origins,
+        starts=np.concatenate([first.origins.starts, second.origins.starts]),
+        ends=np.concatenate([first.origins.ends, second.origins.ends]),
+    )
+    return _one_batch([first, second], origins)
+
+
+def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
+    """The points of several messages or rows as one batch, in order.
+
+    Args:
+      batches: one for each message of `joined`, with origins if it has points.
+      joined: None for batches without origins.
+    """
+    return _one_batch(batches, _joined_origins(batches, joined))
+
+
+def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
+    """int64[m]: the numbers of the points that count, ascending by series and time, each instant once.
+
+    The latest arrival wins; within one arrival, the last point.
+
+    Args:
+      index: int64[n], the number of each point's series.
+    """
+    order = np.lexsort((arrivals_ms, times_ms, index))
+    index, times_ms = index[order], times_ms[order]
+    is_last = np.append((index[1:] != index[:-1]) | (times_ms[1:] != times_ms[:-1]), True)
+    return order[is_last[: len(order)]]
+
+
+def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointBatch:
+    """The points of all batches, with these origins."""
+    numbers: dict[Series, int] = {}
+    indices: list[Int32s] = []
+    bits: list[Int64s] = []
+    payloads: list[bytes] = []
+    for batch in batches:
+        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in batch.series], np.int32)
+        indices.append(renumber[batch.index] if len(batch) else batch.index)
+        is_payload = batch.kinds >= Kind.TEXT
+        bits.append(np.where(is_payload, batch.bits + len(payloads), batch.bits) if payloads else batch.bits)
+        payloads += batch.payloads
+    return PointBatch(
+        tuple(numbers),
+        np.concatenate(indices),
+        np.concatenate([batch.times_ms for batch in batches]),
+        np.concatenate([batch.in_ms for batch in batches]),
+        np.concatenate([batch.kinds for batch in batches]),
+        np.concatenate(bits),
+        np.concatenate([batch.arrivals_ms for batch in batches]),
+        origins,
+        payloads,
+    )
+
+
+def _joined_origins(batches: Sequence[PointBatch], joined: Joined | None) -> Origins | None:
+    """The origins of all points in one text, at the positions of `joined`; None if no batch has origins."""
+    positions = joined.starts.tolist() if joined else [0] * len(batches)
+    starts: list[Int64s] = []
+    ends: list[Int64s] = []
+    texts: list[bytes] = []
+    text_end = 0
+    source = ""
+    for batch, start in zip(batches, positions, strict=True):
+        if batch.origins is not None:
+            source = batch.origins.source
+            texts += (b"\n" * (start - text_end), batch.origins.text)
+            text_end = start + len(batch.origins.text)
+            starts.append(batch.origins.starts + start)
+            ends.append(batch.origins.ends + start)
+    if not starts:
+        return None
+    return Origins(b"".join(texts), np.concatenate(starts), np.concatenate(ends), source, 0, joined)
