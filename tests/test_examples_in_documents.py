@@ -17,6 +17,8 @@ from tests.support.commands import timebeam
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK_START = (ROOT / "README.md").read_text("utf-8").split("## Quick start")[1].split("\n## ")[0]
+TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8").split("\n## Read records")[0]
+TABLES = TABLES.partition("## From records to answers")[2]
 FIRST_STEPS = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text("utf-8")
 OWN_MACHINE = (ROOT / "docs" / "tutorial" / "own-machine.md").read_text("utf-8")
 
@@ -55,11 +57,14 @@ def run_shell(lines: list[str], folder: Path, options: list[str]) -> str:
     return "".join(printed)
 
 
-@pytest.mark.parametrize("text", [QUICK_START, FIRST_STEPS], ids=["quick start", "first steps"])
+@pytest.mark.parametrize(
+    "text", [QUICK_START, FIRST_STEPS, TABLES], ids=["quick start", "first steps", "tables"]
+)
 def test_shell_examples_run_and_print_what_is_shown(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bigtable: Bigtable, prefix: str
 ) -> None:
-    shutil.copytree(ROOT / "examples" / "metrics", tmp_path / "examples" / "metrics")
+    for folder in ("metrics", "tables"):
+        shutil.copytree(ROOT / "examples" / folder, tmp_path / "examples" / folder)
     monkeypatch.chdir(tmp_path)
     options = ["--project", bigtable.project, "--instance", bigtable.instance, "--table_prefix", prefix]
     printed = run_shell(shell_lines(text), tmp_path, options).replace(prefix, "")

@@ -120,6 +120,10 @@ def _layout(layout: TableLayout) -> Iterator[str]:
         yield f"            ... {len(row.cells) - _SHOWN_CELLS} more"
     yield "  reads"
     yield from _reads(layout)
+    if layout.points is not None:
+        points = layout.points
+        metric = points.metric_of(f"{{{points.placeholder}}}")
+        yield f"  points  {metric} of {', '.join(points.values)} by {', '.join(points.tags) or 'no tags'}"
     yield f"  sizes   key up to {key_bytes(layout):,} bytes, row up to {_size(row_bytes(layout))}"
     yield f"          (reckoned with {_estimate(layout)}; rows should stay below {_size(MOST_ROW)})"
     yield "  create  " + "\n          ".join(create_commands(layout))

@@ -261,7 +261,7 @@ def test_tables_of_a_declaration(bigtable: tuple[str, str], prefix: str) -> None
         (["tables", "create"], [], "--tables FILE"),
         (["query", "m"], ["--start=1h-ago"], "--tables FILE"),
         (["check"], [], "--tables FILE"),
-        (["suggest", "metrics"], [], "not for this"),
+        (["suggest", "metrics"], [], "does not support declared tables"),
     ],
 )
 def test_wrong_usage(bigtable: tuple[str, str], command: list[str], flags: list[str], text: str) -> None:
