@@ -29,7 +29,9 @@ SERVE = [
     "starlette>=0.46,<2",  # requests, and clients that hang up
     "uvicorn>=0.30,<1",  # the server; its h11 takes unencoded braces in URLs
 ]
+PANDAS = ["pandas>=2.2,<4"]  # timebeam.read_frame
 TEST = [
+    *PANDAS,
     *PLOTS,
     *SERVE,
     "httpx>=0.27,<1",  # the client of Starlette's tests
@@ -88,6 +90,6 @@ setup(
     packages=find_packages(include=["timebeam", "timebeam.*"]),
     package_data={"timebeam": ["py.typed"], "timebeam.schema.messages.avro": ["*.avsc"]},
     install_requires=REQUIRES,
-    extras_require={"docs": DOCS, "plots": PLOTS, "serve": SERVE, "test": TEST},
+    extras_require={"docs": DOCS, "pandas": PANDAS, "plots": PLOTS, "serve": SERVE, "test": TEST},
     entry_points={"console_scripts": ["timebeam = timebeam.pipelines.cli:main"]},
 )

@@ -1,0 +1,141 @@
+"""`timebeam.read_frame` against the points that were sent, and against `timebeam query`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import timebeam
+from tests.support.commands import ingest
+from tests.support.commands import timebeam as run
+from tests.support.plain_query import END_MS, SENT, START_MS
+from tests.support.points import put_file
+from tests.support.stored import Store
+from tests.test_examples_in_documents import blocks, run_shell, shell_lines
+from timebeam.transforms.bigtable.target import BigtableError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def store(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store.create(bigtable, "frame_", salt_width=1)
+    folder = tmp_path_factory.mktemp("frame")
+    file = put_file(folder / "a.txt", SENT)
+    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
+    return store
+
+
+def frame(store: Store, metric: str = "sys.cpu", **arguments: object) -> pa.Table:
+    place = {"project": store.target.project, "instance": store.target.instance, "layout": "opentsdb"}
+    period = {"start": START_MS, "end": END_MS}
+    options = {"table_prefix": "frame_", "salt_width": 1}
+    return timebeam.read_frame(metric, **{"arrow": True, **place, **period, **options, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags"),
+    [
+        ({}, ["--aggregator=none"]),
+        ({"aggregator": "sum", "group_by": ["host"]}, ["--group_by=host"]),
+        ({"tags": {"host": ["a", "c"], "core": "*"}}, ["--aggregator=none", "--tag", "host=a|c", "core=*"]),
+        ({"aggregator": "avg", "downsample": "10m-max"}, ["--aggregator=avg", "--downsample=10m-max"]),
+    ],
+)
+def test_points_are_those_of_a_query(store: Store, arguments: dict[str, object], flags: list[str]) -> None:
+    table = frame(store, **arguments)
+    period = [f"--start={START_MS}", f"--end={END_MS}", "--output=json-ms"]
+    results = json.loads(run("query", "sys.cpu", *store.flags, *period, *flags).out)
+    expected = [
+        (result["metric"], result["tags"], int(time_ms), value)
+        for result in results
+        for time_ms, value in result["dps"].items()
+    ]
+    keys = [name for name in table.column_names if name not in ("metric", "time", "value")]
+    found = [
+        (
+            row["metric"],
+            {key: row[key] for key in keys if row[key] is not None},
+            int(row["time"].timestamp() * 1000 + 0.5),
+            row["value"],
+        )
+        for row in table.to_pylist()
+    ]
+    assert len(found) > 5
+    assert [row[:3] for row in found] == [row[:3] for row in expected]
+    assert [row[3] for row in found] == pytest.approx([row[3] for row in expected])
+
+
+def test_a_range_without_points_is_an_empty_table(store: Store) -> None:
+    table = frame(store, start=0, end="1970-02-01")
+    assert (table.num_rows, table.column_names) == (0, ["metric", "time", "value"])
+
+
+def test_times_may_be_datetimes(store: Store) -> None:
+    start = datetime.datetime.fromtimestamp(START_MS / 1000, datetime.UTC)
+    end = datetime.datetime.fromtimestamp(END_MS / 1000, datetime.UTC)
+    assert frame(store, start=start, end=end).equals(frame(store))
+    with pytest.raises(ValueError, match="time zone"):
+        frame(store, start=datetime.datetime(2013, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
+        ({"layout": "influx"}, ValueError, "no layout 'influx'"),
+        ({"salt_widht": 1}, ValueError, "did you mean salt_width"),
+        ({"start": "soon"}, ValueError, "soon"),
+        ({"start": END_MS, "end": START_MS}, ValueError, "before it starts"),
+        ({"aggregator": "mean"}, ValueError, "mean"),
+        ({"downsample": "often"}, ValueError, "often"),
+        ({"layout": "table", "salt_width": 1}, ValueError, "tables=FILE"),
+        ({"table_prefix": "none_"}, BigtableError, "timebeam tables create --layout opentsdb"),
+    ],
+)
+def test_wrong_arguments(
+    store: Store, arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        frame(store, **arguments)
+
+
+def test_stored_settings_are_used_and_not_contradicted(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    assert run("tables", "create", *place, "--layout=opentsdb", "--salt_width=1").code == 0
+    file = put_file(tmp_path / "a.txt", SENT)
+    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", file]
+    ingest(tmp_path, *place, "--layout=opentsdb", *flags)
+    options = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix, "layout": "opentsdb"}
+    table = timebeam.read_frame("sys.cpu", start=START_MS, end=END_MS, arrow=True, **options)
+    assert table.num_rows > 5
+    with pytest.raises(ValueError, match="contradicts the stored settings"):
+        timebeam.read_frame("sys.cpu", start=START_MS, arrow=True, salt_width=0, **options)
+
+
+def test_it_starts_no_beam() -> None:
+    code = "import sys, timebeam; timebeam.read_frame; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_page_on_notebooks_runs_as_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulator: str
+) -> None:
+    """In the instance `local`, whose tables no other test has: the page names no instance."""
+    pytest.importorskip("pandas")
+    page = (ROOT / "docs" / "tutorial" / "notebook.md").read_text("utf-8")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    run_shell(shell_lines(page), tmp_path, [])
+    code = blocks(page, "python")
+    assert len(code) >= 5
+    exec(compile("\n".join(code), "notebook.md", "exec"), {"__name__": "example"})
