@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from google.api_core import exceptions
 
-from timebeam.schema.common.option import Kind, Option
+from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.layout import NAME as DECLARED
@@ -75,7 +75,7 @@ def read_frame(
     Returns:
       A DataFrame, or Table, with the columns `metric`, one per tag key, `time` (UTC, in ms) and `value`
       (int64 if all values are integers, else float64); a row per point, the points of a series together, in
-      order of time. A tag key `metric`, `time` or `value` gets `tag:` before it. Rows of tables that cannot be decoded
+      order of time. A tag key `metric`, `time` or `value` gets `tag:` before it. Rows that cannot be decoded
       are left out, with a warning.
 
     Raises:
@@ -192,9 +192,9 @@ def _stored_settings(
 
 def _setting(option: Option, text: str) -> object:
     """The value that a stored text means."""
-    if option.kind is Kind.WHOLE:
+    if option.kind is OptionKind.WHOLE:
         return int(text)
-    return text == "true" if option.kind is Kind.FLAG else text
+    return text == "true" if option.kind is OptionKind.FLAG else text
 
 
 def _filters(tags: Mapping[str, str | Sequence[str]]) -> dict[str, frozenset[str]]:
