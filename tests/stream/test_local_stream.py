@@ -121,7 +121,7 @@ def test_formats_must_exist(store: Store) -> None:
         )
     )
     assert ran.code == 2
-    assert "no format 'cvs'" in ran.err
+    assert "unknown format 'cvs'" in ran.err
 
 
 def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
 from timebeam.transforms.bigtable.target import Target, call_headers, open_table, raw_client
 from timebeam.transforms.bigtable.wire import request_bytes
 
+_ROWS_A_REQUEST = 10_000
+
 
 def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
     """Writes rows; (number, reason) of the rows that Bigtable refuses.
@@ -38,6 +40,17 @@ def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
     return _write(target, table, rows, range(len(rows)), Backoff())
+
+
+def write_all(target: Target, table: str, rows: Sequence[RowMutation]) -> None:
+    """Writes any number of rows, none of which may be refused.
+
+    Raises:
+      GoogleAPICallError: a row was refused or could not be written; others may have been written.
+    """
+    for start in range(0, len(rows), _ROWS_A_REQUEST):
+        for _, error in mutate_rows(target, table, rows[start : start + _ROWS_A_REQUEST]):
+            raise error
 
 
 def _write(

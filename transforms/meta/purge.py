@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from timebeam.schema.layouts import Deletion, Row, SeriesMeta
 from timebeam.schema.meta import tsuid as tsuids
 from timebeam.schema.meta.ts_meta import meta_table
-from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.meta.find import metric_keys
 from timebeam.transforms.readers.table_reader import scan_table
@@ -55,5 +55,4 @@ def remove(target: Target, rows: Sequence[Row]) -> None:
         )
         for row in rows
     ]
-    for _, error in mutate_rows(target, rows[0].table, deletions):
-        raise error
+    write_all(target, rows[0].table, deletions)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, StoredLayout, TableSpec
-from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rows import AnyRow, plain_row
 from timebeam.transforms.ingest.write import data_tables
@@ -95,9 +95,7 @@ class Marker:
         table = self.table.name
         cell = Cell(_FAMILY, _QUALIFIER, now_ms, b"")
         marks = [Row(table, metric + hour.to_bytes(4, "big"), [cell]) for metric, hour in late_hours]
-        for start in range(0, len(marks), 10_000):
-            for _, error in mutate_rows(target, table, marks[start : start + 10_000]):
-                raise error
+        write_all(target, table, marks)
 
 
 def note_rolled_up(target: Target, layout: StoredLayout, end_s: int) -> None:
@@ -108,8 +106,7 @@ def note_rolled_up(target: Target, layout: StoredLayout, end_s: int) -> None:
     """
     table = touched_table(layout).name
     note = Row(table, _NOTE, [Cell(_FAMILY, _QUALIFIER, end_s * 1000, b"")])
-    for _, error in mutate_rows(target, table, [note] if end_s else []):
-        raise error
+    write_all(target, table, [note] if end_s else [])
 
 
 def rolled_up_to(target: Target, layout: StoredLayout) -> int:
@@ -174,6 +171,4 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[Mark]) -> 
         )
         for mark in marks
     ]
-    for start in range(0, len(rows), 10_000):
-        for _, error in mutate_rows(target, table, rows[start : start + 10_000]):
-            raise error
+    write_all(target, table, rows)
