@@ -1,0 +1,150 @@
+"""Random queries over each layout: the API, `timebeam query` and a plain evaluation agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.serve.golden_api import differences, normal
+from tests.support.any_store import AnyStore
+from tests.support.commands import ingest, timebeam
+from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from tests.support.points import FIRST_MS
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.endpoints import respond
+from timebeam.pipelines.serve.targets import request_of
+from timebeam.schema.query.aggregate import AGGREGATORS
+
+BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
+SPAN_S = 3 * 3600
+VARIANTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
+DOUBLES = {"heroic", "heroic-readable"}
+"""Layouts that store every value as a float."""
+
+QUERIES = 60
+ORDERED = {"first", "last", "diff"}
+"""Aggregators that go by the order of the series, which is that of UIDs in a layout that has them."""
+
+Series = list[tuple[Tags, Dps]]
+
+
+def random_series(chance: random.Random) -> Series:
+    series: Series = []
+    for host, dc, rack in (("a", "x", None), ("b", "y", None), ("c", "x", "1"), ("d", "y", "1")):
+        tags = {"host": host, "dc": dc} | ({"rack": rack} if rack else {})
+        seconds = sorted(chance.sample(range(0, SPAN_S, 30), 120))
+        kind = chance.choice(["integers", "decimals", "both"])
+        points: Dps = []
+        for second in seconds:
+            is_integer = kind == "integers" or (kind == "both" and chance.random() < 0.5)
+            value = chance.randrange(-999, 999) if is_integer else chance.randrange(-999, 999) / 8
+            points.append(((BASE_S + second) * 1000, value))
+        series.append((tags, points))
+    return series
+
+
+SERIES = random_series(random.Random(19))
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def store(
+    request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, AnyStore]:
+    made = AnyStore.create(bigtable, f"api-{request.param}-", request.param)
+    folder = tmp_path_factory.mktemp("api")
+    lines = [
+        f"put sys.load {time_ms // 1000} {value} " + " ".join(f"{key}={text}" for key, text in tags.items())
+        for tags, points in SERIES
+        for time_ms, value in points
+    ]
+    path = folder / "points.txt"
+    path.write_text("".join(line + "\n" for line in lines))
+    os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
+    flags = (*made.flags, *made.auto_create, "--format=opentsdb-text")
+    assert ingest(folder, *flags, "--input", path).letters == []
+    return request.param, made
+
+
+def random_query(chance: random.Random) -> PlainQuery:
+    start, end = sorted(chance.sample(range(SPAN_S), 2))
+    aggregator = chance.choice([*sorted(AGGREGATORS.keys() - ORDERED), "none", "none"])
+    function, fill = chance.choice(sorted(AGGREGATORS)), chance.choice(["none", "nan", "null", "zero"])
+    downsample = (chance.choice([60, 420, 600, 3600, 5400]), "s", function, fill, None)
+    return PlainQuery(
+        (BASE_S + start) * 1000,
+        (BASE_S + end) * 1000,
+        aggregator,
+        () if aggregator == "none" else chance.choice([(), ("host",), ("dc",), ("rack",)]),
+        chance.choice([None, downsample, downsample]),
+        is_rate=chance.random() < 0.3,
+        is_counter=chance.random() < 0.5,
+        drops_resets=True,
+    )
+
+
+def expected_body(query: PlainQuery, series: Series) -> list[dict[str, Any]]:
+    is_null = bool(query.downsample) and query.downsample[3] == "null"
+    not_a_number = None if is_null else "NaN"
+    return [
+        {
+            "metric": "sys.load",
+            "tags": tags,
+            "aggregateTags": keys,
+            "dps": {str(time): value if value == value else not_a_number for time, value in dps},
+        }
+        for tags, keys, dps in evaluate(query, series)
+    ]
+
+
+def url(query: PlainQuery) -> str:
+    words = [query.aggregator]
+    if query.downsample:
+        count, unit, function, fill, _ = query.downsample
+        words.append(f"{count}{unit}-{function}-{fill}")
+    if query.is_rate:
+        words.append("rate{dropcounter}" if query.is_counter else "rate")
+    braces = "{" + ",".join(f"{key}=*" for key in query.group_by) + "}" if query.group_by else ""
+    m = quote(":".join([*words, "sys.load" + braces]))
+    return f"/api/query?start={query.start_ms}ms&end={query.end_ms}ms&ms=true&m={m}"
+
+
+def test_random_queries(store: tuple[str, AnyStore]) -> None:
+    variant, made = store
+    series: Series = SERIES
+    if variant in DOUBLES:
+        series = [(tags, [(time, float(value)) for time, value in points]) for tags, points in SERIES]
+    chance = random.Random(variant)
+    answered = 0
+    for number in range(QUERIES):
+        query = random_query(chance)
+        response = respond(Api(made.target, made.layout), request_of("GET", url(query)))
+        body = json.loads(json.dumps(response.body))
+        assert response.status == 200, (query, body)
+        expected = expected_body(query, series)
+        for result in (*body, *expected):
+            result.pop("annotations", None)
+        assert differences(normal(body), normal(expected)) == [], query
+        answered += any(result["dps"] for result in body)
+        if not query.is_rate and number % 10 == 0:
+            check_command(made, query, [result for result in body if result["dps"]])
+    assert answered > QUERIES // 2
+
+
+def check_command(made: AnyStore, query: PlainQuery, body: list[dict[str, Any]]) -> None:
+    """`timebeam query` gives the same in seconds, without the results that have no points."""
+    flags = [f"--start={query.start_ms}", f"--end={query.end_ms}", f"--aggregator={query.aggregator}"]
+    if query.downsample:
+        count, unit, function, fill, _ = query.downsample
+        flags.append(f"--downsample={count}{unit}-{function}-{fill}")
+    flags += ["--group_by", *query.group_by] if query.group_by else []
+    ran = timebeam("query", "sys.load", *made.flags, "--output=json", *flags)
+    assert ran.code == 0, ran.err
+    in_seconds = [
+        result | {"dps": {time[:-3]: value for time, value in result["dps"].items()}} for result in body
+    ]
+    assert differences(normal(json.loads(ran.out)), normal(in_seconds)) == [], query
