@@ -37,7 +37,7 @@ from timebeam.transforms.annotations.store import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
-from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, UidSnapshot
+from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
 from timebeam.transforms.ingest.series_keys import UidOptions
@@ -172,7 +172,7 @@ class PointsGraph:
     ) -> list[PCollection[Rejected]]:
         """Adds the steps behind parsing; returns what they refuse."""
         snapshot = root | "UidSnapshot" >> (
-            UidSnapshot(self.target, self.layout, self.uids)
+            ReadUidSnapshot(self.target, self.layout, self.uids)
             if flow is None or flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports Beam only for those who use it: commands that run no pipeline start a second sooner."""
+    """Imports Beam when it is needed: commands without a pipeline start a second sooner."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from timebeam.transforms.bigtable import io

@@ -246,7 +246,7 @@ def _new_key(sent: bytes, key: bytes | None, last: bytes) -> bytes:
 
 
 def _unsent_qualifier(chunk: Any, qualifier: bytes | None) -> bytes | None:
-    """The qualifier of a cell whose chunk has an empty one, or none: that of the cell before."""
+    """The qualifier of a chunk that sends none: empty, or that of the cell before."""
     if chunk.HasField("qualifier"):
         return b""
     if chunk.family_name:

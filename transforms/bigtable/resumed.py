@@ -43,7 +43,7 @@ A gRPC without this option ignores it, and reads on a thread of its own.
 
 
 class ReadRequest(NamedTuple):
-    """What to read.
+    """The rows to read.
 
     Attributes:
       row_filter: a RowFilter message.

@@ -64,7 +64,7 @@ def split_keys(
 
 
 def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tuple[int, int]:
-    """(about how many bytes the rows of some ranges have, and those of the whole table)."""
+    """(about the stored bytes of the rows in some ranges, about those of the whole table)."""
     inside = total = 0
     start = b""
     for key, size in sampled(target, table):

@@ -27,7 +27,7 @@ class KeyedBatch:
     keys: Sequence[SeriesKey | None]
 
 
-class UidSnapshot(beam.PTransform):  # type: ignore[type-arg]
+class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
     """Reads the UID table: a pipeline in, lists of (name, UID) out, as a side input of `AssignFn`."""
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
@@ -66,7 +66,7 @@ class _SnapshotFn(beam.DoFn):
 
 
 class AssignFn(beam.DoFn):
-    """`PointBatch` in, side input `UidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
+    """`PointBatch` in, side input `ReadUidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
         self._keys = SeriesKeys(target, layout, options, dry_run=dry_run)

@@ -38,7 +38,7 @@ class EncodeFn(beam.DoFn):
 class EncodeTogetherFn(EncodeFn):
     """`KeyedBatch` in; ((table, row key), fragments) out, for each row the fragments of this batch.
 
-    What `EncodeFn` and a GroupByKey give, but for one batch alone: no shuffle.
+    As `EncodeFn` and a GroupByKey, but for one batch and without a shuffle.
     """
 
     def process(self, keyed: KeyedBatch) -> Iterable[Any]:
@@ -54,7 +54,7 @@ class EncodeTogetherFn(EncodeFn):
 
 
 class PackFn(beam.DoFn):
-    """((table, row key), fragments) in; `Row` mutations out, those over a limit to `REJECTED`."""
+    """((table, row key), fragments) in; `Row` mutations out, rows over a limit to `REJECTED`."""
 
     def __init__(self, layout: Layout, packing: Packing) -> None:
         self._layout, self._packing = layout, packing

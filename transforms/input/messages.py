@@ -33,7 +33,7 @@ GATHERED_MESSAGES = 50_000
 """A list of messages is complete when it reaches either limit."""
 
 FormatKey = tuple[str, str]
-"""Name of a format, and the encoding of the topic's schema ('' for none)."""
+"""Name of a format, and the encoding of the topic's schema (empty for none)."""
 
 
 class GatherFn(beam.DoFn):

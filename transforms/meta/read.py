@@ -47,7 +47,7 @@ def merged_extent(range_extents: Iterable[SeriesExtent]) -> SeriesExtent:
 
 
 class ReadSeriesFn(beam.DoFn):
-    """A key range in; (TSUID, its `SeriesExtent` there) out; a series may come more than once."""
+    """A key range in; (TSUID, its `SeriesExtent` in the range) out; a series may come more than once."""
 
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job

@@ -1,1 +1,1 @@
-"""What a query reads: points, rollups, annotations, histograms."""
+"""Reads the points, rollups, annotations and histograms of a query."""

@@ -12,7 +12,7 @@ from timebeam.schema.points import Series
 
 
 def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:
-    """The TSUIDs of series; not of those with a name that has no UID."""
+    """The TSUIDs of series; without series that have a name without a UID."""
     names = {series_: layout.names(series_) for series_ in series}
     uids = select.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
     return {

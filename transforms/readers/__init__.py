@@ -1,1 +1,1 @@
-"""What layouts read with (`timebeam.schema.layouts.Reader`), over the Bigtable connector."""
+"""Readers of Bigtable for layouts (`timebeam.schema.layouts.Reader`)."""

@@ -45,7 +45,7 @@ class ParallelReader:
         self._target = target
 
     def scan(self, scan: Scan) -> Iterator[Row]:
-        """See `Reader.scan`. An error in a thread is raised where the next row of its range would come."""
+        """See `Reader.scan`. An error in a thread is raised instead of its next row."""
         start_s, processor_start_s = time.perf_counter(), time.process_time()
         can_be_cut = ascend(scan.ranges)
         rows = scan_rows(self._target, scan)

@@ -108,7 +108,7 @@ class ChunksFn(beam.DoFn):
 def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedIntervals]:
     """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
     uids, metric = chunks[0].uids, chunks[0].metrics[0]
-    shared: dict[SharedIntervals, None] = {}  # once, where series and groups have one table
+    shared: dict[SharedIntervals, None] = {}  # without duplicates, if series and groups share a table
     for plan in job.plan.intervals:
         for output in job.tables(plan.interval, metric):
             between = functools.partial(SharedIntervals, uids, metric, plan.interval.interval, output.table)
@@ -258,7 +258,7 @@ def _packed_groups(
     table: str,
     aggregator: str,
 ) -> Iterator[TaggedOutput[Any, tuple[RollupRowKey, PackedGroup]]]:
-    """Pieces of those series, or groups, that have a key."""
+    """The packed accumulators of the series, or groups, that have a key."""
     for number, base_s, packed in packed_rows(buckets, interval, hours=interval.is_default):
         key = keys[number]
         if key is not None:

@@ -30,7 +30,7 @@ PrefixIds = Mapping[bytes, int]
 
 _COLUMNS = ColumnRange(FAMILY, b"", b"")
 _UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value that is not of this run
-_BLOCK = 500_000  # qualifiers that are looked at together
+_BLOCK = 500_000  # qualifiers that are read together
 
 
 def existing_rows(
@@ -132,7 +132,7 @@ def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: PrefixIds) -> 
 
 
 class ChunkExisting:
-    """The existing columns that a chunk must replace: those of its series, or their groups, in its hours.
+    """The existing columns that a chunk must replace, of its series or their groups, in its hours.
 
     n columns, ascending by row, aggregation id and interval.
 
@@ -266,7 +266,7 @@ class ChunkExisting:
 
 
 def _places(rows: Int64s, codes: el.Codes) -> Int64s:
-    """int64[n]: what row, aggregation id and interval of it, in one number."""
+    """int64[n]: the row number, aggregation id and interval in one number."""
     return rows << 20 | (codes >> 4).astype(np.int64)
 
 
@@ -276,7 +276,7 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
         return []
     if chunk.keys == WHOLE_TABLE:
         return metric_ranges(job, plan, chunk.uids)
-    # Part of one hour of one metric: of the rows that hold this hour, those with the same tags.
+    # Part of one hour of one metric: the rows of this hour with the same tags.
     base_s = next(plan.rows()).base_s
     hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
     clipped = []

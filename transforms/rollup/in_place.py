@@ -57,7 +57,7 @@ class TableInPlace:
         keys: Sequence[SeriesKey | None],
         encode: Callable[[Buckets], EncodedRollups],
     ) -> Iterator[EncodedRow | RejectedOutput]:
-        """The mutations of buckets that have all their points, of those series that have a key."""
+        """The mutations of complete buckets, of the series that have a key."""
         has_key = np.array([key is not None for key in keys], np.bool_)
         if not has_key.all():
             buckets = buckets.take(np.flatnonzero(has_key[buckets.index]))

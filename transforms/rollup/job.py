@@ -19,7 +19,7 @@ from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.touched import touched_table
 
 SINGLE = ""
-"""In place of the aggregator of a group: the rollups are those of single series."""
+"""In place of the aggregator of a group: rollups of single series."""
 
 RollupRowKey = tuple[str, bytes]
 """(table without prefix, row key)."""

@@ -89,7 +89,7 @@ def _reads(
     span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]],
 ) -> Iterator[_Read | Finding]:
-    """The rows, with those of their points that are in the span."""
+    """The rows, with their points in the span."""
     apart: dict[Series, list[Selected]] = {selected: [] for selected in several_rows()}
     for selected_rows in read_ahead(select()):
         if isinstance(selected_rows, Finding):

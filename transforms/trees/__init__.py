@@ -1,1 +1,1 @@
-"""OpenTSDB's trees in Bigtable: definitions stored, series found, branches and leaves kept up."""
+"""OpenTSDB's trees in Bigtable: definitions, series, branches and leaves."""

@@ -34,7 +34,8 @@ def has_rows(target: Target, table: str) -> bool:
 def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
     """The TSUIDs of the rows of a key range, ascending by key, and refusals of rows without one.
 
-    A series of the data table comes once for each run of its rows. Rows of global annotations are skipped.
+    A series of the data table comes once for each sequence of its rows. Rows of global annotations are
+    skipped.
 
     Args:
       table: the meta table, or the data table.
