@@ -145,3 +145,14 @@ def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
         if any(name.startswith("timebeam.schema.sizing") for name in _imports(tree))
     ]
     assert wrong == []
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several of them use is in tests/support."""
+    assert not [
+        f"{name} imports {imported}"
+        for name, tree in _modules("tests")
+        for imported in _imports(tree)
+        if any(part.startswith("test_") for part in imported.removeprefix("tests.").split(".")[:-1])
+        and imported.startswith("tests.")
+    ]

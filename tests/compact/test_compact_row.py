@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_opentsdb as plain
-from tests.schema.layouts.test_opentsdb_merge import columns, elements, qualifier_of
+from tests.support.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Deletion, Packing, Row
 from timebeam.schema.layouts.opentsdb import compact
 from timebeam.schema.layouts.opentsdb.compact import compact_row

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.reliability.test_poison import POISON_JSON
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.commands import timebeam
 from tests.support.model import Point, content
+from tests.support.poison import POISON_JSON
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.workload import as_messages, random_points
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from tests.support.rolled import interval
-from tests.transforms.readers.test_chunks import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.rollup.config_json import parse_config

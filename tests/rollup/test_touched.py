@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rollup.test_rollup_job import (
+from tests.support.commands import ingest, timebeam
+from tests.support.rollup_day import (
     CONFIG,
     DAY,
     HOUR,
@@ -26,7 +27,6 @@ from tests.rollup.test_rollup_job import (
     send,
     stored,
 )
-from tests.support.commands import ingest, timebeam
 from tests.support.stored import Store
 from timebeam.transforms.rollup.touched import Mark, clear_marks, read_marks, touched_ranges
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.stream.test_kill import wait_for_leases
-from tests.stream.test_local_stream import letters, line, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
+from tests.support.streams import letters, line, values, wait_for_leases
 from timebeam.pipelines.local.under_way import UnderWay
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope

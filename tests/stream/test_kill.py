@@ -14,10 +14,8 @@ import pytest
 
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.stored import Store
+from tests.support.streams import PATIENCE_SECONDS, wait_for_leases
 from tests.support.workload import as_messages, check_equal, random_points
-
-PATIENCE_SECONDS = 300
-"""For a machine that is busy with other things; nothing here takes so long by itself."""
 
 
 @pytest.fixture
@@ -86,13 +84,5 @@ def wait_for(server: PubSubServer, count: int, process: subprocess.Popen[bytes])
     until = time.monotonic() + PATIENCE_SECONDS
     while len(server.acknowledged) <= count:
         assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def wait_for_leases(server: PubSubServer) -> None:
-    """Until nobody holds a message."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while server.held:
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -5,59 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 
-from tests.support.commands import timebeam, unless_given
+from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.stored import Store
+from tests.support.streams import T, letters, line, point, stream, values
 from timebeam.schema.points import Reason
-
-T = 1_767_225_600
 
 
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
-
-
-def point(number: int, value: float = 1.5, metric: str = "m") -> dict[str, Any]:
-    return {"metric": metric, "timestamp": T + number, "value": value, "tags": {"host": "a"}}
-
-
-def line(number: int, value: float = 1.5) -> bytes:
-    return json.dumps(point(number, value)).encode()
-
-
-def stream(store: Store, folder: Path, *flags: str | Path) -> dict[str, Any]:
-    """Runs until nothing comes any more; the summary."""
-    ran = timebeam(
-        *("ingest", *store.flags, "--summary=json", "--flush_seconds=0.2"),
-        *unless_given(flags, "--auto_create_metrics", f"--dead_letters={folder / 'dead'}"),
-        *unless_given(flags, "--format=opentsdb-json", "--stop_when_idle=0.5"),
-        *(
-            []
-            if "--input_topic" in str(flags)
-            else unless_given(flags, f"--input_subscription={SUBSCRIPTION}")
-        ),
-        *flags,
-    )
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
-
-
-def letters(folder: Path) -> list[dict[str, Any]]:
-    files = sorted(folder.glob("dead*.jsonl"))
-    return [json.loads(text) for path in files for text in path.read_text("utf-8").splitlines()]
-
-
-def values(store: Store) -> dict[int, float | int]:
-    """Value by seconds after T, of all series."""
-    return {
-        time_ms // 1000 - T: value for points in store.points().values() for time_ms, value in points.items()
-    }
 
 
 @pytest.mark.parametrize("packing", ["points", "compacted", "append"])

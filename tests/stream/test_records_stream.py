@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.commands.test_records import EXAMPLES, Tables
 from tests.support.commands import timebeam
+from tests.support.example_tables import EXAMPLES, Tables
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 
 START_MS = 1426535612045

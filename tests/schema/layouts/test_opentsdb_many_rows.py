@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.schema.layouts.test_opentsdb_merge import columns
+from tests.support.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.many_rows import read_rows

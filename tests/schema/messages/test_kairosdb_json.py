@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schema.messages.test_kairosdb_text import VECTORS, bits_of, of_kind, stored, without_ttl
+from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.json_elements import elements
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schema.layouts import plain_kairosdb as plain
+from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.kairosdb.rules import Ttl
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words
 from timebeam.schema.messages.lines import LineRecord
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
-
-VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 
 REFUSED = {
     "telnet-217": (Reason.BAD_NUMBER, ""),
@@ -39,28 +35,8 @@ UTF_8 = "telnet-228"
 """Names that KairosDB stores doubled, reading ISO-8859-1: here they are stored as they were sent."""
 
 
-def of_kind(kind: str) -> list[Any]:
-    return [pytest.param(vector, id=vector["id"]) for vector in VECTORS if vector["kind"] == kind]
-
-
 def parse(text: bytes, ttl: Ttl = Ttl.REFUSE) -> Parsed:
     return KairosDbText(ttl).parse(Message(text, 5, "gs://b/f", 100))
-
-
-def stored(batch: PointBatch) -> list[dict[str, Any]]:
-    """Points as the vectors have them, without ttl."""
-    found = []
-    for series, time_ms, value in batch.points():
-        assert not isinstance(value, bytes)
-        data_type, raw = plain.value_bytes(value)
-        tags = dict(series.tags)
-        point = {"metric": series.metric, "tags": tags, "timestamp": time_ms, "data_type": data_type}
-        found.append({**point, "value_hex": raw.hex()})
-    return found
-
-
-def without_ttl(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in point.items() if key != "ttl"} for point in points]
 
 
 @pytest.mark.parametrize("vector", of_kind("telnet"))
@@ -154,17 +130,6 @@ def test_refusals(line: bytes, reason: Reason, text: str) -> None:
 def test_words() -> None:
     assert split_words('a "b c"  d"e f" ""\t"g') == ["a", "b c", 'd"e', 'f"', "", "g"]
     assert split_words("") == []
-
-
-def bits_of(batch: PointBatch) -> list[object]:
-    """Everything of the points that a layout sees."""
-    columns = (batch.times_ms, batch.in_ms, batch.kinds)
-    kept = zip(*(column.tolist() for column in columns), strict=True)
-    values = [batch.value(i) if kind == 2 else int(batch.bits[i]) for i, kind in enumerate(batch.kinds)]
-    return [
-        (batch.series[number], *rest, value)
-        for number, rest, value in zip(batch.index.tolist(), kept, values, strict=True)
-    ]
 
 
 def check(form: KairosDbText, text: bytes) -> Parsed:

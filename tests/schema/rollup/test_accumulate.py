@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
+from tests.support.bucket_columns import columns
 from timebeam.schema.points import PointBatch, Reason, Series, Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
 from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge
@@ -28,24 +28,6 @@ def content(buckets: Buckets) -> dict[tuple[Series, int], dict[str, Number]]:
         ):
             found.setdefault((buckets.series[series], start), {})[name] = number(values.value(i))
     return found
-
-
-def columns(buckets: Buckets) -> dict[tuple[Series, int], tuple[object, ...]]:
-    """Every column of every bucket, bit for bit."""
-    rows = zip(
-        buckets.counts.tolist(),
-        buckets.float_counts.tolist(),
-        buckets.sums.tops.tolist(),
-        buckets.sums.digits.tolist(),
-        buckets.int_mins.tolist(),
-        buckets.int_maxs.tolist(),
-        buckets.float_mins.view(np.int64).tolist(),
-        buckets.float_maxs.view(np.int64).tolist(),
-        *(column.tolist() for edges in buckets.ends or () for column in edges),
-        strict=True,
-    )
-    keys = zip(buckets.index.tolist(), buckets.starts_ms.tolist(), strict=True)
-    return {(buckets.series[s], start): row for (s, start), row in zip(keys, rows, strict=True)}
 
 
 @given(POINTS, st.sampled_from([1, 10, 60, 3600]))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
-from tests.schema.rollup.test_accumulate import columns
+from tests.support.bucket_columns import columns
 from timebeam.schema.rollup import accumulator
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.accumulator import Accumulated, Accumulator

@@ -9,28 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
-
-TARGET = Target("p", "i")
-HOUR, DAY = 3600, 86_400
-METRICS = {"a": bytes([0, 0, 1]), "b": bytes([0, 0, 2])}
-START = 1_772_236_800
-
-
-def row_keys(layout: OpenTsdb, hours: int, series: int) -> list[bytes]:
-    """Keys of rows of two metrics, from an hour before START on."""
-    made = []
-    for uid in METRICS.values():
-        for number in range(series):
-            key = keys.series_key(layout.options, uid, [(bytes([0, 0, 1]), number.to_bytes(3, "big"))])
-            made += [keys.row_key(key, START + hour * HOUR) for hour in range(-1, hours)]
-    return sorted(made)
 
 
 def holds(layout: OpenTsdb, chunk: Chunk, key: bytes) -> bool:
@@ -122,14 +107,3 @@ def test_of_a_long_table_a_day_counts(monkeypatch):
     assert found.metrics == tuple(METRICS)
     monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 2_000_000_000) for key in keys_of])
     assert len(list(hour_chunks(TARGET, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY))) == 2
-
-
-def cut(
-    layout: OpenTsdb, samples: list[tuple[bytes, int]], chunk_bytes: int, start: int, end: int, most: int = 50
-) -> list[Chunk]:
-    """The chunks of a table that is sampled so."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "sampled", lambda *_: samples)
-        patch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
-        patch.setattr(chunks, "_MOST_METRICS", most)
-        return list(hour_chunks(TARGET, layout, METRICS, start, end))

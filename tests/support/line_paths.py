@@ -1,0 +1,49 @@
+"""The fast path of a line format beside its slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timebeam.schema.messages.lines import LineFormat
+from timebeam.schema.points import PointBatch, RefusedError, Rejected, Stage
+
+ARRIVAL, SOURCE, OFFSET = 1_700_000_000_000, "gs://b/file", 1_000_000
+
+
+def bits_of(batch: PointBatch) -> list[tuple[object, ...]]:
+    """The points of a batch, with the values' kinds and bits."""
+    columns = (batch.index, batch.times_ms, batch.in_ms, batch.kinds, batch.bits, batch.arrivals_ms)
+    return [
+        (batch.series[number], *rest)
+        for number, *rest in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def line_spans(text: bytes) -> Iterator[tuple[int, int]]:
+    """The lines that hold more than blanks."""
+    at = 0
+    for line in text.split(b"\n"):
+        if line.strip():
+            yield at, at + len(line)
+        at += len(line) + 1
+
+
+def expected(form: LineFormat, text: bytes, spans: Iterator[tuple[int, int]]) -> tuple[object, object]:
+    """What the slow path reads from these spans."""
+    points, rejected = [], []
+    for start, end in spans:
+        for record in form.records(text, start, end):
+            if isinstance(record.outcome, RefusedError):
+                rejected.append(
+                    Rejected(
+                        text[record.start : record.end],
+                        record.outcome.reason,
+                        record.outcome.message,
+                        Stage.PARSE,
+                        SOURCE,
+                        OFFSET + record.start,
+                    )
+                )
+            else:
+                points.append(record.outcome)
+    return bits_of(PointBatch.of(points, ARRIVAL)), rejected
