@@ -13,7 +13,7 @@ from tests.support.commands import ingest, timebeam
 from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.readers.table_reader import scan_table
 
-METRICS = Path(__file__).resolve().parents[2] / "examples" / "metrics"
+METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"
 
 
 def empty(store: AnyStore, table: str) -> None:

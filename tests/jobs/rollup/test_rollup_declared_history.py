@@ -1,6 +1,6 @@
 """Declared rollups run night after night over a growing table, against a model in plain Python.
 
-`SEEDS=20 pytest tests/rollup/test_rollup_declared_history.py` runs more histories than by default.
+`SEEDS=20 pytest tests/jobs/rollup/test_rollup_declared_history.py` runs more histories than by default.
 """
 
 from __future__ import annotations

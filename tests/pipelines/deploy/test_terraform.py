@@ -28,7 +28,7 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.gc_rules import with_max_age, with_versions
 from timebeam.transforms.rollup.job import rollup_tables
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MODULE = ROOT / "templates" / "terraform"
 FILES = sorted(MODULE.rglob("*.tf"))
 ROLLUPS = (MODULE / "examples" / "opentsdb" / "rollups.json").read_text()

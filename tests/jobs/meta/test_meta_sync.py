@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn
 
-from tests.meta.meta_tables import (
+from tests.jobs.meta.meta_tables import (
     MetaCell,
     edited,
     meta_name,

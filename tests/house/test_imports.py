@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _LAYERS = ("pipelines", "transforms", "schema")
 
 EDGES = {

@@ -18,7 +18,7 @@ from timebeam.schema.sizing.measure import row_span
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MINUTES = {"opentsdb": 1}
 """From point to point; an hour where rows hold weeks."""
 FLAGS = ["--series=3", "--retention=1d", "--metrics=1", "--tags=2", "--name_length=8"]

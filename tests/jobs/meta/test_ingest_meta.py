@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.golden.meta_cases import GROUPS, AnyCell, MetaCase, created_aside, meta_cases
-from tests.meta.meta_tables import (
+from tests.jobs.meta.meta_tables import (
     edited,
     meta_name,
     plain_ts_cells,

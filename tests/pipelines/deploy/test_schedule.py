@@ -20,7 +20,7 @@ from timebeam.pipelines.deploy.infrastructure import files
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.schema.rollup.config_json import parse_config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCHEDULE = ROOT / "templates" / "schedule"
 BODY = json.loads((SCHEDULE / "rollup.json").read_text())
 

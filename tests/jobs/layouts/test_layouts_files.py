@@ -17,7 +17,7 @@ from tests.support.plain_query import SENT, Query, expected
 from tests.support.plain_query import START_MS as PLAIN_START_MS
 from tests.support.points import FIRST_MS, json_line, put, write_file
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "metrics"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "metrics"
 SECONDS = 400  # of the examples, which are three quarters of an hour long
 LAYOUTS = ("opentsdb", "heroic", "heroic-readable", "kairosdb-legacy", "kairosdb-milliseconds")
 DOUBLES = ("heroic", "heroic-readable")  # what they store of integers too

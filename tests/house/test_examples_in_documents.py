@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Bigtable
 from tests.support.commands import timebeam
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 QUICK_START = (ROOT / "README.md").read_text("utf-8").split("## Quick start")[1].split("\n## ")[0]
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8").split("\n## Read records")[0]
 TABLES = TABLES.partition("## From records to answers")[2]

@@ -13,7 +13,7 @@ import yaml
 from tests.support.parsers import refusal
 from timebeam.pipelines.cli import COMMANDS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("templates/**/*.md")])
 _FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(timebeam [a-z]+ [^`]*--[^`]*)`")

@@ -18,7 +18,7 @@ from timebeam.schema.messages import FORMATS
 from timebeam.schema.points import Reason
 from timebeam.transforms import metrics
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "templates").rglob("*.md")]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.golden.tree_cases import tree_case
+from tests.jobs.trees.forest import Forest
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import BEFORE, COMPARE_AND_SET, Do, faulty, nth
-from tests.trees.forest import Forest
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 SPLIT = {"level": 0, "order": 0, "type": "METRIC", "separator": "\\."}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.trees.forest import Forest
 from tests.support.plain_trees import plain_cells
-from tests.trees.forest import Forest
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.meta.meta_tables import meta_name, tsuid_of, with_meta
+from tests.jobs.meta.meta_tables import meta_name, tsuid_of, with_meta
 from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.model import SeriesName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 _NUMBER = r"§(\d+(?:\.\d+)*)"
 _REFERENCE = re.compile(rf"docs/spec/([-a-z]+\.md)((?:[\s,;]*(?:and|to)?\s*{_NUMBER})*)")

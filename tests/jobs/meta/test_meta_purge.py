@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.meta.meta_tables import edited, meta_name, ts_cells, with_meta
+from tests.jobs.meta.meta_tables import edited, meta_name, ts_cells, with_meta
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from tests.support.workload import Workload, run
