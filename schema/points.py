@@ -282,7 +282,7 @@ class PointBatch:
     def as_json(self, point: int) -> bytes:
         """One point as JSON: metric, timestamp (in the given unit, ms or s), value and tags.
 
-        A value that is no number becomes an object, and tags with resources become an object of both. A
+        A value that is not a number becomes an object, and tags with resources become an object of both. A
         reader that expects only tags and numbers refuses such a point instead of reading another one.
         """
         series, value = self.series[self.index[point]], self.value(point)

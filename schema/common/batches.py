@@ -76,16 +76,16 @@ def _joined_origins(batches: Sequence[PointBatch], joined: Joined | None) -> Ori
     positions = joined.starts.tolist() if joined else [0] * len(batches)
     starts: list[Int64s] = []
     ends: list[Int64s] = []
-    texts: list[bytes] = []
+    text_parts: list[bytes] = []
     text_end = 0
     source = ""
     for batch, start in zip(batches, positions, strict=True):
         if batch.origins is not None:
             source = batch.origins.source
-            texts += (b"\n" * (start - text_end), batch.origins.text)
+            text_parts += (b"\n" * (start - text_end), batch.origins.text)
             text_end = start + len(batch.origins.text)
             starts.append(batch.origins.starts + start)
             ends.append(batch.origins.ends + start)
     if not starts:
         return None
-    return Origins(b"".join(texts), np.concatenate(starts), np.concatenate(ends), source, 0, joined)
+    return Origins(b"".join(text_parts), np.concatenate(starts), np.concatenate(ends), source, 0, joined)

@@ -70,7 +70,9 @@ def span_of(text: str) -> Span:
     """
     match = _SPAN.fullmatch(text)
     if not match:
-        raise ValueError(f"{text!r} is no length of time: give a number and ms, s, m, h, d, w or mo, as 15m")
+        raise ValueError(
+            f"{text!r} is not a length of time: give a number and ms, s, m, h, d, w or mo, as 15m"
+        )
     count = int(match[1])
     span = Span(count * 31 * DAY_MS, count) if match[2] == "mo" else Span(count * _UNITS[match[2]])
     if span.ms > _LONGEST_MS:

@@ -83,7 +83,7 @@ def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) 
     """bool[n]: whether a number may be parsed here: checks JSON's grammar where the parser does not.
 
     Refused are a leading zero (also in 0x10, which the parser would accept), plus sign or point, a last byte
-    that is no digit, and integers of more than 18 digits. Numbers with an exponent are matched one by one.
+    that is not a digit, and integers of more than 18 digits. Numbers with an exponent are matched one by one.
     """
     row = np.arange(0, len(window) * WINDOW, WINDOW)
     flat = window.reshape(-1)

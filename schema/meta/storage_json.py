@@ -60,7 +60,7 @@ def java_double(number: float) -> str:
         return sign + "0.0"
     digits, _, exponent = f"{abs(number)!r}".lower().partition("e")
     integer, _, fraction = digits.partition(".")
-    point = len(integer) + int(exponent or 0)  # the decimal point stands before this digit
+    point = len(integer) + int(exponent or 0)  # the decimal point is before this digit
     figures = (integer + fraction).lstrip("0")
     point -= len(integer + fraction) - len(figures)
     figures = figures.rstrip("0") or "0"
@@ -112,7 +112,7 @@ class StoredJson:
         if value is None:
             return math.nan
         if isinstance(value, bool) or not (isinstance(value, (int, float)) or value in _NOT_FINITE):
-            raise ValueError(f"{name} is no number: {value!r}")
+            raise ValueError(f"{name} is not a number: {value!r}")
         return float(value)
 
     def strings(self, name: str) -> dict[str, str] | None:

@@ -86,7 +86,7 @@ def choose(config: RollupConfig, question: Question, now_ms: int) -> QueryPlan:
     if lacking:
         notes.append(f"no rollups of series: {lacking[0]} has no aggregation id")
     elif not matches(config.metrics, question.metric):
-        notes.append(f"no rollups of series: {question.metric} is none of timebeam.metrics")
+        notes.append(f"no rollups of series: {question.metric} is not one of timebeam.metrics")
     else:
         ids = tuple(config.aggregation_ids[name] for name in NUMBERS[downsampling.function])
         usable = [RollupSource(interval, interval.table, ids, *range_ms) for interval in config.rollups]
@@ -116,7 +116,7 @@ def _longest(
     """[The usable source with the longest interval], or [] and a note."""
     dividing = [source for source in sources if interval_ms % (source.interval.seconds * 1000) == 0]
     if not dividing:
-        notes.append(f"no {kind}: {interval_ms} ms are no multiple of one of their intervals")
+        notes.append(f"no {kind}: {interval_ms} ms are not a multiple of one of their intervals")
     for source in sorted(dividing, key=lambda source: -source.interval.seconds):
         length_ms = source.interval.seconds * 1000
         newest_ms = now_ms - (source.interval.delay_s or 0) * 1000

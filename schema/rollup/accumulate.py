@@ -40,7 +40,7 @@ from timebeam.schema.rollup.exact_sum import sums_of_floats, sums_of_integers
 _TWO_63 = 2.0**63
 
 
-class Numbers(NamedTuple):
+class BucketNumbers(NamedTuple):
     """One number for each of m buckets.
 
     Attributes:
@@ -141,7 +141,7 @@ def _are_distinct(index: Int32s, starts: Int64s) -> bool:
     return bool(((index[1:] != index[:-1]) | (starts[1:] != starts[:-1])).all())
 
 
-def numbers(buckets: Buckets, aggregator: str) -> Numbers:
+def numbers(buckets: Buckets, aggregator: str) -> BucketNumbers:
     """The number of each bucket for an aggregator: sum, count, min, max, first or last.
 
     A sum is an integer if all points are and it fits 64 bits; else a float, rounded once, infinite if out of
@@ -153,11 +153,11 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
     never = np.zeros(len(buckets), np.bool_)
     integers, floats = np.full(len(buckets), Kind.INTEGER, np.uint8), np.uint8(Kind.FLOAT)
     if aggregator == "count":
-        return Numbers(integers, buckets.counts, never)
+        return BucketNumbers(integers, buckets.counts, never)
     if aggregator in ("first", "last"):
         assert buckets.ends is not None
         edges = buckets.ends.first if aggregator == "first" else buckets.ends.last
-        return Numbers(edges.kinds, edges.bits, never)
+        return BucketNumbers(edges.kinds, edges.bits, never)
     if aggregator == "sum":
         is_integral = buckets.float_counts == 0
         bits, exact = np.zeros(len(buckets), np.int64), never
@@ -166,7 +166,7 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
             bits[chosen_buckets], exact[chosen_buckets] = buckets.sums.take(chosen_buckets).integers()
         chosen_buckets = np.flatnonzero(~exact)
         bits[chosen_buckets] = buckets.sums.take(chosen_buckets).floats().view(np.int64)
-        return Numbers(np.where(exact, integers, floats), bits, is_integral & ~exact)
+        return BucketNumbers(np.where(exact, integers, floats), bits, is_integral & ~exact)
     if aggregator not in ("min", "max"):
         raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
     if aggregator == "min":
@@ -176,7 +176,7 @@ def numbers(buckets: Buckets, aggregator: str) -> Numbers:
         integer_extremes, float_numbers = buckets.int_maxs, buckets.float_maxs
         beats = _greater(float_numbers, integer_extremes)
     chosen = (buckets.float_counts > 0) & ((buckets.float_counts == buckets.counts) | beats)
-    return Numbers(
+    return BucketNumbers(
         np.where(chosen, floats, integers),
         np.where(chosen, float_numbers.view(np.int64), integer_extremes),
         never,

@@ -19,7 +19,7 @@ from timebeam.schema.points import (
     Series,
     Stage,
 )
-from timebeam.schema.rollup.accumulate import Numbers, numbers
+from timebeam.schema.rollup.accumulate import BucketNumbers, numbers
 from timebeam.schema.rollup.buckets import Buckets
 
 
@@ -66,7 +66,7 @@ def rollup_points(
 
 
 def _points(
-    stored: Sequence[Series], buckets: Buckets, aggregates: Numbers, good: Int64s, *, integers: bool
+    stored: Sequence[Series], buckets: Buckets, aggregates: BucketNumbers, good: Int64s, *, integers: bool
 ) -> PointBatch:
     starts_ms = buckets.starts_ms[good]
     kinds, bits = aggregates.kinds[good], aggregates.bits[good]

@@ -51,7 +51,7 @@ class Edges(NamedTuple):
 
     @staticmethod
     def joined(edges: Sequence[Edges]) -> Edges:
-        """One behind the other."""
+        """Concatenates them."""
         times_ms, kinds, bits = zip(*edges, strict=True)
         return Edges(np.concatenate(times_ms), np.concatenate(kinds), np.concatenate(bits))
 
@@ -82,7 +82,7 @@ class Ends(NamedTuple):
 
     @staticmethod
     def joined(ends: Sequence[Ends]) -> Ends:
-        """One behind the other."""
+        """Concatenates them."""
         return Ends(Edges.joined([pair.first for pair in ends]), Edges.joined([pair.last for pair in ends]))
 
 

@@ -222,12 +222,12 @@ class RollupConfig:
                 f"intervals: the default interval's preAggregationTable is the table of raw points, "
                 f"{self.default.table}: pre-aggregates would be read as points; name another table"
             )
-        texts: set[str] = set()
+        names: set[str] = set()
         owners: dict[str, str] = {}
         for interval in self.intervals:
-            if interval.interval in texts:
+            if interval.interval in names:
                 raise RollupConfigError(f"intervals: duplicate {interval.interval}")
-            texts.add(interval.interval)
+            names.add(interval.interval)
             for table in (interval.table, interval.pre_aggregation_table):
                 owner = owners.setdefault(table, interval.interval)
                 if owner != interval.interval:

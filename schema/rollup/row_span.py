@@ -43,7 +43,7 @@ class RowSpan:
         match = _SPAN.fullmatch(text)
         if match is None or match[2] not in _NOMINAL_S:
             hint = " (m is minutes; a month is n)" if match is not None and match[2] == "m" else ""
-            raise ValueError(f"{text!r} is no row span{hint}: give 1h, an even number of h, 1d, 1n or 1y")
+            raise ValueError(f"{text!r} is not a row span{hint}: give 1h, an even number of h, 1d, 1n or 1y")
         count, unit = int(match[1]), match[2]
         if count < 1 or (count > 1 and (unit != "h" or count % 2)):
             raise ValueError(f"{text!r}: only h may have a number above 1, which must be even")

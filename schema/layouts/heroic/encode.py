@@ -69,7 +69,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
             message = f"time {batch.times_ms[point]} ms: Heroic reads times before 1970 back as other times"
         elif batch.kinds[point] == Kind.INTEGER:
             reason = Reason.VALUE_NOT_STORABLE
-            message = f"the integer {batch.bits[point]} is no double: send a decimal, which may be rounded"
+            message = f"the integer {batch.bits[point]} is not a double: send a decimal, which may be rounded"
         else:
             reason, message = Reason.VALUE_NOT_STORABLE, "a string: Heroic stores doubles and distributions"
         rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))

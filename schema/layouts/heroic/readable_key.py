@@ -76,7 +76,7 @@ class ReadableKeys(KeyForm):
                 raise ValueError("it is not metric, tags and base")
             tags, (base, _), resources = fields[: numbers[0]], fields[numbers[0]], fields[numbers[0] + 1 :]
             if not base.isascii() or not base.isdigit():
-                raise ValueError(f"the base {base[:40]!r} is no number")
+                raise ValueError(f"the base {base[:40]!r} is not a number")
         except UnicodeDecodeError as error:
             raise ValueError(f"row key {key[:80].hex()} is not UTF-8") from error
         except ValueError as error:

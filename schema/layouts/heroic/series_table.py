@@ -111,14 +111,14 @@ def _names_of(key: bytes) -> list[bytes]:
         rest, end = rest[: -ID_BYTES - 1], rest[-ID_BYTES - 1 :]
         nul = end[:1] if len(end) == ID_BYTES + 1 else b""
     if nul != _NUL or kind not in (METRIC, SERIES, TAG):
-        raise ValueError(f"row key {key[:80]!r} is none of the series table")
+        raise ValueError(f"row key {key[:80]!r} is not of the series table")
     if kind == SERIES:
         return [kind]
     names = rest.split(_NUL)
     for name in names:
         text = name.replace(b"\x01\x01", _NUL).replace(b"\x01\x02", b"\x01").decode()
         if _escaped(text) != name:
-            raise ValueError(f"row key {key[:80]!r} is none of the series table")
+            raise ValueError(f"row key {key[:80]!r} is not of the series table")
     return [kind, *names]
 
 

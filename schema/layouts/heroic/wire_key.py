@@ -148,7 +148,7 @@ def _read_text(data: bytes, offset: int, size: int) -> tuple[str, int]:
 def _read_resources(tail: bytes) -> dict[str, str]:
     """The resources in the bytes after the base."""
     if not tail.startswith(_SUFFIX):
-        raise ValueError("the bytes after the base are no resources")
+        raise ValueError("the bytes after the base are not resources")
     size, offset = read_length(tail, len(_SUFFIX))
     if size != len(tail) - offset:
         raise ValueError(f"{len(tail) - offset} bytes of resources where their length says {size}")

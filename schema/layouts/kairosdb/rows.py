@@ -21,7 +21,7 @@ ReadValues = tuple[Int64s, Bytes, list[bytes], Bools]
 
 
 def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
-    """See `Layout.decode`. Families that are no retention class are skipped.
+    """See `Layout.decode`. Families that are not a retention class are skipped.
 
     Types that this layout does not write are read as bytes (`Kind.OPAQUE`), rows without type as KairosDB
     before 0.9.4 wrote them.
@@ -120,5 +120,7 @@ def _damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpec) -
         damage.append(message + ": is row_spec that of the store?")
     for i in np.flatnonzero(~good & ~foreign).tolist():
         cell = cells[i]
-        damage.append(f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is no value of the row's type")
+        damage.append(
+            f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is not a value of the row's type"
+        )
     return damage

@@ -103,7 +103,7 @@ def read_string(value: bytes) -> bytes:
     """The string of a cell value, in UTF-8.
 
     Raises:
-      ValueError: it is no string, or holds half a surrogate pair, which UTF-8 cannot encode.
+      ValueError: it is not a string, or holds half a surrogate pair, which UTF-8 cannot encode.
     """
     if len(value) < 2 or int.from_bytes(value[:2], "big") != len(value) - 2:
         raise ValueError(f"a string of {len(value)} bytes whose stored length differs")
@@ -126,11 +126,11 @@ def untyped_number(value: bytes, *, flagged: bool) -> int | float:
       flagged: whether the last bit of the column is set.
 
     Raises:
-      ValueError: it is no such value.
+      ValueError: it is not such a value.
     """
     if not flagged and len(value) <= 8:  # without its leading zero bytes
         return int.from_bytes(value.rjust(8, b"\0"), "big", signed=True)
     if flagged and len(value) in (5, 9) and (value[0] == 1) == (len(value) == 5):
         form: npt.DTypeLike = ">f4" if len(value) == 5 else ">f8"
         return float(np.frombuffer(value, form, offset=1)[0])
-    raise ValueError(f"{len(value)} bytes that are no value of a row without type")
+    raise ValueError(f"{len(value)} bytes that are not a value of a row without type")

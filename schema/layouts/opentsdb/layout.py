@@ -179,7 +179,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         except ValueError as error:
             return str(error)
         if key_fields.base_s % row_keys.SPAN_S:
-            return f"row key {key.hex()} has the base time {key_fields.base_s}, which is no whole hour"
+            return f"row key {key.hex()} has the base time {key_fields.base_s}, which is not a whole hour"
         pairs = b"".join(tag_key + value for tag_key, value in key_fields.tags)
         if key_fields.salt != row_keys.salt(self.options, key_fields.metric, pairs):
             return f"row key {key.hex()} does not have the salt of its series"

@@ -42,7 +42,7 @@ def decompress(codec: str, data: bytes, limit: int) -> bytes:
       ContainerError: they are damaged, or the codec is unknown.
     """
     if codec not in _CODECS:
-        raise ContainerError(f"the codec {codec!r} is none of null, {', '.join(_CODECS)}")
+        raise ContainerError(f"the codec {codec!r} is not one of null, {', '.join(_CODECS)}")
     try:
         plain = _CODECS[codec](data, limit)
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EarlyEndError) as error:

@@ -45,7 +45,7 @@ class AvroFields:
             match = _ENTRY.fullmatch(entry.strip())
             if not match or (match[2] == ":=" and match[1] in ("timestamp", "value", "tags")):
                 raise ValueError(
-                    f"avro_fields: {entry!r} is none of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
+                    f"avro_fields: {entry!r} is not one of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
                     "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
                 )
             if match[1] in sources:
@@ -65,8 +65,8 @@ class AvroFields:
 
     def names(self) -> set[str]:
         """The fields that a record must have."""
-        texts = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
-        return (texts | {self.timestamp, self.value, self.tags}) - {""}
+        field_names = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
+        return (field_names | {self.timestamp, self.value, self.tags}) - {""}
 
 
 _POINT = AvroFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags")

@@ -156,20 +156,22 @@ class AvroGatherer:
         """The number of the series of a record."""
         metric = fields.metric.text if fields.metric.constant else record[fields.metric.text]
         tags = (record[fields.tags] if fields.tags else None) or {}
-        texts = [
+        tag_values = [
             source.text if source.constant else _tag_text(key, record[source.text])
             for key, source in fields.tag
         ]
         if not isinstance(metric, str) or not metric:
             raise RefusedError(Reason.BAD_METRIC, f"the metric must be a string, not {str(metric)[:40]!r}")
         try:
-            cache_key = (metric, *tags.items(), *texts)
+            cache_key = (metric, *tags.items(), *tag_values)
             number = self._keys.get(cache_key)
         except (AttributeError, TypeError):  # no map, or one of lists
             raise RefusedError(Reason.BAD_TAG, "the tags must be a map of strings") from None
         if number is None:
             record_tags = [
-                (key, text) for (key, _), text in zip(fields.tag, texts, strict=True) if text is not None
+                (key, tag_value)
+                for (key, _), tag_value in zip(fields.tag, tag_values, strict=True)
+                if tag_value is not None
             ]
             series = _series(metric, [*tags.items(), *record_tags])
             number = self._keys[cache_key] = self._series.setdefault(series, len(self._series))
@@ -183,7 +185,8 @@ class AvroGatherer:
         if logical not in PER_MILLISECOND:
             units = ", ".join(PER_MILLISECOND)
             raise RefusedError(
-                Reason.BAD_TIMESTAMP, f"the logical type {logical[:40]} of {field} is no instant: use {units}"
+                Reason.BAD_TIMESTAMP,
+                f"the logical type {logical[:40]} of {field} is not an instant: use {units}",
             )
         return PER_MILLISECOND[logical]
 

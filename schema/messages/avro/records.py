@@ -1,4 +1,4 @@
-"""The records of a container, one by one, and the bytes of its blocks that are no records."""
+"""The records of a container, one by one, and the bytes of its blocks that are not records."""
 
 from __future__ import annotations
 

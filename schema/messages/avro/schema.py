@@ -54,7 +54,7 @@ class Schema:
         """Parses a schema; with `logical_types`, their binary values come as fastavro converts them.
 
         Raises:
-          ValueError: it is no schema, is recursive, too deep or too large, or fields of one name have
+          ValueError: it is not a schema, is recursive, too deep or too large, or fields of one name have
             different logical types.
         """
         if len(text) > LARGEST_SCHEMA:
@@ -141,7 +141,7 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
         return {key: _typed(item, schema["values"], named) for key, item in value.items()}
     if _fits(value, kind):
         return float(value) if kind in ("float", "double") else value
-    raise RefusedError(Reason.BAD_SYNTAX, f"{str(value)[:40]!r} is no {str(kind)[:40]}")
+    raise RefusedError(Reason.BAD_SYNTAX, f"{str(value)[:40]!r} is not a {str(kind)[:40]}")
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -169,7 +169,7 @@ def _of_union(value: Any, branches: list[Any], named: Mapping[str, Any]) -> Any:
             ):
                 return _typed(inner, branch, named)
     raise RefusedError(
-        Reason.BAD_SYNTAX, f'{str(value)[:40]!r} is no value of a union: write {{"type": value}}'
+        Reason.BAD_SYNTAX, f'{str(value)[:40]!r} is not a value of a union: write {{"type": value}}'
     )
 
 

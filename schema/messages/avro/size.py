@@ -90,7 +90,7 @@ class _Measure:
         self._sizes: dict[str, _Size | None] = {}  # None while it is measured
 
     def size(self, schema: Any) -> _Size:
-        """The size of the values of a type that is no union."""
+        """The size of the values of a type that is not a union."""
         kind = schema["type"] if isinstance(schema, dict) else schema
         if kind in _PRIMITIVES:
             return _Size(*_PRIMITIVES[kind])
@@ -122,7 +122,7 @@ class _Measure:
             height = 1 + max((size.height for size in inner), default=0)
             size = _Size(memory, sum(size.least for size in inner), height)
         else:
-            raise ValueError(f"{str(kind)[:40]!r} is no type")
+            raise ValueError(f"{str(kind)[:40]!r} is not a type")
         self._sizes[name] = self._checked(size)
         return size
 

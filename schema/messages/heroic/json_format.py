@@ -181,8 +181,8 @@ def _fits(number: Value) -> bool:
 
 def _colons(names: _Names) -> int:
     """The number of colons after the names of tags and resources, and in all strings."""
-    texts = [names[0], *itertools.chain.from_iterable(names[1] + names[2])]
-    return len(names[1]) + len(names[2]) + "".join(texts).count(":")
+    strings = [names[0], *itertools.chain.from_iterable(names[1] + names[2])]
+    return len(names[1]) + len(names[2]) + "".join(strings).count(":")
 
 
 def _spans(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:

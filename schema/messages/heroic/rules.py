@@ -27,7 +27,7 @@ def check_time(time: object, first: int = 1) -> int:
       RefusedError: BAD_TIMESTAMP, TIMESTAMP_OUT_OF_RANGE.
     """
     if type(time) is not int:
-        missing = "missing" if time is None else f"{str(time)[:40]!r} is no integer"
+        missing = "missing" if time is None else f"{str(time)[:40]!r} is not an integer"
         raise RefusedError(Reason.BAD_TIMESTAMP, f"time {missing}: give ms since 1970")
     if time < first:
         raise RefusedError(Reason.BAD_TIMESTAMP, f"time must be a positive number: {str(time)[:40]}")

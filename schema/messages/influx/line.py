@@ -127,7 +127,7 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
         raise RefusedError(
             Reason.BAD_NUMBER, f"{text} is a boolean: --influx_booleans number makes it 1 or 0"
         )
-    problem = "is a string" if text.startswith('"') else "is no number"
+    problem = "is a string" if text.startswith('"') else "is not a number"
     raise RefusedError(Reason.BAD_NUMBER, f"{short(text)} {problem}")
 
 
@@ -198,12 +198,12 @@ def _name(text: str) -> str:
     return _ESCAPED_IN_NAME.sub(r"\1", text)
 
 
-def _end(behind: re.Pattern[str], line: str, position: int) -> int:
-    """The start of the first match of `behind` from `position` on, or the end of the line.
+def _end(end_pattern: re.Pattern[str], line: str, position: int) -> int:
+    """The start of the first match of `end_pattern` from `position` on, or the end of the line.
 
     A pattern for the text before it would take memory for each repetition of a group.
     """
-    match = behind.search(line, position)
+    match = end_pattern.search(line, position)
     return match.start() if match else len(line)
 
 

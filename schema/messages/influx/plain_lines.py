@@ -103,9 +103,11 @@ class PlainFields:
         line = np.repeat(np.arange(len(counts)), counts)
         nth = np.arange(len(line)) - (np.cumsum(counts) - counts)[line]
         equals = lines.heads[line] + 1 + 2 * nth
-        behind = kinds[equals + 1]
+        next_mark = kinds[equals + 1]
         keys, keys_end = marks[equals - 1] + 1, marks[equals]
-        good = (kinds[equals] == _EQUALS) & ((behind == _COMMA) | (behind == _BLANK)) & (keys_end > keys)
+        good = (
+            (kinds[equals] == _EQUALS) & ((next_mark == _COMMA) | (next_mark == _BLANK)) & (keys_end > keys)
+        )
         return cls(lines.padded, line, good, keys, keys_end, marks[equals + 1])
 
     def values(self) -> tuple[Int64s, Bytes, Bools]:

@@ -206,7 +206,7 @@ def _value(value: str | bool, data_type: str) -> Value:
     if data_type not in ("long", "double"):
         raise RefusedError(Reason.VALUE_NOT_STORABLE, f"Unregistered data point type '{short(data_type)}'")
     if isinstance(value, bool):
-        raise RefusedError(Reason.BAD_NUMBER, f"{str(value).lower()} is no {data_type}")
+        raise RefusedError(Reason.BAD_NUMBER, f"{str(value).lower()} is not a {data_type}")
     if data_type == "double":
         return double_of(value)
     if isinstance(value, NumberText):

@@ -88,22 +88,22 @@ def long_of(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_
       malformed, beyond: as in `strict_long`.
     """
     if not _DOUBLE.fullmatch(text) or len(text) > _LONGEST:
-        raise RefusedError(malformed, f"{short(text)!r} is no integer")
+        raise RefusedError(malformed, f"{short(text)!r} is not an integer")
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation:  # of the exponent
-        raise RefusedError(malformed, f"{short(text)!r} is no integer") from None
+        raise RefusedError(malformed, f"{short(text)!r} is not an integer") from None
     if number and number.adjusted() > 40:
         raise RefusedError(beyond, f"Over/underflow:  {short(text)}")
     if number != number.to_integral_value():
-        raise RefusedError(malformed, f"{short(text)} is no integer: its fraction would be cut")
+        raise RefusedError(malformed, f"{short(text)} is not an integer: its fraction would be cut")
     return checked_long(int(number) if number else 0, text, beyond)
 
 
 def double_of(text: str) -> float:
     """The double in a string. Java's `1.5f`, `0x1.8p1`, `NaN` and surrounding blanks are refused."""
     if not _DOUBLE.fullmatch(text):
-        raise RefusedError(Reason.BAD_NUMBER, f"{short(text)!r} is no number")
+        raise RefusedError(Reason.BAD_NUMBER, f"{short(text)!r} is not a number")
     number = float(text)
     if not math.isfinite(number):
         raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")

@@ -101,7 +101,7 @@ class KairosDbText(LineFormat):
         """The point of one line, checked in the order of PutMillisecondCommand."""
         command = words[0] if words else ""
         if command not in _COMMANDS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is none of put, putm, puts")
+            raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is not one of put, putm, puts")
         if len(words) < 4:
             why = f"{command} needs a metric, a time and a value, then tags as name=value"
             raise RefusedError(Reason.BAD_SYNTAX, why)

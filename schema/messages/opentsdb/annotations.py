@@ -45,7 +45,7 @@ class OpenTsdbAnnotations(MessageFormat):
         edits: list[AnnotationEdit] = []
         text, base = message.text, message.offset
 
-        def read(value: object) -> _Request:
+        def read(value: object) -> _EditRequest:
             return _request(value, method)
 
         for start, end in _lines(text):
@@ -80,7 +80,7 @@ class OpenTsdbAnnotations(MessageFormat):
         )
 
 
-class _Request(NamedTuple):
+class _EditRequest(NamedTuple):
     """The content of an object: the first fields of `AnnotationEdit`."""
 
     method: Method
@@ -105,7 +105,7 @@ def _lines(text: bytes) -> Iterator[tuple[int, int]]:
         position += len(line) + 1
 
 
-def _request(value: object, method: str) -> _Request:
+def _request(value: object, method: str) -> _EditRequest:
     """The request of one JSON object.
 
     Args:
@@ -124,7 +124,7 @@ def _request(value: object, method: str) -> _Request:
     if start is None:
         raise RefusedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
     tsuid, series = _series(members)
-    request = _Request(
+    request = _EditRequest(
         http_method,
         series,
         tsuid,

@@ -3,7 +3,7 @@
 One object, an array of objects, or one of either per line; also an array over several lines.
 Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.2).
 Stricter than a TSD where a TSD changes input silently: decimal timestamps, duplicate keys and metrics that
-are no strings are refused.
+are not strings are refused.
 """
 
 from __future__ import annotations

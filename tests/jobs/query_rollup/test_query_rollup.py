@@ -129,8 +129,8 @@ def test_fills_and_filters(store: Store, config: Path, fill: str) -> None:
     ("flags", "why"),
     [
         ([], "no rollups: the query has no downsampling"),
-        (["--downsample=7m-sum"], "no rollups of series: 420000 ms are no multiple"),
-        (["--downsample=90s-sum"], "no rollups of series: 90000 ms are no multiple"),
+        (["--downsample=7m-sum"], "no rollups of series: 420000 ms are not a multiple"),
+        (["--downsample=90s-sum"], "no rollups of series: 90000 ms are not a multiple"),
         (["--downsample=0all-sum"], "no rollups: 0all has no intervals"),
         (["--downsample=1h-median"], "no rollups: median cannot be computed"),
     ],

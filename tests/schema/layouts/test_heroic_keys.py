@@ -107,7 +107,7 @@ def test_a_damaged_key_is_refused_or_that_of_another_series(
         ("01026100" + "00" * 8, "with other bytes"),  # a has one UTF-16 unit
         ("01016100" + "00" * 7, "ends inside the base"),
         ("01016100" + "0000000100000001", "not a 64-bit multiple"),
-        ("01016100" + "00" * 8 + "00", "after the base are no resources"),
+        ("01016100" + "00" * 8 + "00", "after the base are not resources"),
         ("01016100" + "00" * 8 + "01000100", "with other bytes"),  # no resources, yet a suffix
         ("01016100" + "00" * 8 + "010005010161", "where their length says 5"),
         ("01016102" + "010162010163" + "010161010163" + "00" * 8, "with other bytes"),  # wrong order
@@ -127,7 +127,7 @@ def test_keys_that_heroic_does_not_write(key: str, why: str) -> None:
         (b"m,k=v", "not metric, tags and base"),
         (b"m=1,0", "not metric, tags and base"),
         (b"m,1", "multiple"),
-        (b"m,-4294967296", "is no number"),
+        (b"m,-4294967296", "is not a number"),
         (b"m,00", "with other bytes"),
         (b"m,18446744073709551616", "64-bit multiple"),
         (b"m,b=1,a=1,0", "with other bytes"),

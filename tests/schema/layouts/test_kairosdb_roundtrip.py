@@ -316,7 +316,7 @@ def test_damaged_cells_are_told_and_the_others_read() -> None:
     assert decoded.damage == [
         "column 00: not 4 bytes",
         *(
-            f"column {2 * i:08x}: {value[:16].hex()} is no value of the row's type"
+            f"column {2 * i:08x}: {value[:16].hex()} is not a value of the row's type"
             for i, value in enumerate(bad)
         ),
     ]
@@ -339,7 +339,7 @@ def test_values_that_are_none_of_the_type(data_type: str, value: bytes) -> None:
     key = plain.row_key("cpu", 0, data_type, {"host": "a"})
     decoded = KairosDb().decode(Row("data_points", key, [Cell("d", bytes(4), 1, value)]), SERIES[0])
     assert len(decoded.batch) == 0
-    assert decoded.damage == [f"column 00000000: {value.hex()} is no value of the row's type"]
+    assert decoded.damage == [f"column 00000000: {value.hex()} is not a value of the row's type"]
 
 
 def test_columns_of_another_row_spec_are_told() -> None:

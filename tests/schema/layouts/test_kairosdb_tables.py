@@ -246,7 +246,7 @@ def test_the_audit_tells_what_is_damaged() -> None:
     assert texts == {
         (b"bad", f"row key {b'bad'.hex()} is not metric, 00, row time, type and tags"),
         (b"worse", f"row key {b'worse'.hex()} is not metric, 00, row time, type and tags"),
-        (good, "column 00000000:  is no value of the row's type"),
+        (good, "column 00000000:  is not a value of the row's type"),
         (odd, "row time 5 does not fit row spec legacy"),
         (early, "times before 1970: queries do not find them"),
     }

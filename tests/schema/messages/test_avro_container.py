@@ -178,7 +178,11 @@ HEADER = container()
         (b"Obj\x01" + long(1) + long(1 << 40), Reason.CORRUPT_FILE, "metadata"),
         (b"Obj\x01" + long(1) + long(-5), Reason.CORRUPT_FILE, "metadata"),
         (b"Obj\x01\0" + SYNC, Reason.CORRUPT_FILE, "no avro.schema"),
-        (container(BLOCKS[0], codec=b"lzo"), Reason.CORRUPT_FILE, "the codec 'lzo' is none of null, snappy"),
+        (
+            container(BLOCKS[0], codec=b"lzo"),
+            Reason.CORRUPT_FILE,
+            "the codec 'lzo' is not one of null, snappy",
+        ),
         (container(BLOCKS[0], schema='"strange"'), Reason.CORRUPT_FILE, "no Avro schema"),
         (container(BLOCKS[0], schema="{"), Reason.CORRUPT_FILE, "no Avro schema"),
         (HEADER + long(1) + long(1 << 40), Reason.CORRUPT_FILE, "damaged block: 1 records in 1099511627776"),

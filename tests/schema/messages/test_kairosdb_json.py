@@ -130,19 +130,19 @@ def test_values(body: bytes, value: float | str) -> None:
         (of_value("9223372036854775808"), Reason.NUMBER_OUT_OF_RANGE, "Over/underflow:  9223372036854775808"),
         (of_value('"9223372036854775808"'), Reason.NUMBER_OUT_OF_RANGE, "Over/underflow"),
         (of_value("1e99999"), Reason.NUMBER_OUT_OF_RANGE, "Over/underflow"),
-        (of_value("1e99999999999999999999"), Reason.BAD_NUMBER, "no integer"),
+        (of_value("1e99999999999999999999"), Reason.BAD_NUMBER, "not an integer"),
         (of_value("1.5e400"), Reason.NUMBER_OUT_OF_RANGE, "Infinite"),
         (
             of_value("4.9", ',"type":"long"'),
             Reason.BAD_NUMBER,
-            "4.9 is no integer: its fraction would be cut",
+            "4.9 is not an integer: its fraction would be cut",
         ),
         (of_value("1e-3"), Reason.BAD_NUMBER, "its fraction would be cut"),
         (of_value('"4.9"', ',"type":"long"'), Reason.BAD_NUMBER, 'For input string: "4.9"'),
-        (of_value("true", ',"type":"long"'), Reason.BAD_NUMBER, "true is no long"),
-        (of_value('"NaN"', ',"type":"double"'), Reason.BAD_NUMBER, "'NaN' is no number"),
-        (of_value('"..5"'), Reason.BAD_NUMBER, "'..5' is no number"),
-        (of_value("NaN"), Reason.BAD_NUMBER, "'NaN' is no integer"),
+        (of_value("true", ',"type":"long"'), Reason.BAD_NUMBER, "true is not a long"),
+        (of_value('"NaN"', ',"type":"double"'), Reason.BAD_NUMBER, "'NaN' is not a number"),
+        (of_value('"..5"'), Reason.BAD_NUMBER, "'..5' is not a number"),
+        (of_value("NaN"), Reason.BAD_NUMBER, "'NaN' is not an integer"),
         (of_value("[5]"), Reason.BAD_NUMBER, "metric[0](name=m) value is an invalid type"),
         (of_value("{}"), Reason.BAD_NUMBER, "metric[0](name=m) value is an invalid type"),
         (
@@ -157,7 +157,7 @@ def test_values(body: bytes, value: float | str) -> None:
         (metric(datapoints=[[1]]), Reason.EMPTY_VALUE, ".datapoints[0].value cannot be null or empty."),
         (metric(datapoints=[[None, 1]]), Reason.BAD_TIMESTAMP, ".datapoints[0].timestamp may not be null."),
         (metric(datapoints=[[True, 1]]), Reason.BAD_TIMESTAMP, ".datapoints[0].timestamp must be an integer"),
-        (metric(datapoints=[["x", 1]]), Reason.BAD_TIMESTAMP, "'x' is no integer"),
+        (metric(datapoints=[["x", 1]]), Reason.BAD_TIMESTAMP, "'x' is not an integer"),
         (metric(datapoints=[[1 << 63, 1]]), Reason.TIMESTAMP_OUT_OF_RANGE, "Over/underflow"),
         (metric(datapoints={}), Reason.BAD_SYNTAX, "must be an array of arrays"),
         (metric(timestamp=5.7, value=1), Reason.BAD_TIMESTAMP, "its fraction would be cut"),
@@ -176,7 +176,7 @@ def test_values(body: bytes, value: float | str) -> None:
         ),
         (metric(tags={"a": {}}), Reason.BAD_TAG, "metric[0].tag[a].value: expected a string"),
         (metric(ttl=60), Reason.VALUE_NOT_STORABLE, "ttl of 60 seconds"),
-        (metric(ttl="x"), Reason.BAD_SYNTAX, "'x' is no integer"),
+        (metric(ttl="x"), Reason.BAD_SYNTAX, "'x' is not an integer"),
         (b'{"name":"m","tags":{"a":"b","a":"b"}}', Reason.DUPLICATE_TAG, "duplicate key: a"),
         (b'{"name":"m","name":"m","tags":{"a":"b"}}', Reason.BAD_SYNTAX, "duplicate key 'name'"),
         (
@@ -212,7 +212,7 @@ def test_bad_points_are_one_refusal_for_each_reason_and_the_others_are_stored() 
             body,
             102 + len(metric()),
         ),
-        (Reason.BAD_TIMESTAMP, "4.5 is no integer: its fraction would be cut", body, 102 + len(metric())),
+        (Reason.BAD_TIMESTAMP, "4.5 is not an integer: its fraction would be cut", body, 102 + len(metric())),
     ]
 
 

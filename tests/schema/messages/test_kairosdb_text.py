@@ -98,7 +98,7 @@ def test_lines(line: str, series: Series, time_ms: int, in_ms: bool, value: floa
 @pytest.mark.parametrize(
     ("line", "reason", "text"),
     [
-        (b"version", Reason.BAD_SYNTAX, "'version' is none of put, putm, puts"),
+        (b"version", Reason.BAD_SYNTAX, "'version' is not one of put, putm, puts"),
         (b"put m 1300000000", Reason.BAD_SYNTAX, "put needs a metric, a time and a value"),
         (b'put "" 1300000000 5 host=a', Reason.BAD_METRIC, "metricName may not be empty."),
         (b"put m 1300000000.5 5 host=a", Reason.BAD_TIMESTAMP, "Malformed:  1300000000.5"),
@@ -107,7 +107,7 @@ def test_lines(line: str, series: Series, time_ms: int, in_ms: bool, value: floa
         (b"putm m 9223372036854775808 5 host=a", Reason.TIMESTAMP_OUT_OF_RANGE, "Over/underflow"),
         (b'put m 1300000000 "" host=a', Reason.EMPTY_VALUE, "Empty value"),
         (b"put m 1300000000 1e3 host=a", Reason.BAD_NUMBER, "Malformed:  1e3"),
-        (b"put m 1300000000 1.5f host=a", Reason.BAD_NUMBER, "'1.5f' is no number"),
+        (b"put m 1300000000 1.5f host=a", Reason.BAD_NUMBER, "'1.5f' is not a number"),
         (b"put m 1300000000 1.0e400 host=a", Reason.NUMBER_OUT_OF_RANGE, "Infinite"),
         (b"put m 1300000000 " + b"9" * 500 + b" host=a", Reason.NUMBER_OUT_OF_RANGE, "999..."),
         (b"put m 1300000000 5 host=", Reason.BAD_TAG, "tag[0] must be in the format 'name=value'."),

@@ -106,8 +106,8 @@ def test_members_in_any_order_unknown_ones_and_missing_ones() -> None:
         (b'{"notes":5}', "notes is not a string"),
         (b'{"custom":{"a":1}}', "custom is not an object of strings"),
         (b'{"custom":[]}', "custom is not an object of strings"),
-        (b'{"max":"much"}', "max is no number"),
-        (b'{"max":true}', "max is no number"),
+        (b'{"max":"much"}', "max is not a number"),
+        (b'{"max":true}', "max is not a number"),
         (b'{"tsuid":"000002"}', "meta data of series 000002 in the row of 000001"),
     ],
 )

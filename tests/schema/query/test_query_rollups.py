@@ -100,9 +100,9 @@ def test_counts_of_groups_are_in_the_rows_of_sum_and_of_count(aggregators, downs
         (ask("1h-sum", by=["_aggregate"]), "no rollups: the query asks for the tag _aggregate"),
         (ask("1h-sum", tags=["_aggregate"]), "no rollups: the query asks for the tag _aggregate"),
         (ask("1h-first"), "no rollups of series: first has no aggregation id"),
-        (ask("7m-sum"), "no rollups of series: 420000 ms are no multiple of one of their intervals"),
-        (ask("500ms-sum"), "no rollups of series: 500 ms are no multiple of one of their intervals"),
-        (ask("1h-sum", metric="other"), "no rollups of series: other is none of timebeam.metrics"),
+        (ask("7m-sum"), "no rollups of series: 420000 ms are not a multiple of one of their intervals"),
+        (ask("500ms-sum"), "no rollups of series: 500 ms are not a multiple of one of their intervals"),
+        (ask("1h-sum", metric="other"), "no rollups of series: other is not one of timebeam.metrics"),
     ],
 )
 def test_what_rollups_cannot_serve(asked, note):

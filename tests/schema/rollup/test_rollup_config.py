@@ -82,7 +82,7 @@ def test_the_example_and_the_error_of_the_document_are_those_of_the_code():
     assert [str(interval.row_span) for interval in example.intervals] == ["1h", "1n"]
     with pytest.raises(RollupConfigError) as refused:
         parse_config(changed(("intervals.1.rowSpan", "1m")))
-    assert str(refused.value).split(":")[0] + ": '1m' is no row span" in " ".join(text.split())
+    assert str(refused.value).split(":")[0] + ": '1m' is not a row span" in " ".join(text.split())
 
 
 def test_the_configurations_of_real_tsds_are_read():
@@ -141,9 +141,9 @@ def test_the_configurations_of_real_tsds_are_read():
         ("intervals.1.interval", "10s", "intervals[1].interval: a row of 1d would hold 8640 intervals"),
         ("intervals.1.interval", "7m", "intervals[1].interval: 7m does not divide a day"),
         ("intervals.1.rowSpan", REMOVED, "intervals[1].rowSpan: is missing"),
-        ("intervals.1.rowSpan", "1m", "intervals[1].rowSpan: '1m' is no row span (m is minutes"),
-        ("intervals.1.rowSpan", "1w", "intervals[1].rowSpan: '1w' is no row span"),
-        ("intervals.1.rowSpan", "day", "intervals[1].rowSpan: 'day' is no row span"),
+        ("intervals.1.rowSpan", "1m", "intervals[1].rowSpan: '1m' is not a row span (m is minutes"),
+        ("intervals.1.rowSpan", "1w", "intervals[1].rowSpan: '1w' is not a row span"),
+        ("intervals.1.rowSpan", "day", "intervals[1].rowSpan: 'day' is not a row span"),
         ("intervals.1.rowSpan", "2d", "intervals[1].rowSpan: '2d': only h may"),
         ("intervals.1.rowSpan", "3h", "intervals[1].rowSpan: '3h': only h may"),
         ("intervals.1.rowSpan", "0h", "intervals[1].rowSpan: '0h': only h may"),
