@@ -95,7 +95,8 @@ class _ChunksFn(beam.DoFn):
         """See the class."""
         job = self._job
         metric_uids = job.layout.metric_uids(TableReader(job.target))
-        yield from hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
+        chunks = hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
+        yield from metrics.planned(chunks)
 
 
 class _CompactFn(beam.DoFn):
@@ -123,6 +124,7 @@ class _CompactFn(beam.DoFn):
                 continue
             metrics.count("rows_written")
             yield mutation
+        metrics.chunk_done()
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import collections
 import logging
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.points import Reason
+
+Chunk = TypeVar("Chunk")
 
 NAMESPACE = "timebeam"
 
@@ -83,6 +86,9 @@ KIND_OF = dict.fromkeys(Reason, "refused_input") | {
     reason: kind for kind, reasons in _KINDS.items() for reason in reasons
 }
 """The counter of each reason."""
+
+CHUNKS_PLANNED, CHUNKS_DONE = "chunks_planned", "chunks_done"
+"""Names in `totals` alone."""
 
 _DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
 
@@ -176,6 +182,18 @@ class SkipLog:
         if self._remaining:
             self._remaining -= 1
             logging.getLogger(__name__).warning("skipped: %s", why)
+
+
+def planned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same chunks of work, each added to `totals`: for the progress of this process, no metric."""
+    for chunk in chunks:
+        totals[CHUNKS_PLANNED] += 1
+        yield chunk
+
+
+def chunk_done() -> None:
+    """Adds a chunk of `planned` that is done."""
+    totals[CHUNKS_DONE] += 1
 
 
 def observe(name: str, value: int) -> None:

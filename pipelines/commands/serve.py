@@ -35,6 +35,7 @@ PARAMETERS = (
         "opentsdb: the rollup configuration; what is rolled up is not read point by point "
         "(docs/how-to/rollups.md)",
         "Server",
+        setting=True,
     ),
     Parameter("max_rows", "rows that a request may read", "Budgets", positive, 1_000_000),
     Parameter("max_points", "points that a request may read", "Budgets", positive, 50_000_000),

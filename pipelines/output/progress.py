@@ -35,7 +35,10 @@ def progress_text(
         return f"{seconds:5.0f} s: working"
     points, rows = counters.get("points_read", 0), counters.get("messages_read", 0)
     amount, noun = (points, "points") if points or not rows else (rows, "rows")
-    share = min(1.0, counters.get("bytes_read", 0) / input_bytes) if input_bytes else 0.0
+    chunks = counters.get(metrics.CHUNKS_PLANNED, 0)
+    share = counters.get(metrics.CHUNKS_DONE, 0) / chunks if chunks else 0.0
+    if input_bytes:
+        share = min(1.0, counters.get("bytes_read", 0) / input_bytes)
     left = f", {share:.0%}, {_duration(seconds * (1 - share) / share)} left" if share >= _LEAST_SHARE else ""
     return (
         f"{seconds:5.0f} s{left}: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "

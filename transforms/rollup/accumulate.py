@@ -100,7 +100,7 @@ class ChunksFn(beam.DoFn):
         chunks = hour_chunks(job.target, job.layout, rolled_up, start_s, end_s, job.kind)
         for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.uids):
             metric_chunks = list(group)
-            yield from metric_chunks
+            yield from metrics.planned(metric_chunks)
             for shared in shared_intervals(job, metric_chunks):
                 yield TaggedOutput(SHARED, shared)
 
@@ -160,6 +160,7 @@ class AccumulateFn(beam.DoFn):
                 yield from work.take(accumulator)
         yield from work.take(accumulator)
         yield from work.end()
+        metrics.chunk_done()
 
     def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None

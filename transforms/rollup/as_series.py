@@ -108,6 +108,9 @@ class _SeriesChunksFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[Chunk]:
         """See the class."""
+        return metrics.planned(self._chunks())
+
+    def _chunks(self) -> Iterator[Chunk]:
         job = self._job
         start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
         if job.metrics is not None:
@@ -152,6 +155,7 @@ class _AccumulateSeriesFn(beam.DoFn):
             if accumulator.is_full:
                 yield from self._ready(accumulator)
         yield from self._ready(accumulator)
+        metrics.chunk_done()
 
     def _ready(self, accumulator: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
         accumulated = accumulator.take()

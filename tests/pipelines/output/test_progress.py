@@ -52,6 +52,12 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             100,
             "   10 s, 100%, about 0 s left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
+        (
+            {"messages_read": 300, "chunks_planned": 4, "chunks_done": 1},
+            10.0,
+            None,
+            "   10 s, 25%, about 30 s left: 300 rows read (30/s), 0 rows written, 7 refused",
+        ),
         ({"messages_read": 300}, 10.0, None, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
         (
             {"points_read": 1, "bytes_read": 1},
