@@ -15,13 +15,13 @@ from timebeam.schema.declared.codec.reading import Read, csv_header, read_avro, 
 from timebeam.schema.declared.codec.records import RecordBatch, of_points
 from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.model import Declaration
-from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts import Row
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.base import RecordEncoding, joined_of
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
-from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.ingest.pack import merged_rows, mutations
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content
 from timebeam.transforms.input.line_cutter import LINE_BYTES
 from timebeam.transforms.input.unpack import parse_portions, refused_message
@@ -65,10 +65,7 @@ class RecordRowsFn(beam.DoFn):
             yield refuse(_stamped(Rejected(message.text, why, str(error), Stage.PARSE, offset=0), message))
             return
         metrics.count("points_read", len(batch) + len(rejected))
-        for refusal in rejected:
-            yield refuse(_stamped(refusal, message))
-        for row in _stored(self._declaration, batch):
-            yield refuse(_stamped(row, message)) if isinstance(row, Rejected) else row
+        yield from _stored(self._declaration, batch, rejected, message)
 
     def _read(self, message: Message) -> Read:
         """The records of a block.
@@ -117,10 +114,7 @@ class RecordMessagesFn(beam.DoFn):
                     yield refuse(refused_message(message, RefusedError(Reason.BAD_SYNTAX, str(error))))
         for batch, rejected in batches:
             metrics.count("points_read", len(batch) + len(rejected))
-            for refusal in rejected:
-                yield refuse(refusal)
-            for row in _stored(self._declaration, batch):
-                yield refuse(row) if isinstance(row, Rejected) else row
+            yield from _stored(self._declaration, batch, rejected)
 
     def _encoding_of(self, message: Message) -> RecordEncoding:
         """How a message is written: the payload of a dead letter of an Avro record is JSON."""
@@ -190,32 +184,23 @@ class PointRowsFn(beam.DoFn):
     def process(self, points: PointBatch) -> Iterator[Row | RejectedOutput]:
         """See the class."""
         batch, rejected = of_points(self._declaration, points)
-        for refusal in rejected:
-            yield refuse(refusal)
-        for row in _stored(self._declaration, batch):
-            yield refuse(row) if isinstance(row, Rejected) else row
+        yield from _stored(self._declaration, batch, rejected)
 
 
-def merged(rows: Iterable[Row]) -> list[Row]:
-    """One mutation for each row of each table; if a cell has two values at one timestamp, the later one."""
-    by_key: dict[tuple[str, bytes], list[Row]] = {}
-    for row in rows:
-        by_key.setdefault((row.table, row.key), []).append(row)
-    return [rows[0] if len(rows) == 1 else _merged_row(rows) for rows in by_key.values()]
+def _stored(
+    declaration: Declaration, batch: RecordBatch, rejected: Iterable[Rejected], message: Message | None = None
+) -> Iterator[Row | RejectedOutput]:
+    """The mutations of a batch, counted, and all refusals.
 
-
-def _merged_row(rows: Sequence[Row]) -> Row:
-    """One row of several with the same key."""
-    cells = {cell[:3]: cell for row in rows for cell in row.cells}
-    return rows[0]._replace(cells=list[Cell](cells.values()))
-
-
-def _stored(declaration: Declaration, batch: RecordBatch) -> Iterator[Row | RejectedOutput | Rejected]:
-    """The mutations and refusals of a batch, counted."""
+    Args:
+      rejected: what was refused before.
+      message: whose source and arrival the refusals get; None if they have them.
+    """
     stored_rows, refused = rows(declaration, batch)
     metrics.count("points_packed", len(batch) - len(refused))
-    yield from refused
-    yield from mutations(merged(stored_rows))
+    for refusal in (*rejected, *refused):
+        yield refuse(refusal if message is None else _stamped(refusal, message))
+    yield from mutations(merged_rows(stored_rows))
 
 
 def _stamped(rejected: Rejected, message: Message) -> Rejected:

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.utils import shared
 
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import Cell, Row, SeriesIndex
+from timebeam.schema.layouts import Row, SeriesIndex
 from timebeam.schema.points import Rejected, Series
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import MUTATIONS
@@ -17,6 +17,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.dead_letters.rows import split_row
 from timebeam.transforms.ingest.assign import KeyedBatch
+from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import write_batch
 
 _ROWS_A_REQUEST = 5_000
@@ -30,15 +31,22 @@ class _Seen:
         self.entries: LruCache[tuple[Series, int], bool] = LruCache(size)
 
 
-def merged(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """By table, one row for each key, with every cell once."""
-    cells: dict[str, dict[bytes, dict[Cell, None]]] = {}
-    for row in rows:
-        cells.setdefault(row.table, {}).setdefault(row.key, {}).update(dict.fromkeys(row.cells))
-    return {
-        table: [Row(table, key, list(row_cells)) for key, row_cells in by_key.items()]
-        for table, by_key in cells.items()
-    }
+def store_index(
+    target: Target, layout: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
+) -> tuple[int, list[Rejected]]:
+    """Writes the index rows of entries; (their number, the refused ones).
+
+    Args:
+      entries: see `SeriesIndex.index_entries`.
+    """
+    tables: dict[str, list[Row]] = {}
+    for row in merged_rows(row for entry in entries for row in layout.index(*entry)):
+        tables.setdefault(row.table, []).append(row)
+    refused: list[Rejected] = []
+    for table, rows in tables.items() if not dry_run else ():
+        for request in requests(rows):
+            refused += write_batch(target, table, request)
+    return sum(map(len, tables.values())), refused
 
 
 def requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -81,16 +89,13 @@ class IndexFn(beam.DoFn):
         """See the class."""
         assert self._seen is not None
         series = keyed.batch.series
-        refused: list[Rejected] = []
         with self._seen.lock:
             entries = [(series[number], base) for number, base in self._layout.index_entries(keyed.batch)]
             new = [entry for entry in entries if self._seen.entries.get(entry) is None]
-            for table, rows in merged(row for entry in new for row in self._layout.index(*entry)).items():
-                metrics.count("index_rows_written", len(rows))
-                for request in requests(rows) if not self._dry_run else ():
-                    refused += write_batch(self._target, table, request)
+            count, refused = store_index(self._target, self._layout, new, dry_run=self._dry_run)
             for entry in new:
                 self._seen.entries[entry] = True
-        for rejected in refused:
-            yield refuse(rejected)
+        if count:
+            metrics.count("index_rows_written", count)
+        yield from map(refuse, refused)
         yield keyed

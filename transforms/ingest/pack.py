@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -63,6 +63,20 @@ class PackFn(beam.DoFn):
         """See the class."""
         (table, key), packed = group
         return mutations((self._layout.pack(table, key, packed, self._packing),))
+
+
+def merged_rows(rows: Iterable[Row]) -> list[Row]:
+    """One row for each table and key; of cells with one column and timestamp, the last one."""
+    by_key: dict[RowKey, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault((row.table, row.key), []).append(row)
+    return [group[0] if len(group) == 1 else _merged_row(group) for group in by_key.values()]
+
+
+def _merged_row(rows: Sequence[Row]) -> Row:
+    """One row of several with the same key."""
+    cells = {cell[:3]: cell for row in rows for cell in row.cells}
+    return rows[0]._replace(cells=list[Cell](cells.values()))
 
 
 def overwriting(row: Row, existing: Iterable[Cell]) -> Row:

@@ -19,8 +19,8 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.splits import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.index import merged, requests
-from timebeam.transforms.ingest.write import data_tables, write_batch
+from timebeam.transforms.ingest.index import store_index
+from timebeam.transforms.ingest.write import data_tables
 
 NAMESPACE = "timebeam-reindex"
 """The namespace of this job's counters."""
@@ -96,13 +96,12 @@ class _WriteIndexFn(beam.DoFn):
         skips = metrics.SkipLog(COUNTERS)
         entries = self._entries(*element, skips)
         while batch := list(itertools.islice(entries, _ENTRIES_AT_ONCE)):
-            rows = merged(row for entry in batch for row in self._job.layout.index(*entry))
-            for table, table_rows in rows.items():
-                COUNTERS.count("index_rows", len(table_rows))
-                metrics.count("rows_written", len(table_rows))
-                for request in requests(table_rows) if not self._job.dry_run else ():
-                    for rejected in write_batch(self._job.target, table, request):
-                        skips.skip("rows_refused", rejected.message)
+            job = self._job
+            count, refused = store_index(job.target, job.layout, batch, dry_run=job.dry_run)
+            COUNTERS.count("index_rows", count)
+            metrics.count("rows_written", count)
+            for rejected in refused:
+                skips.skip("rows_refused", rejected.message)
 
     def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
         """The entry of every data row."""

@@ -20,7 +20,7 @@ from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, scan_qualifiers
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
@@ -281,8 +281,9 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
     hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
     clipped = []
     for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
-        start, end = max(hour_range[0], chunk.keys[0]), min(hour_range[1], chunk.keys[1] or hour_range[1])
-        if start < end:
+        common = common_range(hour_range, chunk.keys)
+        if common is not None:
+            start, end = common
             base_end = len(hour_range[0])  # behind the base time
             head, behind = (
                 hour_range[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")

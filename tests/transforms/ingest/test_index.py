@@ -7,6 +7,7 @@ import random
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.ingest import index
+from timebeam.transforms.ingest.pack import merged_rows
 
 
 def cells(numbers: range) -> list[Cell]:
@@ -19,15 +20,15 @@ def test_rows_of_one_key_become_one() -> None:
         Row(rng.choice("ab"), b"%d" % rng.randrange(3), cells(range(at, at + rng.randrange(1, 5))))
         for at in (rng.randrange(20) for _ in range(300))
     ]
-    found = index.merged(rows)
-    assert {table: {row.key: set(row.cells) for row in of} for table, of in found.items()} == {
-        table: {
-            key: {cell for row in rows if (row.table, row.key) == (table, key) for cell in row.cells}
-            for key in {row.key for row in rows if row.table == table}
+    merged = merged_rows(rows)
+    assert {(row.table, row.key): set(row.cells) for row in merged} == {
+        (row.table, row.key): {
+            cell for other in rows if (other.table, other.key) == (row.table, row.key) for cell in other.cells
         }
-        for table in "ab"
+        for row in rows
     }
-    assert all(len(set(row.cells)) == len(row.cells) for of in found.values() for row in of)
+    assert len(merged) == len({(row.table, row.key) for row in rows})
+    assert all(len(set(row.cells)) == len(row.cells) for row in merged)
 
 
 def test_requests_have_at_most_so_many_cells_and_rows() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.test_examples_in_documents import blocks, run_shell, shell_lines
 
 import timebeam
 from tests.support.commands import ingest
@@ -18,7 +19,6 @@ from tests.support.commands import timebeam as run
 from tests.support.plain_query import END_MS, SENT, START_MS
 from tests.support.points import put_file
 from tests.support.stored import Store
-from tests.test_examples_in_documents import blocks, run_shell, shell_lines
 from timebeam.transforms.bigtable.target import BigtableError
 
 ROOT = Path(__file__).resolve().parents[3]
