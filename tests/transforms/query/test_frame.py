@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.test_examples_in_documents import blocks, run_shell, shell_lines
 
 import timebeam
+from tests.house.test_examples_in_documents import blocks, run_shell, shell_lines
 from tests.support.commands import ingest
 from tests.support.commands import timebeam as run
 from tests.support.plain_query import END_MS, SENT, START_MS
