@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.queries import check_method, query
+from timebeam.pipelines.serve.last import last_points
+from timebeam.pipelines.serve.queries import check_method, expressions, query
 from timebeam.pipelines.serve.searches import lookup, suggest, uid_meta
 from timebeam.schema.api.errors import ApiError, not_found
 from timebeam.schema.api.filter_texts import CONFIG_FILTERS
@@ -87,6 +88,8 @@ ENDPOINTS: dict[str, Callable[[Api, Request], Any]] = {
     "/api/aggregators": _aggregators,
     "/api/config/filters": _config_filters,
     "/api/query": query,
+    "/api/query/gexp": expressions,
+    "/api/query/last": last_points,
     "/api/search/lookup": lookup,
     "/api/suggest": suggest,
     "/api/uid/uidmeta": uid_meta,

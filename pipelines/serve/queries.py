@@ -10,11 +10,12 @@ from typing import Any
 from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.gexp import Indexed, parse_expression
 from timebeam.schema.api.json_query import json_query
 from timebeam.schema.api.query_answer import Answered, answer_body, shown_globally
 from timebeam.schema.api.request import Request
 from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked
-from timebeam.schema.api.uri_query import uri_query
+from timebeam.schema.api.uri_query import metric_sub_query, uri_query
 from timebeam.schema.layouts import (
     Annotations,
     Name,
@@ -47,6 +48,34 @@ def query(api: Api, request: Request) -> Any:
     return answer_body(
         asked,
         answers,
+        global_annotations(api, asked),
+        arrays=request.has("arrays"),
+        leaves_out_nan=request.leaves_out_nan,
+    )
+
+
+def expressions(api: Api, request: Request) -> Any:
+    """The answer to /api/query/gexp: the results of functions of queries.
+
+    Raises:
+      ApiError: see `query`; or an expression is wrong.
+    """
+    check_method(request, ("GET",))
+    now_ms = int(time.time() * 1000)
+    parsed = [parse_expression(text) for text in request.parameters.get("exp", ())]
+    texts = [text for expression in parsed for text in expression.queries()]
+    asked = checked(uri_query(request, texts), now_ms)
+    answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
+    index_of = {sub_query.raw: index for index, sub_query in enumerate(asked.queries)}
+    results_of = {
+        text: [Indexed(index, result) for result in answers[index].results]
+        for text in texts
+        for index in (index_of[metric_sub_query(text)],)
+    }
+    evaluated = [item for expression in parsed for item in expression.evaluate(results_of)]
+    return answer_body(
+        asked,
+        [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated],
         global_annotations(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,

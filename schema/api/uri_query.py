@@ -28,7 +28,7 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
     start = request.required("start")
     queries = [_sub_query(text, of_tsuids=True) for text in request.parameters.get("tsuid", ())]
     queries += [_sub_query(text, of_tsuids=False) for text in request.parameters.get("m", ())]
-    queries += [_sub_query(text, of_tsuids=False) for text in expressions]
+    queries += [metric_sub_query(text) for text in expressions]
     if not queries:
         raise ApiError("Missing sub queries")
     return RawQuery(
@@ -43,6 +43,15 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
         no_annotations=request.has("no_annotations"),
         global_annotations=request.has("global_annotations"),
     )
+
+
+def metric_sub_query(text: str) -> RawSubQuery:
+    """The query that a text in the form of `m` describes.
+
+    Raises:
+      ApiError: it is wrong, in a TSD's words.
+    """
+    return _sub_query(text, of_tsuids=False)
 
 
 def _sub_query(text: str, *, of_tsuids: bool) -> RawSubQuery:

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -113,6 +114,32 @@ def test_what_is_no_endpoint_is_a_404_as_a_tsd_s(client: httpx.Client, path: str
     response = client.get(path)
     assert response.status_code == 404
     assert response.json()["error"]["message"] == "Endpoint not found"
+
+
+def test_the_last_points_within_some_hours(client: httpx.Client) -> None:
+    hours = str(int(time.time() - 1357000200) // 3600 + 1)
+    query = {"timeseries": "lonely.point{host=web03,dc=dal}", "back_scan": hours}
+    point = {"timestamp": 1357000200000, "value": "42", "tsuid": "000005000001000006000003000007"}
+    assert client.get("/api/query/last", params=query).json() == [point]
+    names = {"metric": "lonely.point", "tags": {"host": "web03", "dc": "dal"}}
+    by_tsuid = {"tsuids": point["tsuid"], "back_scan": hours, "resolve": "true"}
+    assert client.get("/api/query/last", params=by_tsuid).json() == [point | names]
+    body = {"queries": [names], "resolveNames": True, "backScan": int(hours)}
+    assert client.post("/api/query/last", json=body).json() == [point | names]
+    assert client.get("/api/query/last", params=query | {"back_scan": "1"}).json() == []
+
+
+def test_a_query_of_tsuids(client: httpx.Client) -> None:
+    tsuid = "000005000001000006000003000007"
+    times = "start=1356998400&end=1357009200"
+    by_tsuid = client.get(f"/api/query?{times}&tsuid=sum:{tsuid}").json()
+    assert by_tsuid == client.get(f"/api/query?{times}&m=sum:lonely.point").json()
+    other = "000003000001000001"
+    several = client.get(f"/api/query?{times}&tsuid=sum:{tsuid},{other}")
+    assert several.status_code == 400
+    assert "did not share the same metric" in several.json()["error"]["message"]
+    unknown = client.get(f"/api/query?{times}&tsuid=sum:0000ff000001000006000003000007")
+    assert unknown.status_code == 400
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])

@@ -1,0 +1,142 @@
+"""Graphite expressions of /api/query/gexp: functions over the results of queries.
+
+query/expression of OpenTSDB 2.4.1. Known are `absolute` and `highestMax`.
+
+    highestMax(sum:1h-avg:sys.cpu.user{host=*},2)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from timebeam.schema.api.errors import ApiError
+from timebeam.schema.query.answer import Result
+from timebeam.schema.query.numbers import Mixed, numbers, to_floats
+
+_MOST_NESTED = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Indexed:
+    """A result, and the index of the sub query that it is of."""
+
+    index: int
+    result: Result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expression:
+    """A function and what it is applied to.
+
+    Attributes:
+      arguments: queries in the form of `m`, and expressions.
+      parameters: the other arguments, as text.
+    """
+
+    function: str
+    arguments: Sequence[str | Expression]
+    parameters: Sequence[str]
+
+    def queries(self) -> list[str]:
+        """The queries within, in their order."""
+        queries: list[str] = []
+        for argument in self.arguments:
+            queries += [argument] if isinstance(argument, str) else argument.queries()
+        return queries
+
+    def evaluate(self, results_of: Mapping[str, Sequence[Indexed]]) -> list[Indexed]:
+        """The results of the function.
+
+        Args:
+          results_of: of each query within.
+
+        Raises:
+          ApiError: a parameter is missing or wrong.
+        """
+        results: list[Indexed] = []
+        for argument in self.arguments:
+            results += results_of[argument] if isinstance(argument, str) else argument.evaluate(results_of)
+        return _FUNCTIONS[self.function](results, self.parameters)
+
+
+def parse_expression(text: str, depth: int = 0) -> Expression:
+    """The expression that a text describes.
+
+    Raises:
+      ApiError: it is none, or its function is unknown.
+    """
+    function, parenthesis, rest = text.strip().partition("(")
+    if not parenthesis or not rest.endswith(")") or depth > _MOST_NESTED:
+        raise ApiError(f"Failed to parse {text}")
+    if function.strip() not in _FUNCTIONS:
+        raise ApiError(f"Function {function.strip()} has not been implemented")
+    arguments: list[str | Expression] = []
+    parameters: list[str] = []
+    for word in _arguments(rest[:-1], text):
+        name, parenthesis, _ = word.partition("(")
+        if parenthesis and ":" not in name and "{" not in name:
+            arguments.append(parse_expression(word, depth + 1))
+        elif ":" in word:
+            arguments.append(word)
+        else:
+            parameters.append(word)
+    return Expression(function.strip(), arguments, parameters)
+
+
+def _arguments(text: str, expression: str) -> list[str]:
+    """The texts between the commas that are in no braces and no parentheses."""
+    words, start, depth = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "({") - (character in ")}")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            words.append(text[start:index].strip())
+            start = index + 1
+    words.append(text[start:].strip())
+    if depth or not all(words):
+        raise ApiError(f"Failed to parse {expression}")
+    return words
+
+
+def _absolute(results: Sequence[Indexed], _: Sequence[str]) -> list[Indexed]:
+    """Values without their sign."""
+    absolute = []
+    for item in results:
+        values = item.result.values
+        if isinstance(values, Mixed):
+            floats = np.abs(values.floats).view(np.int64)
+            bits = np.where(values.is_float, floats, np.abs(values.bits))
+            values = numbers(bits, values.is_float)
+        else:
+            values = np.abs(values)
+        absolute.append(Indexed(item.index, dataclasses.replace(item.result, values=values)))
+    return absolute
+
+
+def _highest_max(results: Sequence[Indexed], parameters: Sequence[str]) -> list[Indexed]:
+    """The n results with the largest maxima, the largest first."""
+    if not parameters:
+        raise ApiError("Need aggregation window for moving average")
+    if not parameters[0].isascii() or not parameters[0].isdigit():
+        raise ApiError(f"Unparseable top n value: {parameters[0]}")
+    count = int(parameters[0])
+    if count < 1:
+        raise ApiError(f"Top n value must be greater than zero: {count}")
+    return sorted(results, key=_maximum, reverse=True)[:count]
+
+
+def _maximum(item: Indexed) -> float:
+    floats = to_floats(item.result.values)
+    floats = floats[~np.isnan(floats)]
+    return float(floats.max()) if len(floats) else -np.inf
+
+
+_FUNCTIONS: dict[str, Callable[[Sequence[Indexed], Sequence[str]], list[Indexed]]] = {
+    "absolute": _absolute,
+    "highestMax": _highest_max,
+}
+"""By the name that an expression gives them."""
