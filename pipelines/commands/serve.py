@@ -38,7 +38,8 @@ PARAMETERS = (
         setting=True,
     ),
     Parameter("max_rows", "rows that a request may read", "Budgets", positive, 1_000_000),
-    Parameter("max_points", "points that a request may read", "Budgets", positive, 50_000_000),
+    Parameter("max_points", "points that a request may read, or fill in", "Budgets", positive, 20_000_000),
+    Parameter("max_shown", "points of an answer", "Budgets", positive, 1_000_000),
     Parameter("max_bytes", "bytes that a request may read", "Budgets", positive, 1 << 30),
     Parameter("max_seconds", "seconds that a request may take", "Budgets", positive, 60, most=3600),
     Parameter("max_queries", "requests that a process works on at once", "Budgets", positive, 4, most=256),
@@ -97,6 +98,12 @@ def _application(options: argparse.Namespace) -> Starlette:
     layout, target = readable_of(options), target_of(options)
     rollups = rollups_of(options) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))
-    budget = Budget(options.max_rows, options.max_points, options.max_bytes, float(options.max_seconds))
+    budget = Budget(
+        options.max_rows,
+        options.max_points,
+        options.max_shown,
+        options.max_bytes,
+        float(options.max_seconds),
+    )
     limits = Limits(budget, options.max_queries, options.max_waiting, options.max_body)
     return application(Api(target, layout, rollups), limits)

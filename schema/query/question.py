@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
-from timebeam.schema.query.downsample import Downsampling, QueryRange
+from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 from timebeam.schema.query.filters import LITERAL_OR, TagFilter
 from timebeam.schema.query.rate import RateOptions
 
@@ -59,6 +59,14 @@ class Question:
     def range(self) -> QueryRange:
         """The points that the answer is made of."""
         return QueryRange.of(self.downsampling, self.start_ms, self.end_ms)
+
+    @property
+    def filled_count(self) -> int:
+        """About how many intervals each series is filled to; 0 without a fill."""
+        how = self.downsampling
+        if how is None or how.fill is Fill.NONE or how.interval_ms is None:
+            return 0
+        return (self.range.until_ms - self.range.first_ms) // how.interval_ms
 
     @property
     def filters_by_name(self) -> bool:

@@ -25,7 +25,7 @@ from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 
-BUDGET = Budget(100_000, 1_000_000, 1 << 26, 60.0)
+BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LIMITS = Limits(BUDGET, queries=2, waiting=8, body_bytes=10_000)
 QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:5m-avg-nan:sys.cpu.user{host=web02}"
 
@@ -87,6 +87,7 @@ def test_large_answers_are_compressed(client: httpx.Client) -> None:
     [
         ({"rows": 2}, "2 rows"),
         ({"points": 5}, "5 points"),
+        ({"shown": 5}, "5 points in its answer"),
         ({"size": 10}, "10 bytes"),
         ({"seconds": 0.0}, "0.0 seconds"),
     ],
@@ -102,6 +103,12 @@ def test_over_a_budget_the_answer_says_which_and_what_is_cheaper(
         assert f"more than {noun}, the budget of a request. It stopped after " in error["message"]
         assert "To make it cheaper, " in error["message"]
         assert client.get("/api/aggregators").status_code == 200
+
+
+def test_what_a_fill_makes_is_counted_before_it_is_made(client: httpx.Client) -> None:
+    response = client.get(QUERY.replace("5m-avg-nan", "1ms-avg-zero"))
+    assert response.status_code == 413
+    assert "more than 1,000,000 points, the budget" in response.json()["error"]["message"]
 
 
 def test_a_large_body_is_refused(client: httpx.Client) -> None:

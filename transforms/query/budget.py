@@ -15,12 +15,14 @@ class Budget:
 
     Attributes:
       rows, size: of the tables; size is bytes of keys and values.
-      points: decoded, which bounds memory: about 40 bytes each while a query runs.
+      points: decoded, and filled in, which bounds memory: about 40 bytes each while a query runs.
+      shown: points of the answer, about 250 bytes each while it is written.
       seconds: from the start of the request.
     """
 
     rows: int
     points: int
+    shown: int
     size: int
     seconds: float
 
@@ -42,7 +44,7 @@ class Meter:
 
     def __init__(self, budget: Budget, is_abandoned: Callable[[], bool] = lambda: False) -> None:
         self.budget, self._is_abandoned = budget, is_abandoned
-        self.rows = self.points = self.size = 0
+        self.rows = self.points = self.shown = self.size = 0
         self._begun = time.monotonic()
 
     @property
@@ -61,12 +63,21 @@ class Meter:
         self.check()
 
     def add_points(self, count: int) -> None:
-        """Counts decoded points.
+        """Counts points that were decoded, or are about to be filled in.
 
         Raises:
           OverBudgetError, AbandonedError: see `check`.
         """
         self.points += count
+        self.check()
+
+    def add_shown(self, count: int) -> None:
+        """Counts points of the answer.
+
+        Raises:
+          OverBudgetError, AbandonedError: see `check`.
+        """
+        self.shown += count
         self.check()
 
     def check(self) -> None:
@@ -80,7 +91,8 @@ class Meter:
             raise AbandonedError("the client has gone")
         spent = (
             ("rows", self.rows, self.budget.rows, "filter by more tags, or ask for a shorter time"),
-            ("points", self.points, self.budget.points, "downsample by intervals that rollups serve"),
+            ("points", self.points, self.budget.points, "downsample by longer intervals that rollups serve"),
+            ("points in its answer", self.shown, self.budget.shown, "downsample, or group series together"),
             ("bytes", self.size, self.budget.size, "filter by more tags, or ask for a shorter time"),
             ("seconds", self.seconds, self.budget.seconds, "ask for a shorter time, or fewer series"),
         )

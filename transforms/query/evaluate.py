@@ -59,5 +59,8 @@ def evaluate(
     tsuids = tsuids_of(with_uids, series, reader) if with_uids is not None else {}
     ordered = [dataclasses.replace(found, tsuid=tsuids.get(found.series, b"")) for found in read.series]
     if meter is not None:
-        meter.check()
-    return Evaluated(answer(question, ordered), tsuids, read.damage)
+        meter.add_points(question.filled_count * len(ordered))
+    results = answer(question, ordered)
+    if meter is not None:
+        meter.add_shown(sum(len(result.times_ms) for result in results))
+    return Evaluated(results, tsuids, read.damage)
