@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.serve.golden_api import differences, normal
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
+from tests.support.golden_api import differences, normal
 from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.points import FIRST_MS
 from timebeam.pipelines.serve.api import Api

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.serve.golden_api import load
-from tests.serve.running import running
+from tests.support.golden_api import load
+from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Limits

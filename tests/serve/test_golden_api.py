@@ -9,11 +9,17 @@ import json
 
 import pytest
 
-from tests.serve.golden_api import CASES, Case, differences, load, normal
-from tests.serve.known_gaps import KNOWN_GAPS
+from tests.support.golden_api import CASES, Case, differences, load, normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond
+
+KNOWN_GAPS = frozenset(
+    {
+        "gexp diffSeries(sum:1h-avg:sys.cpu.user{dc=lax},sum:1h-avg:sys.cpu.user{dc=dal})",
+    }
+)
+"""The cases that are not met yet, by name. A case that is met must leave this list: the test is strict."""
 
 CLIENT_ERRORS = {
     "get filter if.octets {cpu=not_key()}",
