@@ -94,7 +94,7 @@ def test_an_age_is_shown_and_set_and_create_leaves_it(bigtable: tuple[str, str],
         f"table {prefix}tsdb-uid, family name: newest 1",
     ]
     assert "counts from the arrival of the data" in shown[3]
-    assert shown[4].startswith(f"table {prefix}tsdb-uid takes no maximum age")
+    assert shown[4].startswith(f"table {prefix}tsdb-uid cannot have a maximum age")
     change = f"table {prefix}tsdb, family t: newest 1, up to 30 days old"
     planned = tables(bigtable, prefix, "retention", "--max_age_days=30", "--dry_run")
     assert planned.out.splitlines() == [f"would set {change} (was newest 1)"]
@@ -133,11 +133,11 @@ def test_a_family_of_its_own(bigtable: tuple[str, str], prefix: str) -> None:
 @pytest.mark.parametrize(
     ("layout", "flags", "text"),
     [
-        ("opentsdb", ["--table=PREFIXtsdb-uid"], "tsdb-uid takes no maximum age"),
+        ("opentsdb", ["--table=PREFIXtsdb-uid"], "tsdb-uid cannot have a maximum age"),
         ("opentsdb", ["--table=other"], "no such table or family; there are: PREFIXtsdb, families t; "),
-        ("opentsdb", ["--family=name"], "tsdb-uid takes no maximum age"),
-        ("heroic", ["--table=PREFIXseries"], "series takes no maximum age"),
-        ("kairosdb", ["--table=PREFIXrow_keys"], "row_keys takes no maximum age"),
+        ("opentsdb", ["--family=name"], "tsdb-uid cannot have a maximum age"),
+        ("heroic", ["--table=PREFIXseries"], "series cannot have a maximum age"),
+        ("kairosdb", ["--table=PREFIXrow_keys"], "row_keys cannot have a maximum age"),
     ],
 )
 def test_tables_that_must_not_age(
