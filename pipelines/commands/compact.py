@@ -92,8 +92,8 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     end_s = min(end_ms // 1000, closed_ms // 1000, _LAST_S) // SPAN_S * SPAN_S
     if start_s >= end_s:
         raise UsageError(
-            "no hour of this time range is closed: an hour closes "
-            f"{options.closed_hours:g} hours after its end (--closed_hours)"
+            "no hour of this time range is closed: hours close "
+            f"{options.closed_hours:g} h after their end (--closed_hours)"
         )
     return start_s, end_s
 

@@ -190,7 +190,7 @@ def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[Tab
     chosen = [spec for spec in chosen if spec.families]
     if not chosen:
         existing = "; ".join(f"{spec.name}, families {', '.join(spec.families)}" for spec in specs)
-        raise UsageError(f"no such table or family; there are: {existing}")
+        raise UsageError(f"no such table or family; choose from: {existing}")
     return chosen
 
 

@@ -183,6 +183,11 @@ def read_text(path: str) -> str:
         return str(file.read(), "utf-8")
 
 
+def reason_of(error: Exception) -> str:
+    """Why a file cannot be read, without the path and the number of the error."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def file_content(text: str, names: Collection[str] = ()) -> str:
     """The content of a file; or `text` itself, if it is one of `names`.
 
@@ -194,7 +199,7 @@ def file_content(text: str, names: Collection[str] = ()) -> str:
     try:
         return read_text(text)
     except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {error}") from None
+        raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {reason_of(error)}") from None
 
 
 def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) -> Parameter:

@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         """See `argparse.ArgumentParser.error`; a required option that is misspelt is not called missing."""
         missing = re.findall(r"--\w+", message) if "arguments are required" in message else []
         if message.startswith("the following arguments are required: ") and not missing:
-            message += "; give it first: an option of several values takes all words that follow it"
+            message += "; put it before options with several values, which take all words after them"
         for word in self._words:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in self.options() and did_you_mean(name, missing):

@@ -77,7 +77,7 @@ def named_day(options: argparse.Namespace, now_ms: int, zone: str = "UTC") -> da
     try:
         return datetime.date.fromisoformat(options.day) if options.day else last_complete_day(now_ms, zone)
     except (ValueError, KeyError, OverflowError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"--day {options.day}: {error}" if options.day else str(error)) from error
 
 
 def range_of_day(day: datetime.date, zone: str = "UTC") -> tuple[int, int]:
@@ -204,6 +204,6 @@ def complete_until(
     if end_ms + after_ms > now_ms:
         raise UsageError(
             f"{period} is not complete before {utc_text(-(-(end_ms + after_ms) // 1000))}: choose an earlier "
-            "one, or give --allow_incomplete, and run it again when it is over"
+            "one, or give --allow_incomplete and run it again when it is over"
         )
     return now_ms - after_ms

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text
+from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text, reason_of
 from timebeam.pipelines.options.parsing import did_you_mean
 
 FILE = "timebeam.toml"
@@ -145,8 +145,8 @@ def read_profiles(path: str | None, names: Collection[str]) -> Profiles:
         text = read_text(path)
     except UnicodeDecodeError as error:
         raise UsageError(f"the settings {path} are not UTF-8: {error}") from error
-    except (OSError, ValueError) as error:  # ValueError: of no file system that is at hand
-        raise UsageError(f"cannot read the settings {path}: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
+        raise UsageError(f"cannot read the settings {path}: {reason_of(error)}") from error
     return Profiles.parse(text, path, names)
 
 

@@ -20,6 +20,7 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     boolean,
     read_text,
+    reason_of,
 )
 from timebeam.schema.declared.codec.rows import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
@@ -75,7 +76,7 @@ def text_of(path: str, kind: str) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
-        raise UsageError(f"cannot read the {kind} {path}: {error}") from error
+        raise UsageError(f"cannot read the {kind} {path}: {reason_of(error)}") from error
 
 
 def formats_of(options: argparse.Namespace) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def chosen(trees: Sequence[Tree], id_or_name: str | None) -> list[Tree]:
     if len(named) != 1:
         existing = ", ".join(f"{tree.tree_id} ({tree.name})" for tree in trees) or "none"
         why = "several trees have the name" if named else "there is no tree"
-        raise UsageError(f"{why} {id_or_name!r}; there are: {existing}")
+        raise UsageError(f"{why} {id_or_name!r}; trees: {existing}")
     return named
 
 

@@ -134,7 +134,7 @@ def test_a_family_of_its_own(bigtable: tuple[str, str], prefix: str) -> None:
     ("layout", "flags", "text"),
     [
         ("opentsdb", ["--table=PREFIXtsdb-uid"], "tsdb-uid cannot have a maximum age"),
-        ("opentsdb", ["--table=other"], "no such table or family; there are: PREFIXtsdb, families t; "),
+        ("opentsdb", ["--table=other"], "no such table or family; choose from: PREFIXtsdb, families t; "),
         ("opentsdb", ["--family=name"], "tsdb-uid cannot have a maximum age"),
         ("heroic", ["--table=PREFIXseries"], "series cannot have a maximum age"),
         ("kairosdb", ["--table=PREFIXrow_keys"], "row_keys cannot have a maximum age"),

@@ -149,8 +149,8 @@ def test_a_metric_behind_an_option_of_several_values_is_missed_with_a_hint(store
     ran = timebeam("query", *store.flags, "--start=1h-ago", "--tag", "host=a", "sys.cpu")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines()[0] == (
-        "timebeam query: the following arguments are required: METRIC; give it first: an option of several "
-        "values takes all words that follow it"
+        "timebeam query: the following arguments are required: METRIC; put it before options with several "
+        "values, which take all words after them"
     )
 
 
