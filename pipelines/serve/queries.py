@@ -75,7 +75,10 @@ def expressions(api: Api, request: Request) -> Any:
     evaluated = [item for expression in parsed for item in expression.evaluate(results_of)]
     return answer_body(
         asked,
-        [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated],
+        [
+            dataclasses.replace(answers[item.index], results=[item.result], lists_annotations=item.is_joined)
+            for item in evaluated
+        ],
         global_annotations(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,

@@ -1,6 +1,6 @@
 """Graphite expressions of /api/query/gexp: functions over the results of queries.
 
-query/expression of OpenTSDB 2.4.1. Known are `absolute` and `highestMax`.
+query/expression of OpenTSDB 2.4.1. Known are `absolute`, `highestMax` and `diffSeries`.
 
     highestMax(sum:1h-avg:sys.cpu.user{host=*},2)
 """
@@ -8,6 +8,7 @@ query/expression of OpenTSDB 2.4.1. Known are `absolute` and `highestMax`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -17,14 +18,20 @@ from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, numbers, to_floats
 
 _MOST_NESTED = 32
+_MOST_SERIES = 26
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Indexed:
-    """A result, and the index of the sub query that it is of."""
+    """A result, and the index of the sub query that it is of.
+
+    Attributes:
+      is_joined: whether it is made of several results; its list of annotations is then empty, not missing.
+    """
 
     index: int
     result: Result
+    is_joined: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,9 +63,10 @@ class Expression:
         Raises:
           ApiError: a parameter is missing or wrong.
         """
-        results: list[Indexed] = []
-        for argument in self.arguments:
-            results += results_of[argument] if isinstance(argument, str) else argument.evaluate(results_of)
+        results = [
+            results_of[argument] if isinstance(argument, str) else argument.evaluate(results_of)
+            for argument in self.arguments
+        ]
         return _FUNCTIONS[self.function](results, self.parameters)
 
 
@@ -102,10 +110,10 @@ def _arguments(text: str, expression: str) -> list[str]:
     return words
 
 
-def _absolute(results: Sequence[Indexed], _: Sequence[str]) -> list[Indexed]:
+def _absolute(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list[Indexed]:
     """Values without their sign."""
     absolute = []
-    for item in results:
+    for item in itertools.chain.from_iterable(results):
         values = item.result.values
         if isinstance(values, Mixed):
             floats = np.abs(values.floats).view(np.int64)
@@ -117,7 +125,7 @@ def _absolute(results: Sequence[Indexed], _: Sequence[str]) -> list[Indexed]:
     return absolute
 
 
-def _highest_max(results: Sequence[Indexed], parameters: Sequence[str]) -> list[Indexed]:
+def _highest_max(results: Sequence[Sequence[Indexed]], parameters: Sequence[str]) -> list[Indexed]:
     """The n results with the largest maxima, the largest first."""
     if not parameters:
         raise ApiError("Need aggregation window for moving average")
@@ -126,7 +134,7 @@ def _highest_max(results: Sequence[Indexed], parameters: Sequence[str]) -> list[
     count = int(parameters[0])
     if count < 1:
         raise ApiError(f"Top n value must be greater than zero: {count}")
-    return sorted(results, key=_maximum, reverse=True)[:count]
+    return sorted(itertools.chain.from_iterable(results), key=_maximum, reverse=True)[:count]
 
 
 def _maximum(item: Indexed) -> float:
@@ -135,8 +143,41 @@ def _maximum(item: Indexed) -> float:
     return float(floats.max()) if len(floats) else -np.inf
 
 
-_FUNCTIONS: dict[str, Callable[[Sequence[Indexed], Sequence[str]], list[Indexed]]] = {
+def _diff_series(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list[Indexed]:
+    """The first argument less all others, of results with the same tags; what is missing counts as 0.
+
+    query/expression/UnionIterator and ExpressionDataPoint: the tags are those of the first argument, none if
+    it has no such result; tag keys that are aggregated in one result are in all.
+    """
+    if not 2 <= len(results) <= _MOST_SERIES:
+        raise ApiError(f"Must have 2 to {_MOST_SERIES} series, got {len(results)} instead")
+    items = list(itertools.chain.from_iterable(results))
+    if not items:
+        return []
+    times_ms = np.unique(np.concatenate([item.result.times_ms for item in items]))
+    by_tags: dict[tuple[tuple[str, str], ...], dict[int, Indexed]] = {}
+    for number, argument in enumerate(results):
+        for item in argument:
+            by_tags.setdefault(tuple(sorted(item.result.tags.items())), {})[number] = item
+    differences = []
+    for tags in sorted(by_tags):
+        joined = by_tags[tags]
+        values = np.zeros(len(times_ms))
+        for number, item in joined.items():
+            places = np.searchsorted(times_ms, item.result.times_ms)
+            values[places] += to_floats(item.result.values) * (-1 if number else 1)
+        first = joined[min(joined)]
+        aggregated = sorted({key for item in joined.values() for key in item.result.aggregate_tags})
+        result = Result(
+            first.result.metric, first.result.tags if 0 in joined else {}, aggregated, times_ms, values
+        )
+        differences.append(Indexed(first.index, result, is_joined=True))
+    return differences
+
+
+_FUNCTIONS: dict[str, Callable[[Sequence[Sequence[Indexed]], Sequence[str]], list[Indexed]]] = {
     "absolute": _absolute,
+    "diffSeries": _diff_series,
     "highestMax": _highest_max,
 }
 """By the name that an expression gives them."""

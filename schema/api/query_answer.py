@@ -30,6 +30,7 @@ class Answered:
       annotations: those of each series in the hours that were read.
       tsuids: of the series; empty in a layout without.
       key_uids: of the tag keys that are filtered; empty in a layout without.
+      lists_annotations: whether the list of annotations is shown even if it is empty.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Answered:
     annotations: Mapping[Series, Sequence[Annotation]] = dataclasses.field(default_factory=dict)
     tsuids: Mapping[Series, bytes] = dataclasses.field(default_factory=dict)
     key_uids: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    lists_annotations: bool = False
 
 
 def answer_body(
@@ -110,7 +112,7 @@ def _result(
         body["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
     if not raw.no_annotations:
         notes = [note for series in result.members for note in answered.annotations.get(series, ())]
-        if notes:
+        if notes or answered.lists_annotations:
             body["annotations"] = _starting_within(notes, query)
         if global_annotations:
             body["globalAnnotations"] = _starting_within(global_annotations, query)
