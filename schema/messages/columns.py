@@ -36,8 +36,8 @@ def byte_view(text: bytes) -> Bytes:
 
 def words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """uint64[n]: the eight bytes from each position int64[n] on, the first one lowest."""
-    every = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
-    return every[positions]
+    windows = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
+    return windows[positions]
 
 
 def word(eight: bytes) -> int:
@@ -47,8 +47,8 @@ def word(eight: bytes) -> int:
 
 def windows(text: bytes, positions: Int64s) -> Bytes:
     """uint8[n, WINDOW]: the bytes from each position int64[n] on."""
-    every = np.ndarray((len(text) - WINDOW + 1,), f"V{WINDOW}", text, 0, (1,))
-    return every[positions].view(np.uint8).reshape(-1, WINDOW)
+    all_windows = np.ndarray((len(text) - WINDOW + 1,), f"V{WINDOW}", text, 0, (1,))
+    return all_windows[positions].view(np.uint8).reshape(-1, WINDOW)
 
 
 def time_lengths(view: Bytes, starts: Int64s) -> Int64s:

@@ -140,9 +140,9 @@ class LineFormat(LinewiseFormat):
         names: list[Series] = []
         number_of = []
         for line_number in used.tolist():
-            prefix, after = divmod(line_number, sizes[2])
-            before, between = divmod(prefix, sizes[1])
-            series = self._series_of((strings[0][before], strings[1][between], strings[2][after]), time_first)
+            prefix, tail = divmod(line_number, sizes[2])
+            head, middle = divmod(prefix, sizes[1])
+            series = self._series_of((strings[0][head], strings[1][middle], strings[2][tail]), time_first)
             number = -1 if series is None else numbers.setdefault(id(series), len(names))
             if series is not None and number == len(names):
                 names.append(series)

@@ -220,14 +220,17 @@ def _taking_part(union: Int64s, member: Member, values: Exact, gap: Gap) -> tupl
 
 def _interpolated(at_ms: Int64s, times_ms: Int64s, values: Exact, gap: Gap) -> Exact:
     """The values of a series at times between its first and last point."""
-    before = np.searchsorted(times_ms, at_ms, side="right") - 1
-    samples = values[before]
-    missing = np.flatnonzero(times_ms[before] != at_ms)
+    left_neighbours = np.searchsorted(times_ms, at_ms, side="right") - 1
+    samples = values[left_neighbours]
+    missing = np.flatnonzero(times_ms[left_neighbours] != at_ms)
     if gap is Gap.ZERO:
         samples[missing] = 0
     if gap is Gap.LINEAR:
-        before = before[missing]
-        elapsed = at_ms[missing] - times_ms[before]
-        rise, run = values[before + 1] - values[before], times_ms[before + 1] - times_ms[before]
+        left_neighbours = left_neighbours[missing]
+        elapsed = at_ms[missing] - times_ms[left_neighbours]
+        rise, run = (
+            values[left_neighbours + 1] - values[left_neighbours],
+            times_ms[left_neighbours + 1] - times_ms[left_neighbours],
+        )
         samples[missing] += divided(elapsed * rise, run)
     return samples

@@ -84,19 +84,19 @@ def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Resu
       ValueError: too large a fill.
     """
     groups: dict[tuple[str, ...], list[QuerySeries]] = {}
-    for found in sorted(series_found, key=lambda found: (found.tsuid, found.series.tags)):
-        key = group_key(found.series, question.group_by, question.aggregator)
-        if key is not None and len(found.times_ms):
-            groups.setdefault(key, []).append(found)
-    how = question.downsampling
-    nan_is_null = how is not None and how.fill is Fill.NULL
+    for item in sorted(series_found, key=lambda item: (item.tsuid, item.series.tags)):
+        key = group_key(item.series, question.group_by, question.aggregator)
+        if key is not None and len(item.times_ms):
+            groups.setdefault(key, []).append(item)
+    downsampling = question.downsampling
+    nan_is_null = downsampling is not None and downsampling.fill is Fill.NULL
     within = question.range
     results = []
-    for _, found_series in sorted(groups.items()):
-        members = [_member(found, question, within) for found in found_series]
+    for _, items in sorted(groups.items()):
+        members = [_member(item, question, within) for item in items]
         times_ms, values = _aggregated(question, members)
         inside = slice(*np.searchsorted(times_ms, (question.start_ms, question.end_ms + 1)))
-        series = [found.series for found in found_series]
+        series = [item.series for item in items]
         tags, differing = common_tags(series)
         results.append(
             Result(
@@ -123,18 +123,18 @@ def _aggregated(question: Question, members: Sequence[Member]) -> Points:
     return aggregate(aggregator, members)
 
 
-def _member(found: QuerySeries, question: Question, within: QueryRange) -> Member:
+def _member(item: QuerySeries, question: Question, within: QueryRange) -> Member:
     """The series with its points, intervals or rates, as they are aggregated."""
-    times_ms, values = found.times_ms, found.values
-    how = question.downsampling
-    if how is not None:
+    times_ms, values = item.times_ms, item.values
+    downsampling = question.downsampling
+    if downsampling is not None:
         floats = to_floats(values)
-        if found.downsampled:
-            is_whole = times_ms >= first_whole_ms(how, within)
+        if item.downsampled:
+            is_whole = times_ms >= first_whole_ms(downsampling, within)
             times_ms, floats = times_ms[is_whole], floats[is_whole]
         else:
-            times_ms, floats = downsample(how, times_ms, floats, within)
-        times_ms, values = fill_gaps(how, times_ms, floats, within)
+            times_ms, floats = downsample(downsampling, times_ms, floats, within)
+        times_ms, values = fill_gaps(downsampling, times_ms, floats, within)
     if question.rate is not None:
         times_ms, values = rates(times_ms, values, question.rate)
     first = int(np.searchsorted(times_ms, within.first_ms))

@@ -39,9 +39,9 @@ class Partials(NamedTuple):
     times_ms: Int64s
     numbers: Floats
 
-    def take(self, which: Bools) -> Partials:
+    def take(self, indices: Bools) -> Partials:
         """A selection."""
-        return Partials(self.times_ms[which], self.numbers[:, which])
+        return Partials(self.times_ms[indices], self.numbers[:, indices])
 
 
 def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:

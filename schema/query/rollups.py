@@ -153,28 +153,30 @@ def _group(
     return None, f"none of {downsampling.function} keeps what the query groups by and filters, {keys}"
 
 
-def _changes(asked: Question, downsampling: Downsampling) -> str:
+def _changes(question: Question, downsampling: Downsampling) -> str:
     """Why groups would give another answer than the aggregation of their series; empty if they do not.
 
     A query interpolates a series without a point in an interval; a group cannot. So the aggregator must not
     interpolate, or the fill must put a neutral value there.
     """
-    aggregator = asked.aggregator
-    if asked.rate is not None or asked.explicit_tags or asked.series is not None:
+    aggregator = question.aggregator
+    if question.rate is not None or question.explicit_tags or question.series is not None:
         return "rates, explicit tags and TSUIDs are of single series"
     fold = _FOLDS.get(downsampling.function)
     if fold is None:
         return f"{downsampling.function} of a group is not that of its series"
     if aggregator == NONE or AGGREGATORS[aggregator].fold is not fold:
         return f"{aggregator} of the series is not what groups of {downsampling.function} hold"
-    nothing = Gap.ZERO if fold is Fold.SUM else Gap.IGNORED
-    if downsampling.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not nothing:
-        other = next(
+    neutral_gap = Gap.ZERO if fold is Fold.SUM else Gap.IGNORED
+    if downsampling.fill is Fill.NONE and AGGREGATORS[aggregator].gap is not neutral_gap:
+        alternate = next(
             name
             for name, candidate in AGGREGATORS.items()
-            if candidate.fold is fold and candidate.gap is nothing
+            if candidate.fold is fold and candidate.gap is neutral_gap
         )
-        return f"{aggregator} interpolates where a series has no point; {other} does not, nor does fill nan"
+        return (
+            f"{aggregator} interpolates where a series has no point; {alternate} does not, nor does fill nan"
+        )
     if downsampling.fill is Fill.ZERO and fold is not Fold.SUM:
         return f"fill zero changes the {aggregator} of the series"
     return ""

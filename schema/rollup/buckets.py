@@ -195,20 +195,20 @@ class Grouping:
 
 def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Buckets:
     """No buckets."""
-    none, nothing = np.zeros(0, np.int64), np.zeros(0)
-    edges = Edges(none, np.zeros(0, np.uint8), none)
+    no_integers, no_floats = np.zeros(0, np.int64), np.zeros(0)
+    edges = Edges(no_integers, np.zeros(0, np.uint8), no_integers)
     return Buckets(
         interval_s,
         series,
         np.zeros(0, np.int32),
-        starts_ms=none,
-        counts=none,
-        float_counts=none,
+        starts_ms=no_integers,
+        counts=no_integers,
+        float_counts=no_integers,
         sums=exact_sum.NONE,
-        int_mins=none,
-        int_maxs=none,
-        float_mins=nothing,
-        float_maxs=nothing,
+        int_mins=no_integers,
+        int_maxs=no_integers,
+        float_mins=no_floats,
+        float_maxs=no_floats,
         ends=Ends(edges, edges) if ends else None,
     )
 
@@ -223,25 +223,25 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
       ValueError: different intervals, or some parts with `ends` and some without.
       OverflowError: more than `MOST_POINTS` points in one bucket.
     """
-    if len({each.interval_s for each in buckets}) != 1:
+    if len({part.interval_s for part in buckets}) != 1:
         raise ValueError("only buckets of the same interval can be merged")
-    buckets = [each for each in buckets if len(each)] or buckets[:1]
+    buckets = [part for part in buckets if len(part)] or buckets[:1]
     if len(buckets) == 1:
         return regrouped(buckets[0])
     series, indices = _renumbered(buckets)
-    ends = [each.ends for each in buckets if each.ends is not None]
+    ends = [part.ends for part in buckets if part.ends is not None]
     if 0 < len(ends) < len(buckets):
         raise ValueError("some parts have first and last, others do not")
     index = np.concatenate(indices)
-    order = order_of(index, np.concatenate([each.starts_ms for each in buckets]))
+    order = order_of(index, np.concatenate([part.starts_ms for part in buckets]))
     # Each column is sorted before the next one is joined, since two copies of all would take memory.
-    joined = {name: np.concatenate([getattr(each, name) for each in buckets])[order] for name in _COLUMNS}
+    joined = {name: np.concatenate([getattr(part, name) for part in buckets])[order] for name in _COLUMNS}
     return regrouped(
         Buckets(
             buckets[0].interval_s,
             series,
             index[order],
-            sums=exact_sum.concatenate([each.sums for each in buckets]).take(order),
+            sums=exact_sum.concatenate([part.sums for part in buckets]).take(order),
             ends=Ends.joined(ends).take(order) if ends else None,
             **joined,
         )
@@ -250,13 +250,13 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
 
 def _renumbered(buckets: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
     """(the series of all parts, the index of each part into them)."""
-    if all(each.series is buckets[0].series for each in buckets):
-        return buckets[0].series, [each.index for each in buckets]
+    if all(part.series is buckets[0].series for part in buckets):
+        return buckets[0].series, [part.index for part in buckets]
     numbers: dict[Series, int] = {}
     indices = []
-    for each in buckets:
-        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in each.series], np.int32)
-        indices.append(renumber[each.index] if len(each) else each.index)
+    for part in buckets:
+        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in part.series], np.int32)
+        indices.append(renumber[part.index] if len(part) else part.index)
     return tuple(numbers), indices
 
 

@@ -78,7 +78,7 @@ NONE = Sums(np.zeros(0, np.int64), np.zeros((0, _PLACES), np.int64))
 
 def concatenate(sums: list[Sums]) -> Sums:
     """All sums, in order."""
-    return Sums(np.concatenate([each.tops for each in sums]), np.concatenate([each.digits for each in sums]))
+    return Sums(np.concatenate([part.tops for part in sums]), np.concatenate([part.digits for part in sums]))
 
 
 def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
@@ -176,14 +176,14 @@ def _rounded(digits: Int64s, tops: Int64s) -> Floats:
     lead = np.argmax(padded != 0, axis=1)
     picked = np.take_along_axis(padded, lead[:, None] + np.arange(4), axis=1)
     below = np.arange(padded.shape[1]) >= lead[:, None] + 4
-    rest = (np.where(below, padded, 0) != 0).any(axis=1)
+    has_lower_bits = (np.where(below, padded, 0) != 0).any(axis=1)
     high = (picked[:, 0] << _BITS) | picked[:, 1]  # 29 to 56 bits
     low = (picked[:, 2] << _BITS) | picked[:, 3]
     width = np.frexp(high.astype(np.float64))[1].astype(np.int64)  # 57 where rounding made it so
     shift = np.where(high == 0, 0, 62 - width)
     bits = (high << shift) | (low >> (2 * _BITS - shift))
-    rest |= (low & ((np.int64(1) << (2 * _BITS - shift)) - 1)) != 0
-    numbers = (bits | rest).astype(np.float64)
+    has_lower_bits |= (low & ((np.int64(1) << (2 * _BITS - shift)) - 1)) != 0
+    numbers = (bits | has_lower_bits).astype(np.float64)
     place = tops + 1 - lead - 1  # of the second picked digit
     with np.errstate(over="ignore"):
         rounded: Floats = np.ldexp(numbers, _BITS * place - shift)

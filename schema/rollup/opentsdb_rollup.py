@@ -180,8 +180,10 @@ def _values(kinds: Bytes, bits: Int64s, form: Form) -> tuple[npt.NDArray[np.uint
     if form is Form.FIXED:
         return np.where(is_float, np.uint32(0xF), np.uint32(0x7)), bits.view(np.uint64)
     flags, raws = el.integer_elements(bits)
-    which = np.flatnonzero(is_float)
-    flags[which], raws[which] = el.float_elements(bits[which], exact=False, short=False)
+    float_indices = np.flatnonzero(is_float)
+    flags[float_indices], raws[float_indices] = el.float_elements(
+        bits[float_indices], exact=False, short=False
+    )
     return flags, raws
 
 

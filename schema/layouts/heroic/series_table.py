@@ -106,15 +106,15 @@ def _names_of(key: bytes) -> list[bytes]:
     Raises:
       ValueError: no row has this key.
     """
-    kind, nul, rest = key.partition(_NUL)
+    kind, nul, names_and_id = key.partition(_NUL)
     if kind == TAG:  # the id may hold NULs
-        rest, end = rest[: -ID_BYTES - 1], rest[-ID_BYTES - 1 :]
+        names_and_id, end = names_and_id[: -ID_BYTES - 1], names_and_id[-ID_BYTES - 1 :]
         nul = end[:1] if len(end) == ID_BYTES + 1 else b""
     if nul != _NUL or kind not in (METRIC, SERIES, TAG):
         raise ValueError(f"row key {key[:80]!r} is not of the series table")
     if kind == SERIES:
         return [kind]
-    names = rest.split(_NUL)
+    names = names_and_id.split(_NUL)
     for name in names:
         text = name.replace(b"\x01\x01", _NUL).replace(b"\x01\x02", b"\x01").decode()
         if _escaped(text) != name:

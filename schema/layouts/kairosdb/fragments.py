@@ -96,8 +96,8 @@ def cells(packed: Iterable[bytes], family: str) -> list[Cell]:
         ascending = columns[order]
         order = order[np.append(ascending[1:] != ascending[:-1], True)]
         columns, arrivals = columns[order].astype(">u4"), arrivals[order]
-        every = [value for fragment in columns_of_all for value in fragment[2]]
-        values = [every[i] for i in order.tolist()]
+        all_values = [value for fragment in columns_of_all for value in fragment[2]]
+        values = [all_values[i] for i in order.tolist()]
     return list(map(Cell, repeat(family), columns.view("V4").tolist(), arrivals.tolist(), values))
 
 

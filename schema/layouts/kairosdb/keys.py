@@ -89,8 +89,8 @@ def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
 
 def before_types(key: bytes) -> bytes:
     """The first bytes of a row key: those that all types of its metric and row time share."""
-    metric, nul, rest = key.partition(b"\0")
-    return metric + nul + rest[:_TIME_BYTES]
+    metric, nul, after_metric = key.partition(b"\0")
+    return metric + nul + after_metric[:_TIME_BYTES]
 
 
 def parse_key(key: bytes) -> KairosDbRowKey:
@@ -99,11 +99,11 @@ def parse_key(key: bytes) -> KairosDbRowKey:
     Raises:
       ValueError: KairosDB would have written no such key, or could not read it back.
     """
-    metric, nul, rest = key.partition(b"\0")
-    if not metric or not nul or len(rest) < _TIME_BYTES:
+    metric, nul, after_metric = key.partition(b"\0")
+    if not metric or not nul or len(after_metric) < _TIME_BYTES:
         raise ValueError(f"row key {key[:80].hex()} is not metric, 00, row time, type and tags")
-    row_ms = int.from_bytes(rest[:_TIME_BYTES], "big", signed=True)
-    tags = rest[_TIME_BYTES:]
+    row_ms = int.from_bytes(after_metric[:_TIME_BYTES], "big", signed=True)
+    tags = after_metric[_TIME_BYTES:]
     data_type = None
     if tags[:1] == b"\0":
         size = tags[1] if len(tags) > 1 else 255

@@ -293,8 +293,8 @@ def _scatter_values(out: Bytes, positions: Int64s, elements: Elements) -> None:
     widths = elements.widths
     big_endian = _big_endian(elements)
     for width in np.flatnonzero(np.bincount(widths, minlength=9)).tolist():
-        which = np.flatnonzero(widths == width)
-        _scatter(out, positions[which], big_endian[which, 8 - width :])
+        indices = np.flatnonzero(widths == width)
+        _scatter(out, positions[indices], big_endian[indices, 8 - width :])
 
 
 def _big_endian(elements: Elements) -> Bytes:

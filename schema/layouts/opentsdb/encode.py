@@ -118,6 +118,8 @@ def _elements(batch: PointBatch, offsets: Int64s, decimals: Decimals) -> el.Elem
         flags, raws = el.integer_elements(batch.bits)
     else:
         flags, raws = el.integer_elements(batch.bits)
-        which = np.flatnonzero(is_float)
-        flags[which], raws[which] = el.float_elements(batch.bits[which], exact=exact, short=short)
+        float_points = np.flatnonzero(is_float)
+        flags[float_points], raws[float_points] = el.float_elements(
+            batch.bits[float_points], exact=exact, short=short
+        )
     return el.Elements(el.qualifier_codes(offsets, batch.in_ms, flags), raws)

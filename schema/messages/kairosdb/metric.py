@@ -195,8 +195,13 @@ def _type_of(value: str | bool) -> str:
 
 def _looks_like_number(text: str) -> bool:
     """Util.isNumber: a sign or a point, then digits with at most one point, the last one a digit."""
-    rest = text[1:] if text[0] in "+-." else text
-    return bool(rest) and rest[-1] != "." and rest.count(".") <= 1 and rest.replace(".", "").isdecimal()
+    unsigned = text[1:] if text[0] in "+-." else text
+    return (
+        bool(unsigned)
+        and unsigned[-1] != "."
+        and unsigned.count(".") <= 1
+        and unsigned.replace(".", "").isdecimal()
+    )
 
 
 def _value(value: str | bool, data_type: str) -> Value:
