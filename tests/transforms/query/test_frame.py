@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.test_examples_in_documents import blocks, run_shell, shell_lines
 
 import timebeam
 from tests.house.test_examples_in_documents import blocks, run_shell, shell_lines
