@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import timebeam
-from tests.house.test_examples_in_documents import blocks, run_shell, shell_lines
 from tests.support.commands import ingest
 from tests.support.commands import timebeam as run
+from tests.support.documents import blocks, run_shell, shell_lines
 from tests.support.plain_query import END_MS, SENT, START_MS
 from tests.support.points import put_file
 from tests.support.stored import Store
