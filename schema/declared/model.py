@@ -23,7 +23,7 @@ class CellTime(enum.StrEnum):
     """
 
     EVENT = "event"
-    """The event time: of two messages for one cell the younger event wins, in any order of arrival."""
+    """The event time: of two messages for one cell the later event wins, in any order of arrival."""
     ARRIVAL = "arrival"
     """When the record reached us (publish time, modification time): the later correction wins."""
     REVISION = "revision"
@@ -65,7 +65,7 @@ class Field:
       is_uint: whether it must be a whole number without sign and leading zeros.
       size: bytes in the key, None if as long as the value.
       pad: the byte that fills up to `size`.
-      align_left: whether the value stands left of its padding.
+      align_left: whether the value is left of its padding.
       case: "lower", "upper" or None for as it is.
     """
 
@@ -143,7 +143,7 @@ class Hash:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suffix:
-    """The first hexadecimal digits of the CRC-32 of fields, or of the whole record, to part what ties.
+    """The first hexadecimal digits of the CRC-32 of fields, or of the record: keeps apart records that tie.
 
     Attributes:
       sources: names of fields; None for the original bytes of the record.
@@ -186,7 +186,7 @@ class MapColumns:
 
     Attributes:
       field: of one or two levels, as many as there are names in the template.
-      literals: the literal text before, between and behind the names of the levels.
+      literals: the literal text before, between and after the names of the levels.
     """
 
     field: str
@@ -266,7 +266,7 @@ class PointFields:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the loader reckons sizes with; longer values are not refused.
+    """What the loader computes sizes with; longer values are not refused.
 
     Attributes:
       interval_ms: time between two records of one series; None if not known.
@@ -356,7 +356,7 @@ class TableLayout:
 
     @property
     def stored(self) -> frozenset[str]:
-        """Fields whose values stand in the key or in qualifiers: what keeps two records apart."""
+        """Fields whose values are in the key or in qualifiers: what keeps two records apart."""
         names = {name for key_part in self.key if not isinstance(key_part, Salt) for name in inputs(key_part)}
         if self.series is not None:
             timed = isinstance(self.series.qualifier, TimeQualifier)

@@ -205,7 +205,7 @@ def _json(text: str) -> msgspec.Raw:
     """A JSON text, checked.
 
     Raises:
-      ValueError: it is none.
+      ValueError: it is not one.
     """
     try:
         msgspec.json.decode(text)

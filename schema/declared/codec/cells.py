@@ -3,7 +3,7 @@
 Format: docs/spec/bigtable-patterns.md §5.
 
 A cell's timestamp is a function of the record alone, by `cell_time`: so writing a record again
-writes the same cells, and which of two values of a cell is read does not hang on their order.
+writes the same cells, and which of two values of a cell is read does not depend on their order.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ def events(layout: TableLayout, batch: RecordBatch, refusals: Refusals) -> Int64
     numbers, good = batch.integers(name)
     for i in np.flatnonzero(~good).tolist():
         text = batch.texts(name)[i].as_py()
-        problem = "is missing" if text is None else f"{text[:80]!r} is no whole number of {unit} since 1970"
+        problem = (
+            "is missing" if text is None else f"{text[:80]!r} is not a whole number of {unit} since 1970"
+        )
         refusals.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
     outside = (numbers < 0) | (numbers > times.last(unit))
     for i in np.flatnonzero(outside).tolist():
-        message = f"{name} {numbers[i]} is before 1970 or behind the year 9999: is the unit {unit}?"
+        message = f"{name} {numbers[i]} is before 1970 or after the year 9999: is the unit {unit}?"
         refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
     return np.where(outside, 0, numbers)
 
@@ -75,7 +77,9 @@ def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals
         numbers, good = batch.integers(layout.revision)
         good &= (numbers >= 0) & (numbers <= _LAST_REVISION)
         for i in np.flatnonzero(~good).tolist():
-            refusals.add(i, Reason.BAD_NUMBER, f"{layout.revision} is no revision number: give 0, 1, 2 ...")
+            refusals.add(
+                i, Reason.BAD_NUMBER, f"{layout.revision} is not a revision number: give 0, 1, 2 ..."
+            )
         event_ms = event_ms + np.where(good, numbers, 0)
     return event_ms
 

@@ -30,11 +30,11 @@ def check_name(table: str) -> None:
     """
     forms = _DAY.findall(table)
     if len(forms) != 1:
-        raise ValueError(f"{table!r} must hold the day once, as in SENSOR_{{day:%Y%m%d}}")
+        raise ValueError(f"{table!r} must contain the day once, as in SENSOR_{{day:%Y%m%d}}")
     letters = sorted(_PLACEHOLDER.findall(forms[0]))
     if letters not in _WHOLE_DATES:
         raise ValueError(
-            f"{table!r} must hold the whole date: year, month and day once each, as in {{day:%Y%m%d}}, or "
+            f"{table!r} must contain the whole date: year, month and day once each, as in {{day:%Y%m%d}}, or "
             "year and day of the year, as in {day:%Y%j}"
         )
 
@@ -91,7 +91,7 @@ def day_piece(source: TableLayout, day: datetime.date) -> bytes:
 
 
 def day_of(tables: DayTables, name: str) -> datetime.date | None:
-    """The day of a table of this name; None if it is none of these tables."""
+    """The day of a table of this name; None if it is not one of these tables."""
     form = _DAY.search(tables.table)
     assert form is not None
     head, tail = tables.table[: form.start()], tables.table[form.end() :]
@@ -114,7 +114,7 @@ def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:
     """Whether a row is one of the day with this piece; the job copies it unchanged.
 
     Raises:
-      ValueError: it is no key of this layout.
+      ValueError: it is not a key of this layout.
     """
     assert source.time is not None
     return keys.split(source, key)[source.key.index(source.time)] == piece

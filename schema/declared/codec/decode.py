@@ -62,7 +62,7 @@ def _fixed(layout: TableLayout, column: Column, cell: Cell) -> Value:
         return value
     time = values.whole_number(value)
     if not 0 <= time <= times.last(layout.event[1]):
-        raise ValueError(f"{column.field} {time} is no time from 1970 to the year 9999")
+        raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
     return time
 
 
@@ -115,7 +115,7 @@ def _reading(
 
 
 def _after(layout: TableLayout, form: TimeQualifier, key_time: int, steps: int) -> int:
-    """The time a number of steps behind the start of a bucket, in the unit of the time part."""
+    """The time a number of steps after the start of a bucket, in the unit of the time part."""
     time = layout.time
     assert time is not None
     assert time.bucket is not None

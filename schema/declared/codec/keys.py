@@ -28,7 +28,7 @@ def split(layout: TableLayout, key: bytes) -> list[bytes]:
     """The bytes of each part of a key.
 
     Raises:
-      ValueError: it is no key of this layout.
+      ValueError: it is not a key of this layout.
     """
     fragments = []
     offset = 0
@@ -44,12 +44,12 @@ def split(layout: TableLayout, key: bytes) -> list[bytes]:
             raise ValueError(f"row key {key!r} ends before its part {number + 1} of {len(layout.key)}")
         piece = key[offset:end]
         if isinstance(key_part, Const) and piece != key_part.value:
-            raise ValueError(f"row key {key!r} has {piece!r} where {key_part.value!r} must stand")
+            raise ValueError(f"row key {key!r} has {piece!r} where {key_part.value!r} must be")
         fragments.append(piece)
         offset = end
         if not last:
             if key[offset : offset + len(layout.separator)] != layout.separator:
-                raise ValueError(f"row key {key!r} has no separator behind byte {offset}")
+                raise ValueError(f"row key {key!r} has no separator after byte {offset}")
             offset += len(layout.separator)
     if offset != len(key):
         raise ValueError(f"row key {key!r} has {len(key) - offset} bytes more than its parts")
@@ -60,7 +60,7 @@ def fields(layout: TableLayout, key: bytes) -> tuple[dict[str, str], int | None]
     """(field texts, time): what a key says. The time is that of the time part, in its unit.
 
     Raises:
-      ValueError: it is no key of this layout.
+      ValueError: it is not a key of this layout.
     """
     texts: dict[str, str] = {}
     time = None
@@ -91,7 +91,7 @@ def ranges(
       start_ms, end_ms: both or none.
 
     Raises:
-      ValueError: the key does not serve this read: the message says what stands in its way.
+      ValueError: the key does not serve this read: the message says what prevents it.
     """
     if (start_ms is None) != (end_ms is None):
         raise ValueError("give both ends of the interval, or none")
@@ -157,7 +157,7 @@ def _epoch_ranges(
         return [(key, key + b"\0") for key in prefixes]
     if interval is not None:
         raise ValueError(
-            f"table {layout.table}: {_label(key_part)} stands before the time in the key: give its fields too"
+            f"table {layout.table}: {_label(key_part)} comes before the time in the key: give its fields too"
         )
     return [(p, times.after(p)) for p in prefixes]
 
@@ -200,7 +200,7 @@ def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int
         if layout.event[0] in fixed:
             event, good = batch.integers(layout.event[0])
             if not good[0]:
-                raise ValueError(f"{layout.event[0]} {fixed[layout.event[0]]!r} is no whole number")
+                raise ValueError(f"{layout.event[0]} {fixed[layout.event[0]]!r} is not a whole number")
         elif since_ms is not None:
             event = times.from_ms(np.array([since_ms], np.int64), layout.event[1])
     refusals = _Strict(layout.table)
@@ -223,11 +223,11 @@ def _label(key_part: Part) -> str:
 def _must_be_used(
     layout: TableLayout, fixed: Mapping[str, str | int], used: set[str], stop: Part | None = None
 ) -> None:
-    """Refuses fixed fields that do not stand at the front of the key."""
+    """Refuses fixed fields that are not at the front of the key."""
     unused = sorted(fixed.keys() - used)
     if unused:
         why = (
-            f"{_label(stop)} stands before it"
+            f"{_label(stop)} comes before it"
             if stop and unused[0] in layout.stored
             else "it is not in the front of the key"
         )

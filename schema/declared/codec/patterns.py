@@ -1,7 +1,7 @@
 """Times as text of fixed width: the placeholders of a time part's format, many at a time.
 
 `%Y %m %d %H %M %S` as strftime has them, `%L` for milliseconds (3 digits), `%f` for microseconds (6).
-Their order must be from large to small, from the year on, so that texts sort as times do.
+Their order must be from large to small, from the year on, so that strings sort by time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from timebeam.schema.common.spans import DAY_MS, UTC, Span, first_instant, local_ms
 from timebeam.schema.points import Int64s
 
-# Where the digits stand in YYYY-MM-DDThh:mm:ss.ffffff; the length of what a placeholder leaves open.
+# Where the digits are in YYYY-MM-DDThh:mm:ss.ffffff; the length of what a placeholder leaves open.
 _DIGITS = {
     "Y": (0, 4),
     "m": (5, 7),
@@ -63,7 +63,7 @@ def check(pattern: str, zone: str) -> int:
     """The width of the texts of a pattern, in bytes.
 
     Raises:
-      ValueError: a placeholder is unknown, or the texts would not sort as times do.
+      ValueError: a placeholder is unknown, or the strings would not sort by time.
     """
     letters = [letter for letter, _ in placeholders(pattern) if letter]
     expected = list(_ORDER[: len(letters)])
@@ -116,7 +116,7 @@ def parse(text: bytes, pattern: str, zone: str) -> int:
     """The first microsecond since 1970 that has this text.
 
     Raises:
-      ValueError: it is no text of the pattern.
+      ValueError: it is not a text of the pattern.
     """
     numbers = {"Y": 1970, "m": 1, "d": 1, "H": 0, "M": 0, "S": 0, "L": 0, "f": 0}
     offset = 0
@@ -125,13 +125,13 @@ def parse(text: bytes, pattern: str, zone: str) -> int:
         piece = text[offset : offset + width]
         offset += width
         if letter and not (piece.isdigit() and len(piece) == width):
-            raise ValueError(f"{text!r} is no time of the form {pattern}")
+            raise ValueError(f"{text!r} is not a time of the form {pattern}")
         if not letter and piece != literal.encode():
-            raise ValueError(f"{text!r} is no time of the form {pattern}")
+            raise ValueError(f"{text!r} is not a time of the form {pattern}")
         if letter:
             numbers[letter] = int(piece)
     if offset != len(text):
-        raise ValueError(f"{text!r} is no time of the form {pattern}")
+        raise ValueError(f"{text!r} is not a time of the form {pattern}")
     moment = datetime.datetime(
         numbers["Y"],
         numbers["m"],

@@ -189,7 +189,7 @@ def _time_of_row(layout: TableLayout, row: Row) -> int:
             if column.field == layout.event[0] and cell.qualifier == column.qualifier:
                 time = values.whole_number(values.decode(cell.value, column.encoding))
                 if not 0 <= time <= times.last(layout.event[1]):
-                    raise ValueError(f"{column.field} {time} is no time from 1970 to the year 9999")
+                    raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
                 return time
     raise ValueError(f"the row has no column {layout.event[0]}, which is its time")
 

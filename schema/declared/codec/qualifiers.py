@@ -63,7 +63,7 @@ def steps_between(form: TimeQualifier, times_ms: Int64s, starts_ms: Int64s, zone
 
 
 def times_after(form: TimeQualifier, starts_ms: Int64s, steps: Int64s, zone: str) -> Int64s:
-    """int64[n]: the times in ms that are so many steps behind the start of a bucket."""
+    """int64[n]: the times in ms that are so many steps after the start of a bucket."""
     if form.step.ms % DAY_MS == 0:
         midnights = local_ms(starts_ms, zone) // DAY_MS * DAY_MS
         return first_instant(midnights + steps * form.step.ms, zone)
@@ -71,10 +71,10 @@ def times_after(form: TimeQualifier, starts_ms: Int64s, steps: Int64s, zone: str
 
 
 def steps_of(form: TimeQualifier, qualifier: bytes) -> int:
-    """How many steps behind the start of its bucket a reading stands.
+    """How many steps after the start of its bucket a reading is.
 
     Raises:
-      ValueError: it is no qualifier of this form.
+      ValueError: it is not a qualifier of this form.
     """
     if form.form in _CLOCK:
         unit, pattern = _CLOCK[form.form]
@@ -87,7 +87,7 @@ def steps_of(form: TimeQualifier, qualifier: bytes) -> int:
         return elapsed * unit // form.step.ms
     if form.form == "number":
         if not qualifier.isdigit() or len(qualifier) > 18:
-            raise ValueError(f"the qualifier {qualifier!r} is no number")
+            raise ValueError(f"the qualifier {qualifier!r} is not a number")
         return int(qualifier) - form.base
     if len(qualifier) != _BINARY[form.form][1]:
         raise ValueError(f"the qualifier {qualifier!r} is not {form.form}")
@@ -95,10 +95,10 @@ def steps_of(form: TimeQualifier, qualifier: bytes) -> int:
 
 
 def steps_within(form: TimeQualifier, bucket: Span, qualifier: bytes) -> int:
-    """How many steps behind the start of its bucket a reading stands, checked to be in the bucket.
+    """How many steps after the start of its bucket a reading is, checked to be in the bucket.
 
     Raises:
-      ValueError: it is no qualifier of this form, or beyond the bucket.
+      ValueError: it is not a qualifier of this form, or beyond the bucket.
     """
     steps = steps_of(form, qualifier)
     if not 0 <= steps * form.step.ms <= bucket.ms + DAY_MS:  # a day of 25 hours is longer than its span
@@ -118,7 +118,7 @@ def entries(
       fixed_qualifiers: qualifiers of other columns.
 
     Raises:
-      RefusedError: it is no object of as many levels as the template has, or an entry's name would not
+      RefusedError: it is not an object of as many levels as the template has, or an entry's name would not
         be found again in its qualifier.
     """
     levels = len(columns.literals) - 1
@@ -137,7 +137,7 @@ def entries(
         for name, literal in zip(names[:-1], columns.literals[1:-1], strict=True):
             if literal in name:
                 raise RefusedError(
-                    Reason.NAME_NOT_STORABLE, f"{columns.field}: the name {name!r} holds {literal!r}"
+                    Reason.NAME_NOT_STORABLE, f"{columns.field}: the name {name!r} contains {literal!r}"
                 )
         qualifier = "".join(a + b for a, b in zip(columns.literals, [*names, ""], strict=True)).encode()
         if qualifier in fixed_qualifiers:

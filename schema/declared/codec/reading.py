@@ -34,7 +34,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_json(message: Message, joined: Joined | None = None) -> Read:
-    """JSON lines: an object each; null is absent. A key that stands twice refuses its line.
+    """JSON lines: an object each; null is absent. A key that is repeated refuses its line.
 
     The text of a number is as it was written; arrays and objects are kept as JSON text.
 
@@ -63,7 +63,7 @@ def read_csv(message: Message, header: Sequence[str] | None = None) -> Read:
       header: field names, of `csv_header`; None if the first line of the message holds them.
 
     Raises:
-      ValueError: the first line of the message is no header.
+      ValueError: the first line of the message is not a header.
     """
     spans = _lines(message.text)
     if header is None:
@@ -86,11 +86,11 @@ def csv_header(line: bytes) -> list[str]:
     """The field names in the first line of a file.
 
     Raises:
-      ValueError: it is no line of CSV, or a name is empty or stands twice.
+      ValueError: it is not a line of CSV, or a name is empty or is repeated.
     """
     names = _csv_row(line.rstrip(b"\r\n"))
     if len(set(names)) < len(names) or not all(names):
-        raise ValueError(f"the header {','.join(names)} has an empty name, or one that stands twice")
+        raise ValueError(f"the header {','.join(names)} has an empty name, or one that is repeated")
     return names
 
 
@@ -187,7 +187,7 @@ def _avro_text(name: str, value: Any) -> Any:
         return msgspec.Raw(msgspec.json.encode(value))
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise RefusedError(Reason.BAD_NUMBER, f"{name}: {value} is no number")
+            raise RefusedError(Reason.BAD_NUMBER, f"{name}: {value} is not a number")
         return msgspec.Raw(repr(value).encode())
     raise RefusedError(
         Reason.VALUE_NOT_STORABLE, f"{name}: {type(value).__name__} has no text: use a long or string"

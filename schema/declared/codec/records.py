@@ -39,7 +39,7 @@ class RecordBatch:
     Attributes:
       fields: for each field name string[n], the text of the value, or int64[n]; null where absent.
       arrivals_ms: int64[n], when the record reached us.
-      origins: where the records stand in their input, while that is still at hand.
+      origins: where the records are in their input, while that is in memory.
       quoted: bool[n] for fields that hold other values than texts: which of them are texts (a JSON
         string, say). Without an entry all are; of int64 fields none is.
     """
@@ -178,7 +178,7 @@ def _refuse_series(declaration: Declaration, series: Series) -> str | None:
         lost = sorted((keys | {METRIC}) - layout.stored)
         if lost:
             return (
-                f"{lost[0]} stands neither in the key nor in a qualifier of {layout.table}, so that points "
+                f"{lost[0]} is neither in the key nor in a qualifier of {layout.table}, so that points "
                 "of two series would overwrite each other: add it, or declare allow_overwrite = true"
             )
     return None

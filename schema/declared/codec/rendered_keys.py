@@ -1,7 +1,7 @@
 """The parts of row keys, rendered for all records of a batch at once (docs/spec/bigtable-patterns.md §5).
 
 Each part becomes binary[n]. What a part cannot hold is refused and never truncated: a value that is
-missing, empty, too long, holds the separator, or could not be told from its padding.
+missing, empty, too long, contains the separator, or could not be told from its padding.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ def _why(field: Field, text: str | None, separator: str) -> str:
         return f"{field.name} is {'missing' if text is None else 'empty'}, and the key needs it"
     shown = repr(text if len(text) <= 80 else text[:80] + "...")
     if separator and separator in text:
-        return f"{field.name} {shown} holds the separator {separator!r}"
+        return f"{field.name} {shown} contains the separator {separator!r}"
     if field.is_uint and not (text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")):
-        return f"{field.name} {shown} is no whole number without sign and leading zeros"
+        return f"{field.name} {shown} is not a whole number without sign and leading zeros"
     if field.size is not None and len(text.encode()) > field.size:
         return f"{field.name} {shown} is longer than {field.size} bytes"
     return (

@@ -46,23 +46,23 @@ def problems(rollup: DeclaredRollup, sources: Mapping[str, TableLayout]) -> Iter
     """What is wrong between a rollup and the layouts of its file, in words."""
     source, target = sources.get(rollup.source), rollup.target
     if source is None:
-        yield f"source = {rollup.source!r} is no layout of this file"
+        yield f"source = {rollup.source!r} is not a layout of this file"
         return
     if source.event is None:
         yield f"layout {source.name} has no event time: nothing says which interval a record is in"
         return
     values = {column.field for column in source.columns} | ({source.series.field} if source.series else set())
     if rollup.value not in values:
-        yield f"value = {rollup.value!r} is no column of layout {source.name}: {', '.join(sorted(values))}"
+        yield f"value = {rollup.value!r} is not a column of layout {source.name}: {', '.join(sorted(values))}"
     key_fields = kept_fields(source.key)
     for name in rollup.by:
         if name not in key_fields:
             names = ", ".join(sorted(key_fields))
-            yield f"by: {name} is no field in the key of layout {source.name}: {names}"
+            yield f"by: {name} is not a field in the key of layout {source.name}: {names}"
         if name in AGGREGATORS:
             yield f"by: {name} is the name of an aggregator"
         if name not in kept_fields(target.key):
-            yield f"by: {name} must stand in the key as a field, or rollups overwrite each other"
+            yield f"by: {name} must be in the key as a field, or rollups overwrite each other"
     if target.event != source.event:
         yield f"its time must be that of layout {source.name}: {source.event[0]} in {source.event[1]}"
     elif target.time is None:
@@ -112,7 +112,7 @@ def _time_problems(rollup: DeclaredRollup, source: TableLayout) -> Iterator[str]
 
 
 def kept_fields(key: Sequence[Part]) -> tuple[str, ...]:
-    """The fields that a rollup keeps if it names none: all that stand in the key."""
+    """The fields that a rollup keeps if it names none: all in the key."""
     return tuple(key_part.name for key_part in key if isinstance(key_part, Field))
 
 
@@ -122,7 +122,7 @@ def values_of(
     """The numbers of a row of the source, each at the start of its interval; its kept fields are tags.
 
     Returns:
-      No batch if the row has none; refusals of values that are no numbers.
+      No batch if the row has none; refusals of values that are not numbers.
     """
     assert source.event is not None
     name, unit = source.event
@@ -201,7 +201,7 @@ def start_of(rollup: DeclaredRollup, row: Row) -> int:
     """The start in ms of the interval that a row of the rollup's table is of.
 
     Raises:
-      ValueError: it is no row of this table.
+      ValueError: it is not a row of this table.
     """
     assert rollup.target.event is not None
     name, unit = rollup.target.event

@@ -117,7 +117,7 @@ def json_text(layout: TableLayout, record: Record) -> str:
 
 
 def _raw(text: Any) -> Any:
-    """A JSON text as it is; as a string if it is none."""
+    """A JSON text as it is; as a string if it is not one."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

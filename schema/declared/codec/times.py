@@ -1,8 +1,8 @@
-"""Time parts of row keys: times to the numbers and bytes that stand in keys, and back.
+"""Time parts of row keys: times to the numbers and bytes in keys, and back.
 
 Format: docs/spec/bigtable-patterns.md §5.
 
-All forms sort as times do (or the other way round, with `reverse`). Times from 1970 to the year 9999.
+All forms sort by time (or the other way round, with `reverse`). Times from 1970 to the year 9999.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def largest(time: Time) -> int:
 def numbers(time: Time, values: Int64s) -> tuple[Int64s, Bools]:
     """(int64[n], bool[n]): the numbers in the key for times in the part's unit, and which can be stored.
 
-    What cannot be stored is before 1970 or behind the year 9999, does not fit the width or `reverse`,
+    What cannot be stored is before 1970 or after the year 9999, does not fit the width or `reverse`,
     or begins a bucket at a time that `divide` does not divide.
     """
     good = (values >= 0) & (values <= last(time.unit))
@@ -83,14 +83,14 @@ def parse(time: Time, piece: bytes) -> int:
         return patterns.parse(piece, time.pattern, time.zone) * units // (milliseconds * 1000)
     if time.form == "decimal":
         if len(piece) != time.size or not piece.isdigit():
-            raise ValueError(f"{piece!r} is no time of {time.size} digits")
+            raise ValueError(f"{piece!r} is not a time of {time.size} digits")
         number = int(piece)
     else:
         number = int.from_bytes(piece, "big")
     if time.reverse is not None:
         number = time.reverse - number
     if not 0 <= number * time.divide <= last(time.unit):
-        raise ValueError(f"{piece!r} is no time from 1970 to the year 9999")
+        raise ValueError(f"{piece!r} is not a time from 1970 to the year 9999")
     return number * time.divide
 
 
@@ -146,7 +146,7 @@ def bounds(time: Time, start_ms: int, end_ms: int) -> tuple[bytes, bytes | None]
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key behind all keys that begin with a prefix; empty for the end of the table."""
+    """The first key after all keys that begin with a prefix; empty for the end of the table."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b""
 

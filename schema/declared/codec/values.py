@@ -68,13 +68,13 @@ def encode_one(text: str, is_text: bool, encoding: Encoding) -> bytes:
         return text.encode()
     if encoding is Encoding.I64BE:
         if not _INTEGER.fullmatch(text):
-            raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is no whole number")
+            raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is not a whole number")
         number = int(text) if len(text) <= 20 else 1 << 63
         if not -(1 << 63) <= number < 1 << 63:
             raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} does not fit 64 bits")
         return number.to_bytes(8, "big", signed=True)
     if not _NUMBER.fullmatch(text):
-        raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is no number")
+        raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is not a number")
     try:
         packed = struct.pack(">d" if encoding is Encoding.F64BE else ">f", float(text))
     except OverflowError:
@@ -150,7 +150,7 @@ def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
 
 
 def _text_payload(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a value that is no number; of a JSON string its text."""
+    """The bytes of a value that is not a number; of a JSON string its text."""
     if encoding is Encoding.JSON and text.startswith('"'):
         with contextlib.suppress(ValueError):
             return str(json.loads(text)).encode(errors="backslashreplace")
@@ -161,14 +161,14 @@ def whole_number(value: Value) -> int:
     """A value as a whole number: of text, digits as `i64be` takes them.
 
     Raises:
-      ValueError: it is none.
+      ValueError: it is not one.
     """
     if isinstance(value, str):
         if not _INTEGER.fullmatch(value) or len(value) > 20:
-            raise ValueError(f"{_short(value)} is no whole number")
+            raise ValueError(f"{_short(value)} is not a whole number")
         return int(value)
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 
 
@@ -176,13 +176,13 @@ def finite_number(value: Value) -> int | float:
     """A value as a number that can be added; of text, decimal digits of ASCII, with or without sign.
 
     Raises:
-      RefusedError: it is none, or is beyond the floats.
+      RefusedError: it is not one, or is beyond the floats.
     """
     number: int | float
     if not isinstance(value, str):
         number = value
     elif not _DECIMAL.fullmatch(value):
-        raise RefusedError(Reason.BAD_NUMBER, f"{_short(value)} is no number")
+        raise RefusedError(Reason.BAD_NUMBER, f"{_short(value)} is not a number")
     else:
         is_whole = value.lstrip("+-").isdigit() and len(value) <= 20
         number = int(value) if is_whole else float(value)

@@ -69,7 +69,7 @@ def check_declaration(
         time = source.time if source else None
         if source is None:
             yield ProblemError(
-                ("layout", tables.name, "source"), f"source = {tables.source!r} is no layout of this file"
+                ("layout", tables.name, "source"), f"source = {tables.source!r} is not a layout of this file"
             )
         elif time is None or time.bucket is None or (time.bucket.ms, time.bucket.months) != (DAY_MS, 0):
             yield ProblemError(
@@ -126,7 +126,7 @@ def _key(layout: TableLayout, section: Section) -> None:
         raise section.problem("key", 'since needs a time to compare with: add event_time = "FIELD"')
     names = [key_part.name for key_part in layout.key if isinstance(key_part, (Field, Time))]
     if len(names) > len(set(names)):
-        raise section.problem("key", "a field stands twice in the key")
+        raise section.problem("key", "a field is repeated in the key")
 
 
 def _reads(layout: TableLayout, section: Section) -> None:
@@ -140,14 +140,14 @@ def _reads(layout: TableLayout, section: Section) -> None:
 
 
 def _identity(layout: TableLayout, section: Section, is_rollup: bool) -> None:
-    """Check 4: what tells two events apart stands in the key or a qualifier."""
+    """Check 4: what tells two events apart is in the key or a qualifier."""
     if layout.allow_overwrite:
         return
     for name in layout.identity:
         if name not in layout.stored:
             raise section.problem(
                 "identity",
-                f"{name} tells events apart, but stands neither in the key nor in a qualifier: add it to the "
+                f"{name} tells events apart, but is neither in the key nor in a qualifier: add it to the "
                 "key, or say allow_overwrite = true",
             )
     if times.shares_rows(layout) and layout.max_versions == 1 and not is_rollup:

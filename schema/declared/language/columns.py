@@ -35,9 +35,7 @@ def columns_of(section: Section, times: Times) -> Columns:
     if not (fixed or map_columns or series):
         raise section.problem(None, "columns stores nothing: add fields, map or series")
     if map_columns and series:
-        raise section.problem(
-            "map", "map and series in one family could not be told apart: declare two tables"
-        )
+        raise section.problem("map", "map and series in one family cannot be told apart: declare two tables")
     qualifiers: set[bytes] = set()
     for number, column in enumerate(fixed):
         if column.qualifier in qualifiers:
@@ -67,7 +65,7 @@ def _map(section: Section, encoding: str) -> MapColumns:
     literals = tuple(_LEVEL.split(template))
     if len(literals) not in (2, 3) or any("{" in piece or "}" in piece for piece in literals):
         raise section.problem(
-            "qualifier", f"{template!r} must hold one or two names, as {{category}}/{{name}}"
+            "qualifier", f"{template!r} must have one or two names, as {{category}}/{{name}}"
         )
     if len(literals) == 3 and not literals[1]:
         raise section.problem(
@@ -94,7 +92,9 @@ def _series(section: Section, encoding: str, times: Times) -> SeriesColumn:
 def _time_qualifier(section: Section, times: Times) -> TimeQualifier:
     name = section.text("time")
     if name not in times.units:
-        raise section.problem("time", f"{name} is no time of the key: the qualifier counts from its bucket")
+        raise section.problem(
+            "time", f"{name} is not a time of the key: the qualifier counts from its bucket"
+        )
     form = section.choice("format", ("HHMM", "HHMMSS", "number", "be16", "be32"), "HHMM")
     try:
         step, within = span_of(section.text("step")), span_of(section.text("within"))
@@ -103,7 +103,7 @@ def _time_qualifier(section: Section, times: Times) -> TimeQualifier:
     times.within[name] = within
     smallest = {"HHMM": 60_000, "HHMMSS": 1000}.get(form, 1)
     if step.months or step.ms % smallest:
-        raise section.problem("step", f"a step of {step} cannot be told in {form}")
+        raise section.problem("step", f"a step of {step} cannot be written as {form}")
     if form in ("HHMM", "HHMMSS") and within.ms > 4 * 86_400_000:
         raise section.problem("format", f"{form} has two digits for hours: use number for {within}")
     return TimeQualifier(step, form, section.integer("base", 0), section.integer("width", 0))

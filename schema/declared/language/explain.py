@@ -125,7 +125,7 @@ def _layout(layout: TableLayout) -> Iterator[str]:
         metric = points.metric_of(f"{{{points.placeholder}}}")
         yield f"  points  {metric} of {', '.join(points.values)} by {', '.join(points.tags) or 'no tags'}"
     yield f"  sizes   key up to {key_bytes(layout):,} bytes, row up to {_size(row_bytes(layout))}"
-    yield f"          (reckoned with {_estimate(layout)}; rows should stay below {_size(MOST_ROW)})"
+    yield f"          (computed with {_estimate(layout)}; rows should stay below {_size(MOST_ROW)})"
     yield "  create  " + "\n          ".join(create_commands(layout))
 
 
@@ -172,7 +172,7 @@ def _described(key_part: Part) -> str:
 def _cell_time(layout: TableLayout) -> str:
     event = layout.event[0] if layout.event else ""
     return {
-        "event": f"{event}, so that of two values of a cell that of the younger event is read",
+        "event": f"{event}, so that of two values of a cell that of the later event is read",
         "arrival": "arrival of the record, so that a later correction is read",
         "revision": f"{event} + {layout.revision}: a version per revision",
         "zero": "always 0, so that the last write is read",

@@ -78,7 +78,7 @@ def _field(section: Section) -> Field:
     pad = section.text("pad", "0" if is_uint else " ")
     align_left = section.choice("align", ("left", "right"), "right" if is_uint else "left") == "left"
     if len(pad.encode()) != 1:
-        raise section.problem("pad", f"pad = {pad!r} must be one ASCII letter")
+        raise section.problem("pad", f"pad = {pad!r} must be one ASCII character")
     if is_uint and (align_left or pad != "0"):
         raise section.problem("align", 'a uint is aligned right and padded with "0": else it would not sort')
     section.choice("on_overflow", ("reject",), "reject")
@@ -102,9 +102,7 @@ def _time(section: Section, times: Times) -> Time:
         raise section.problem("bucket", f'a bucket of {bucket} cuts seconds: give unit = "ms"')
     is_pattern = "%" in form
     if zone != UTC and not is_pattern and not (bucket and bucket.is_local):
-        raise section.problem(
-            "tz", "tz matters for buckets of whole days or months, and for formats of letters"
-        )
+        raise section.problem("tz", "tz matters for buckets of whole days or months, and for text formats")
     if zone != UTC and bucket and not bucket.is_local:
         raise section.problem("bucket", f"a bucket of {bucket} cannot begin at local midnights: leave out tz")
     reverse = section.value("reverse", False)
@@ -127,7 +125,7 @@ def _time(section: Section, times: Times) -> Time:
         return Time(name, unit, bucket, zone, 1, "pattern", form, size, None)
     if form not in ("decimal", *_LARGEST):
         raise section.problem(
-            "format", f"format = {form!r} is not known: decimal, be32, be64, or text with %Y"
+            "format", f"format = {form!r} is unknown: choose decimal, be32, be64, or text with %Y"
         )
     size = _width(section, form, width, subtract)
     return Time(name, unit, bucket, zone, divide, form, "", size, subtract)

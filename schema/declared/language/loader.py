@@ -123,8 +123,8 @@ def _layout(section: Section) -> TableLayout:
     if cell_time == "server":
         raise section.problem(
             "cell_time",
-            'cell_time = "server" makes a write that is tried again a second version, and the client does '
-            'not try such writes again: use "event" or "arrival"',
+            'cell_time = "server" makes a write that is retried a second version, and the client does '
+            'not retry such writes: use "event" or "arrival"',
         )
     if cell_time in ("event", "revision") and event is None:
         raise section.problem(
@@ -213,7 +213,7 @@ def _named(section: Section, option: str, allowed: re.Pattern[str]) -> str:
     """A name that Bigtable takes."""
     name = section.text(option)
     if not allowed.fullmatch(name):
-        raise section.problem(option, f"{name!r} is no name that Bigtable takes ({allowed.pattern})")
+        raise section.problem(option, f"{name!r} is not a name that Bigtable accepts ({allowed.pattern})")
     return name
 
 
@@ -258,7 +258,7 @@ def _day_tables(section: Section) -> DayTables:
         raise section.problem("table", str(error)) from None
     name = days.name_of(table, days.EXAMPLE)
     if not _TABLE.fullmatch(name):
-        raise section.problem("table", f"{name!r} is no name that Bigtable takes ({_TABLE.pattern})")
+        raise section.problem("table", f"{name!r} is not a name that Bigtable accepts ({_TABLE.pattern})")
     section.choice("job", ("copy_bucket",), "copy_bucket")
     expire = section.optional_text("expire")
     try:

@@ -47,7 +47,7 @@ def point_fields(section: Section, layout: TableLayout) -> PointFields:
     if placeholder not in (None, COLUMN, *naming):
         raise section.problem(
             "metric",
-            f"{{{placeholder}}} is no field of the key or the qualifier: {', '.join([COLUMN, *naming])}",
+            f"{{{placeholder}}} is not a field of the key or the qualifier: {', '.join([COLUMN, *naming])}",
         )
     several = len(values) > 1 or (layout.map is not None and values == (layout.map.field,))
     if several and placeholder != COLUMN:
@@ -82,7 +82,7 @@ def _values(section: Section, layout: TableLayout) -> tuple[str, ...]:
     for name in values:
         if name not in fixed:
             raise section.problem(
-                "value", f"{name} is no column of this layout: {', '.join(fixed + dynamic)}"
+                "value", f"{name} is not a column of this layout: {', '.join(fixed + dynamic)}"
             )
     return tuple(values)
 
@@ -99,7 +99,7 @@ def _check_tags(
     for name in tags:
         if name not in naming and name not in fixed:
             known = ", ".join(dict.fromkeys([*naming, *fixed]))
-            raise section.problem("tags", f"{name} is no field that a row holds: {known}")
+            raise section.problem("tags", f"{name} is not a field that a row holds: {known}")
     if len(set(tags)) < len(tags):
         raise section.problem("tags", "a field is given twice: tags are fields, each once")
     for name in naming:

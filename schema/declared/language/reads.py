@@ -21,10 +21,10 @@ def served(layout: TableLayout, equals: Collection[str], time: str | None) -> in
     """In how many ranges the key serves a read by these fields, and by an interval of this time.
 
     Raises:
-      ValueError: it does not; the message says what stands in its way.
+      ValueError: it does not; the message says what prevents it.
     """
     if time is not None and not any(time in inputs(key_part) for key_part in layout.key):
-        raise ValueError(f"{time} is no time part of the key")
+        raise ValueError(f"{time} is not a time part of the key")
     ranges = 1
     used: set[str] = set()
     for key_part in layout.key:
@@ -40,10 +40,10 @@ def served(layout: TableLayout, equals: Collection[str], time: str | None) -> in
             raise ValueError(_obstacle(key_part, time))
     else:
         if time is not None:
-            raise ValueError(f"{time} is no time part of the key")
+            raise ValueError(f"{time} is not a time part of the key")
     unused = sorted(set(equals) - used)
     if unused:
-        raise ValueError(f"{unused[0]} does not stand in the key" + (f" before {time}" if time else ""))
+        raise ValueError(f"{unused[0]} is not in the key" + (f" before {time}" if time else ""))
     return ranges
 
 
@@ -72,5 +72,5 @@ def _obstacle(key_part: Const | Field | Time | Salt | Hash | Suffix, time: str |
     if isinstance(key_part, Hash) and time in inputs(key_part):
         return f"{time} is hashed, so that an interval of it lies all over the table: use a time part"
     if isinstance(key_part, (Field, Time)):
-        return f"{names} stands before it in the key: add {names} to equals, or put it behind"
-    return f"a {type(key_part).__name__.lower()} of {names} stands before it in the key"
+        return f"{names} comes before it in the key: add {names} to equals, or put it after"
+    return f"a {type(key_part).__name__.lower()} of {names} comes before it in the key"

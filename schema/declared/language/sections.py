@@ -57,7 +57,7 @@ class Section:
         if text is None:
             raise self.problem(None, f'lacks {option}: add {option} = "..."')
         if not isinstance(text, str):
-            raise self.problem(option, f"{option} must be a text in quotes, not {text!r}")
+            raise self.problem(option, f"{option} must be a string in quotes, not {text!r}")
         return text
 
     def optional_text(self, option: str) -> str | None:
@@ -68,9 +68,7 @@ class Section:
         """An option that is one of a few texts."""
         text = self.text(option, default)
         if text not in choices:
-            raise self.problem(
-                option, f"{option} = {text!r} is not known: choose one of {', '.join(choices)}"
-            )
+            raise self.problem(option, f"{option} = {text!r} is unknown: choose one of {', '.join(choices)}")
         return text
 
     def integer(self, option: str, default: int, low: int = 0) -> int:

@@ -145,10 +145,10 @@ def test_nothing_to_do_is_wrong_usage(place: Place) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('source = "event"', 'source = "nothing"', "source = 'nothing' is no layout of this file"),
-        ('value = "WEIGHT"', 'value = "HEIGHT"', "value = 'HEIGHT' is no column of layout event: WEIGHT"),
-        ('by = ["SITE"]', 'by = ["WEIGHT"]', "by: WEIGHT is no field in the key of layout event: KIND, SITE"),
-        ('by = ["SITE"]', 'by = ["SITE", "KIND"]', "by: KIND must stand in the key"),
+        ('source = "event"', 'source = "nothing"', "source = 'nothing' is not a layout of this file"),
+        ('value = "WEIGHT"', 'value = "HEIGHT"', "value = 'HEIGHT' is not a column of layout event: WEIGHT"),
+        ('by = ["SITE"]', 'by = ["WEIGHT"]', "by: WEIGHT is not a field in the key of layout event: KIND, SITE"),
+        ('by = ["SITE"]', 'by = ["SITE", "KIND"]', "by: KIND must be in the key"),
         ('"sum", "count"', '"sum", "median"', "field median is in no rollup"),
         ('interval = "1d"', 'interval = "often"', "often"),
         ('interval = "1d"', 'interval = "1d"\nmore = 1', "unknown option 'more'"),

@@ -69,15 +69,15 @@ def test_a_sound_declaration_has_no_warnings() -> None:
             'equals = ["EXCHANGE", "SYMBOL"]',
             'equals = ["SYMBOL"]',
             "layout.quote.read[0]",
-            "EXCHANGE stands before it in the key",
+            "EXCHANGE comes before it in the key",
         ),
         (
             'equals = ["EXCHANGE", "SYMBOL"]',
             'equals = ["EXCHANGE"]',
             "layout.quote.read[0]",
-            "SYMBOL stands before it in the key",
+            "SYMBOL comes before it in the key",
         ),
-        ('range = "T"', 'range = "BID"', "layout.quote.read[0]", "BID is no time part of the key"),
+        ('range = "T"', 'range = "BID"', "layout.quote.read[0]", "BID is not a time part of the key"),
         (
             TIME,
             '{ hash = "md5", of = [{ time = "T", width = 13 }] }',
@@ -156,13 +156,13 @@ def test_a_sound_declaration_has_no_warnings() -> None:
             "layout.quote.key[0].align",
             "a uint is aligned right",
         ),
-        (FIELDS, '{ field = "SYMBOL", width = 6 }', "layout.quote.key", "a field stands twice in the key"),
+        (FIELDS, '{ field = "SYMBOL", width = 6 }', "layout.quote.key", "a field is repeated in the key"),
         # 4. identity
         (
             "allow_overwrite = true",
             'identity = ["USER"]',
             "layout.quote.identity",
-            "USER tells events apart, but stands neither",
+            "USER tells events apart, but is neither",
         ),
         (
             f"{TIME},\n]\nallow_overwrite = true",
@@ -175,7 +175,7 @@ def test_a_sound_declaration_has_no_warnings() -> None:
             "allow_overwrite = true",
             'cell_time = "server"',
             "layout.quote.cell_time",
-            "the client does not try such writes again",
+            "the client does not retry such writes",
         ),
         (
             "allow_overwrite = true",
@@ -215,10 +215,15 @@ def test_a_sound_declaration_has_no_warnings() -> None:
         (FIELDS, '{ suffix = "payload", width = 9 }', "layout.quote.key[0].width", "8 digits at most"),
         (FIELDS, "{ width = 6 }", "layout.quote.key[0]", "must have one of const, field"),
         # names and types
-        ('table = "QUOTE"', "table = 7", "layout.quote.table", "table must be a text in quotes, not 7"),
-        ('table = "QUOTE"', 'table = "a/b"', "layout.quote.table", "no name that Bigtable takes"),
+        ('table = "QUOTE"', "table = 7", "layout.quote.table", "table must be a string in quotes, not 7"),
+        ('table = "QUOTE"', 'table = "a/b"', "layout.quote.table", "not a name that Bigtable accepts"),
         ('table = "QUOTE"', "", "layout.quote", "lacks table"),
-        ('family = "MD"', 'family = "M D"', "layout.quote.columns.family", "no name that Bigtable takes"),
+        (
+            'family = "MD"',
+            'family = "M D"',
+            "layout.quote.columns.family",
+            "not a name that Bigtable accepts",
+        ),
         (
             "allow_overwrite = true",
             "allow_overwite = true",
@@ -275,13 +280,13 @@ qualifier = { time = "TS", within = "1d", step = "15m" }
             'step = "15m"',
             'step = "5s"',
             "layout.day.columns.series.qualifier.step",
-            "a step of 5s cannot be told in HHMM",
+            "a step of 5s cannot be written as HHMM",
         ),
         (
             'time = "TS", within',
             'time = "T", within',
             "layout.day.columns.series.qualifier.time",
-            "T is no time of the key",
+            "T is not a time of the key",
         ),
         (
             'qualifier = "ID"',
@@ -293,7 +298,7 @@ qualifier = { time = "TS", within = "1d", step = "15m" }
             "[layout.day.columns.series]",
             '[layout.day.columns.map]\nsource = "m"\n[layout.day.columns.series]',
             "layout.day.columns.map",
-            "could not be told apart",
+            "cannot be told apart",
         ),
     ],
 )
@@ -339,10 +344,10 @@ def test_salts_that_change_need_a_time() -> None:
 
 def test_day_tables_need_a_layout_with_days() -> None:
     copy = '[layout.copy]\ntable = "T_{day:%Y%m%d}"\nsource = "SOURCE"\n'
-    assert "is no layout of this file" in refused(BUCKETS + copy)[0]
+    assert "is not a layout of this file" in refused(BUCKETS + copy)[0]
     assert load(BUCKETS + copy.replace("SOURCE", "day"), "t").day_tables
     assert "has no day in its key" in refused(SOUND + copy.replace("SOURCE", "quote"))[0]
-    assert "must hold the day once" in refused(BUCKETS + copy.replace("_{day:%Y%m%d}", ""))[0]
+    assert "must contain the day once" in refused(BUCKETS + copy.replace("_{day:%Y%m%d}", ""))[0]
 
 
 COPY = """
@@ -375,7 +380,7 @@ def test_names_that_do_not_hold_the_whole_date_are_refused(form: str) -> None:
 
 def test_names_of_days_are_names_of_tables() -> None:
     (message,) = refused(BUCKETS + COPY.replace("T_{", "T" * 43 + "{"))
-    assert "no name that Bigtable takes" in message
+    assert "not a name that Bigtable accepts" in message
     assert load(BUCKETS + COPY.replace("T_{", "T" * 42 + "{"), "t").day_tables
 
 

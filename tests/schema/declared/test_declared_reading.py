@@ -132,7 +132,7 @@ def test_csv() -> None:
 
 @pytest.mark.parametrize("header", [b"A,A\n", b"A,,B\n"])
 def test_headers_that_name_no_fields(header: bytes) -> None:
-    with pytest.raises(ValueError, match="empty name, or one that stands twice"):
+    with pytest.raises(ValueError, match="empty name, or one that is repeated"):
         read_csv(message(header))
 
 
@@ -175,7 +175,7 @@ def test_avro() -> None:
         {"N": "2", "F": "1.0", "M": "{}"},
     ]
     assert batch.origins is None
-    assert (no_number.reason, no_number.message) == (Reason.BAD_NUMBER, "F: nan is no number")
+    assert (no_number.reason, no_number.message) == (Reason.BAD_NUMBER, "F: nan is not a number")
     assert (refused.reason, refused.message) == (Reason.VALUE_NOT_STORABLE, "X: bytes have no text")
     *_, refused = read_avro(message(file.getvalue()[:-20]))[1]
     assert refused.reason is Reason.CORRUPT_FILE

@@ -58,24 +58,24 @@ def run(*records: dict[str, Any] | str) -> tuple[list[Row], list[Rejected]]:
         ("A", "abcde", Reason.SERIES_NOT_STORABLE, "longer than 4 bytes"),
         ("A", "ééé", Reason.SERIES_NOT_STORABLE, "longer than 4 bytes"),
         ("A", "ab ", Reason.SERIES_NOT_STORABLE, "ends with ' ', which pads it"),
-        ("A", "a#", Reason.SERIES_NOT_STORABLE, "holds the separator '#'"),
-        ("B", "#", Reason.SERIES_NOT_STORABLE, "holds the separator '#'"),
-        ("N", "07", Reason.SERIES_NOT_STORABLE, "no whole number without sign and leading zeros"),
-        ("N", -7, Reason.SERIES_NOT_STORABLE, "no whole number"),
-        ("N", 7.0, Reason.SERIES_NOT_STORABLE, "no whole number"),
+        ("A", "a#", Reason.SERIES_NOT_STORABLE, "contains the separator '#'"),
+        ("B", "#", Reason.SERIES_NOT_STORABLE, "contains the separator '#'"),
+        ("N", "07", Reason.SERIES_NOT_STORABLE, "not a whole number without sign and leading zeros"),
+        ("N", -7, Reason.SERIES_NOT_STORABLE, "not a whole number"),
+        ("N", 7.0, Reason.SERIES_NOT_STORABLE, "not a whole number"),
         ("N", 1000, Reason.SERIES_NOT_STORABLE, "longer than 3 bytes"),
-        ("T", "soon", Reason.BAD_TIMESTAMP, "'soon' is no whole number of ms since 1970"),
-        ("T", 1.5, Reason.BAD_TIMESTAMP, "no whole number"),
-        ("T", "0x10", Reason.BAD_TIMESTAMP, "no whole number"),
-        ("T", 9223372036854775808, Reason.BAD_TIMESTAMP, "no whole number"),
+        ("T", "soon", Reason.BAD_TIMESTAMP, "'soon' is not a whole number of ms since 1970"),
+        ("T", 1.5, Reason.BAD_TIMESTAMP, "not a whole number"),
+        ("T", "0x10", Reason.BAD_TIMESTAMP, "not a whole number"),
+        ("T", 9223372036854775808, Reason.BAD_TIMESTAMP, "not a whole number"),
         ("T", -1, Reason.TIMESTAMP_OUT_OF_RANGE, "before 1970"),
-        ("T", 253402300800000, Reason.TIMESTAMP_OUT_OF_RANGE, "behind the year 9999"),
+        ("T", 253402300800000, Reason.TIMESTAMP_OUT_OF_RANGE, "after the year 9999"),
         ("T", 10000000000000, Reason.TIMESTAMP_OUT_OF_RANGE, "does not fit the key"),
         ("V", [1], Reason.VALUE_NOT_STORABLE, 'needs encoding = "json"'),
         ("V", {"a": 1}, Reason.VALUE_NOT_STORABLE, 'needs encoding = "json"'),
-        ("I", "1.5", Reason.BAD_NUMBER, "no whole number"),
+        ("I", "1.5", Reason.BAD_NUMBER, "not a whole number"),
         ("I", 2**63, Reason.NUMBER_OUT_OF_RANGE, "does not fit 64 bits"),
-        ("F", "NaN", Reason.BAD_NUMBER, "no number"),
+        ("F", "NaN", Reason.BAD_NUMBER, "not a number"),
         ("F", 1e39, Reason.NUMBER_OUT_OF_RANGE, "beyond f32be"),
         ("F", "1e400", Reason.NUMBER_OUT_OF_RANGE, "beyond f32be"),
         ("V", None, Reason.EMPTY_VALUE, "none of the fields of its columns"),
@@ -173,7 +173,7 @@ def test_points_keep_their_kind_and_lose_no_tag() -> None:
     declaration, batch = points()
     found, (refused,) = of_points(declaration, batch)
     assert refused.reason is Reason.SERIES_NOT_STORABLE
-    assert "dc stands neither in the key nor in a qualifier of TALL" in refused.message
+    assert "dc is neither in the key nor in a qualifier of TALL" in refused.message
     assert json.loads(refused.payload)["tags"] == {"dc": "lga", "host": "a"}
     made, bad = rows(declaration, found)
     assert bad == []
@@ -209,11 +209,11 @@ def test_opaque_points_and_resources_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fixed", "interval", "text"),
     [
-        ({"B": "b"}, None, "A stands before it"),
-        ({"A": "a"}, (0, 1), "N stands before the time in the key"),
+        ({"B": "b"}, None, "A comes before it"),
+        ({"A": "a"}, (0, 1), "N comes before the time in the key"),
         ({"A": "a", "V": "v"}, None, "V: it is not in the front of the key"),
         ({"A": "too long"}, None, "longer than 4 bytes"),
-        ({"A": "a", "N": 1, "B": "b", "T": "x"}, None, "no whole number"),
+        ({"A": "a", "N": 1, "B": "b", "T": "x"}, None, "not a whole number"),
     ],
 )
 def test_reads_that_the_key_does_not_serve(
@@ -248,7 +248,7 @@ def test_ranges_of_the_specification() -> None:
     ],
 )
 def test_keys_of_other_layouts_do_not_decode(key: bytes) -> None:
-    with pytest.raises(ValueError, match=r"key|no time"):
+    with pytest.raises(ValueError, match=r"key|not a time"):
         decode(load(DECLARED, "t").layouts[0], Row("ONE", key, []))
 
 

@@ -149,7 +149,7 @@ def cut(part: str) -> tuple[str, str]:
                     '{ hash = "md5", of = ["HOST"], length = 2 }, { time = "TS", width = 13 }]',
                 )
             ],
-            "by: HOST must stand in the key",
+            "by: HOST must be in the key",
         ),
         (
             [
@@ -158,7 +158,7 @@ def cut(part: str) -> tuple[str, str]:
                     '{ suffix = ["HOST"] }, { time = "TS", width = 13 }]',
                 )
             ],
-            "by: HOST must stand in the key",
+            "by: HOST must be in the key",
         ),
         ([('interval = "1d"', 'interval = "1d", week_begins = "sunday"')], "week_begins"),
         ([('interval = "1d"', 'interval = "1w", week_begins = "funday"')], "choose one of monday"),
