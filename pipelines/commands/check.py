@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -9,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, positive
+from timebeam.pipelines.options.parameters import BIGTABLE, DECLARED, LAYOUT, TABLES, Parameter, positive
 from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import auditable_of, create_command, target_of
+from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
-from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.tables import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 
@@ -42,11 +44,24 @@ def command_parser() -> CommandParser:
     )
 
 
+def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
+    """The layout to verify; of declared tables with their tables per day.
+
+    Raises:
+      UsageError: a value is out of its range, or a declaration is wrong.
+    """
+    if options.layout != DECLARED:
+        return layout_of(options)
+    declaration = declaration_of(options)
+    return DeclaredTables(declaration, tuple(table_names(target)) if declaration.day_tables else ())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
     options = command_parser().parse_args(argv)
     use_stored(options)
-    layout, target = auditable_of(options), target_of(options)
+    target = target_of(options)
+    layout = _layout_of(options, target)
     check_tables(target, layout.tables(), create_command(options))
     findings: list[Finding] = []
     if options.output == "json":

@@ -115,15 +115,6 @@ def readable_of(options: argparse.Namespace) -> ReadableLayout:
     return declared_points(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
 
 
-def auditable_of(options: argparse.Namespace) -> ReadableLayout:
-    """The layout whose tables a command reads row by row: one of series, or declared tables.
-
-    Raises:
-      UsageError: see `layout_of`; or a declaration is wrong.
-    """
-    return DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
-
-
 def declared_points(declaration: Declaration) -> DeclaredTables:
     """The tables of a declaration, at least one of which has points.
 

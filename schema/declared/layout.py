@@ -6,6 +6,7 @@ It stores records (`timebeam.schema.declared.codec`), so that points are not wri
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -13,6 +14,7 @@ from timebeam.schema.common.batches import join
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec import keys, points
 from timebeam.schema.declared.codec.audit import audit_rows
+from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day
 from timebeam.schema.declared.codec.plan import ReadPlan, plan
 from timebeam.schema.declared.codec.rows import tables
 from timebeam.schema.declared.model import COLUMN, Declaration, Field, Hash, Suffix, TableLayout, Time, inputs
@@ -60,9 +62,14 @@ class _TableSelection:
 
 @dataclasses.dataclass(frozen=True)
 class DeclaredTables(ReadableLayout, RefusedRows):
-    """The tables of a declaration; those with `[layout.NAME.points]` hold points."""
+    """The tables of a declaration; those with `[layout.NAME.points]` hold points.
+
+    Attributes:
+      existing: names of Bigtable tables, among which `audit` finds the tables per day.
+    """
 
     declaration: Declaration
+    existing: tuple[str, ...] = ()
     name = NAME
 
     def tables(self) -> Sequence[TableSpec]:
@@ -80,9 +87,9 @@ class DeclaredTables(ReadableLayout, RefusedRows):
           UnknownNameError: no table has points of this metric, or with one of the tag keys.
         """
         for table in self._tables_of(selection):
-            known: LruCache[tuple[str, ...], Series] = LruCache(_SERIES)
+            series_by_name: LruCache[tuple[str, ...], Series] = LruCache(_SERIES)
             for row in reader.scan(_scan(table)) if table.plan.ranges else ():
-                yield from _selected(table, row, selection, known)
+                yield from _selected(table, row, selection, series_by_name)
 
     def full_scan(self, selection: Selection) -> str:
         """See `ReadableLayout.full_scan`."""
@@ -136,9 +143,13 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `ReadableLayout.audit`: rows that the declaration would not write."""
         for layout in self.declaration.all_layouts:
-            rows = iter(read(layout.table))
-            while batch := list(itertools.islice(rows, _AUDITED_ROWS)):
-                yield from audit_rows(layout, batch)
+            for rows in _batches(read(layout.table)):
+                yield from audit_rows(layout, rows)
+        for day_tables, name in itertools.product(self.declaration.day_tables, self.existing):
+            day = day_of(day_tables, name)
+            if day is not None:
+                layout = dataclasses.replace(self.declaration.layout(day_tables.source), table=name)
+                yield from _audit_day(layout, day, read(name))
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `RefusedRows.restore`: the row itself, if the declaration would write it."""
@@ -194,6 +205,25 @@ class _Beginning:
         return [name for name in self.names if name.startswith(start)]
 
 
+def _audit_day(layout: TableLayout, day: datetime.date, rows: Iterable[Row]) -> Iterator[Finding]:
+    """What is wrong with the rows of a table per day: each must be a row of its source, and of this day."""
+    time_bytes = day_piece(layout, day)
+    for batch in _batches(rows):
+        findings = list(audit_rows(layout, batch))
+        yield from findings
+        damaged = {finding.key for finding in findings if finding.severity is Severity.DAMAGE}
+        for row in batch:
+            if row.key not in damaged and not is_of_day(layout, row.key, time_bytes):
+                yield Finding(Severity.DAMAGE, row.table, row.key, f"it is not a row of {day}")
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
+    """Rows in lists that are audited together."""
+    remaining = iter(rows)
+    while batch := list(itertools.islice(remaining, _AUDITED_ROWS)):
+        yield batch
+
+
 def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
     """Why a read of a table by these fields is not served by its key."""
     first = next((key_part for key_part in layout.key if isinstance(key_part, (Field, Time, Hash))), None)
@@ -235,7 +265,7 @@ def _scan(table: _TableSelection) -> Scan:
 
 
 def _selected(
-    table: _TableSelection, row: Row, selection: Selection, known: LruCache[tuple[str, ...], Series]
+    table: _TableSelection, row: Row, selection: Selection, series_by_name: LruCache[tuple[str, ...], Series]
 ) -> Iterator[Selected | Finding]:
     """The selected series of a row, each with its cells."""
     layout = table.layout
@@ -252,9 +282,9 @@ def _selected(
     needs_row = points.time_source(layout) == "column"
     for label, cells in cells_by_label.items():
         name = (label, *itertools.chain(*texts.items()))
-        series = known.get(name)
+        series = series_by_name.get(name)
         if series is None:
-            series = known[name] = points.series_of(layout, texts, label)
+            series = series_by_name[name] = points.series_of(layout, texts, label)
         if selection.takes(series):
             yield Selected(row if needs_row else row._replace(cells=cells), series)
 
@@ -264,12 +294,12 @@ def _before_ties(layout: TableLayout, key: bytes) -> bytes:
     if points.is_unique(layout):
         return key
     try:
-        pieces = keys.split(layout, key)
+        parts_bytes = keys.split(layout, key)
     except ValueError:
         return b""
     is_us = layout.event is not None and layout.event[1] == "us"
     size = 0
-    for key_part, piece in zip(layout.key, pieces, strict=True):
+    for key_part, piece in zip(layout.key, parts_bytes, strict=True):
         if isinstance(key_part, Suffix) or (is_us and isinstance(key_part, Time)):
             break
         size += len(piece) + len(layout.separator)

@@ -171,11 +171,11 @@ def piece_of(layout: TableLayout, key_part: Part, fixed: Mapping[str, str | int]
     return piece
 
 
-def pattern(layout: TableLayout, pieces: Mapping[Part, bytes]) -> bytes:
+def pattern(layout: TableLayout, bytes_by_part: Mapping[Part, bytes]) -> bytes:
     """RE2 for the keys that may have these bytes as parts; `split` tells for certain."""
     return _quoted(layout.separator).join(
-        _quoted(pieces[key_part])
-        if key_part in pieces
+        _quoted(bytes_by_part[key_part])
+        if key_part in bytes_by_part
         else b"\\C*"
         if key_part.size is None
         else b"\\C{%d}" % key_part.size

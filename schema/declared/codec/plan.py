@@ -107,10 +107,10 @@ def _key_pattern(
     fixed = {name: texts[0] for name, texts in values.items() if len(texts) == 1}
     if fixed.keys() <= served:
         return None
-    pieces: dict[Part, bytes] = {
+    bytes_by_part: dict[Part, bytes] = {
         key_part: piece
         for key_part in layout.key
         if not isinstance(key_part, (Const, Salt)) and follows(key_part, fixed)
         if (piece := keys.piece_of(layout, key_part, fixed)) is not None
     }
-    return keys.pattern(layout, pieces) if pieces else None
+    return keys.pattern(layout, bytes_by_part) if bytes_by_part else None

@@ -133,12 +133,12 @@ def versions(layout: TableLayout) -> int:
 def is_unique(layout: TableLayout) -> bool:
     """Whether one instant of a series is in one row only."""
     assert layout.event is not None
-    known = {*layout.fields} & {*points_of(layout).tags, layout.event[0]}
+    series_fields = {*layout.fields} & {*points_of(layout).tags, layout.event[0]}
     ties = (
         key_part
         for key_part in layout.key
         if isinstance(key_part, Suffix)
-        and (key_part.sources is None or not known.issuperset(key_part.sources))
+        and (key_part.sources is None or not series_fields.issuperset(key_part.sources))
     )
     return layout.event[1] != "us" and not any(ties)
 
@@ -257,14 +257,16 @@ def _steps(layout: TableLayout, form: TimeQualifier, cells: Sequence[Cell]) -> t
     assert layout.time is not None
     assert layout.time.bucket is not None
     steps, damage = np.zeros(len(cells), np.int64), {}
-    known: dict[bytes, int | ValueError] = {}
+    steps_by_qualifier: dict[bytes, int | ValueError] = {}
     for i, cell in enumerate(cells):
-        if cell.qualifier not in known:
+        if cell.qualifier not in steps_by_qualifier:
             try:
-                known[cell.qualifier] = qualifiers.steps_within(form, layout.time.bucket, cell.qualifier)
+                steps_by_qualifier[cell.qualifier] = qualifiers.steps_within(
+                    form, layout.time.bucket, cell.qualifier
+                )
             except ValueError as error:
-                known[cell.qualifier] = error
-        count = known[cell.qualifier]
+                steps_by_qualifier[cell.qualifier] = error
+        count = steps_by_qualifier[cell.qualifier]
         if isinstance(count, int):
             steps[i] = count
         else:

@@ -71,7 +71,7 @@ def problems(rollup: DeclaredRollup, sources: Mapping[str, TableLayout]) -> Iter
         yield "columns: a rollup is a record in a row of its own: fields only"
     fields = {*rollup.by, source.event[0], *AGGREGATORS}
     needed = {name for key_part in target.key for name in inputs(key_part)} | {
-        one.field for one in target.columns
+        column.field for column in target.columns
     }
     if target.revision is not None:
         needed.add(target.revision)

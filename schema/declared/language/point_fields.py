@@ -98,8 +98,8 @@ def _check_tags(
     fixed = [column.field for column in layout.columns if layout.event and column.field != layout.event[0]]
     for name in tags:
         if name not in naming and name not in fixed:
-            known = ", ".join(dict.fromkeys([*naming, *fixed]))
-            raise section.problem("tags", f"{name} is not a field that a row holds: {known}")
+            fields = ", ".join(dict.fromkeys([*naming, *fixed]))
+            raise section.problem("tags", f"{name} is not a field that a row contains: {fields}")
     if len(set(tags)) < len(tags):
         raise section.problem("tags", "a field is given twice: tags are fields, each once")
     for name in naming:

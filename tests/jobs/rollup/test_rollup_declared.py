@@ -147,7 +147,11 @@ def test_nothing_to_do_is_wrong_usage(place: Place) -> None:
     [
         ('source = "event"', 'source = "nothing"', "source = 'nothing' is not a layout of this file"),
         ('value = "WEIGHT"', 'value = "HEIGHT"', "value = 'HEIGHT' is not a column of layout event: WEIGHT"),
-        ('by = ["SITE"]', 'by = ["WEIGHT"]', "by: WEIGHT is not a field in the key of layout event: KIND, SITE"),
+        (
+            'by = ["SITE"]',
+            'by = ["WEIGHT"]',
+            "by: WEIGHT is not a field in the key of layout event: KIND, SITE",
+        ),
         ('by = ["SITE"]', 'by = ["SITE", "KIND"]', "by: KIND must be in the key"),
         ('"sum", "count"', '"sum", "median"', "field median is in no rollup"),
         ('interval = "1d"', 'interval = "often"', "often"),

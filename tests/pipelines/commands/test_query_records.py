@@ -139,6 +139,8 @@ def test_readings_across_tables_of_days(declared: Callable[[str], Tables]) -> No
     assert not tables.store(sent)
     for day in days[:2]:
         assert timebeam("rollup", *tables.flags, f"--day={day}").code == 0
+    checked = timebeam("check", *tables.flags)
+    assert (checked.code, f"SENSOR_{days[1]:%Y%m%d}" in checked.out) == (0, True), checked.out
 
     def model(meters: tuple[int, ...], start_ms: int, end_ms: int, of_days: list[datetime.date]) -> list[Any]:
         first, last = midnight_ms(of_days[0]), midnight_ms(of_days[-1] + datetime.timedelta(1))

@@ -6,12 +6,14 @@ import json
 import random
 
 import pytest
+from memory_tables import MemoryTables
 from test_declared_points import PATTERNS, declared, stored
 
 from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Cell, Row, Severity
 from timebeam.schema.messages import Message
 
@@ -122,3 +124,13 @@ def test_restore_takes_rows_that_the_declaration_writes() -> None:
     for each in bad:
         with pytest.raises(ValueError, match=r"."):
             layout.restore(each, tables)
+
+
+def test_a_row_in_the_table_of_another_day_is_damage() -> None:
+    sensor = declared("sensor")
+    tables = stored(sensor, [{"METER": 7, "TS": 1426490100000, "READING": "1"}])
+    (row,) = tables.all("SENSOR")
+    layout = DeclaredTables(sensor.declaration, ("SENSOR_20150316", "SENSOR_20150317", "SENSOR_X", "OTHER"))
+    days = MemoryTables([row._replace(table=name) for name in layout.existing])
+    (finding,) = layout.audit(days.all)
+    assert (finding.table, finding.text) == ("SENSOR_20150317", "it is not a row of 2015-03-17")
