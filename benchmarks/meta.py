@@ -10,7 +10,7 @@ Starts an emulator of its own. Each turn has new tables; the input is the same.
 | `off` | no meta data |
 | `track` | `--meta track`: a counter for each new series |
 | `full` | `--meta full`: meta data of each new series and of its names |
-| `again` | `full`, into tables that have all of it already: a worker that was started anew |
+| `again` | `full`, into tables that have all of it already: a new worker |
 
 Printed for each case: the best and the median of the seconds that the program times itself, and of the CPU
 seconds of its process, start included, which say more on a machine that others use; how many times those of

@@ -204,7 +204,7 @@ def naive_from_pubsub(points: int) -> float:
 
 
 def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
-    """The pipeline by the book, for ever."""
+    """The pipeline of Beam's documentation, until stopped."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write("\n".join(lines_of(points)))
         file.flush()

@@ -84,7 +84,7 @@ class Run:
         )
 
     def restarted(self) -> Run:
-        """The same, beginning now: with dead letters of its own."""
+        """The same run beginning now, with separate dead letters."""
         run_ms = int(time.time() * 1000)
         place = self.dead_letters_option
         letters = None if place is None else dead_letters_of(place, run_ms)

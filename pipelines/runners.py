@@ -45,9 +45,9 @@ _UNFIT = {
 def beam_options(
     parser: Parser, rest: Sequence[str], project: str | None, *, check: bool = True
 ) -> list[str]:
-    """Checks that the options left over are Beam's own; returns them, with a runner and our project.
+    """Checks that the remaining options are Beam's own; returns them with a runner and the project.
 
-    An option that nobody knows ends the program with exit code 2: Beam itself would ignore it.
+    An unknown option ends the program with exit code 2; Beam itself would ignore it.
 
     Args:
       check: whether the runner must have all that it needs (`check_runner`).
@@ -72,7 +72,7 @@ def beam_options(
 
 
 def check_runner(flags: Sequence[str]) -> None:
-    """Raises UsageError if Dataflow, or another runner, is not told what it must know."""
+    """Raises UsageError if an option that the runner requires is missing."""
     options = PipelineOptions([*flags])
     setup_file = options.view_as(SetupOptions).setup_file
     if setup_file is not None and not os.path.isfile(setup_file):
@@ -95,9 +95,9 @@ def check_runner(flags: Sequence[str]) -> None:
 
 
 def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
-    """Imports the runner that is asked for, by which its own options become known.
+    """Imports the selected runner, which registers its own options.
 
-    Ends the program with exit code 2 if there is none of that name, or if it cannot run our pipelines.
+    Ends the program with exit code 2 if there is no such runner, or if it cannot run these pipelines.
     """
     runner_parser = Parser(prog=parser.prog, add_help=False)
     runner_parser.add_argument("--runner")
@@ -113,7 +113,7 @@ def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
 
 
 def is_dataflow(flags: Sequence[str]) -> bool:
-    """Whether the pipeline is Dataflow's, which goes on when this program has ended."""
+    """Whether Dataflow runs the pipeline, which continues after this program has ended."""
     return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
 
 

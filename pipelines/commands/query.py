@@ -163,7 +163,7 @@ def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result
 def _with_annotations(
     options: argparse.Namespace, layout: ReadableLayout, results: Sequence[Result], asked: Question
 ) -> Sequence[Result]:
-    """The results with the annotations that the options ask for; what cannot be read is told."""
+    """The results with the requested annotations; unreadable ones are named on standard error."""
     annotating = find_capability(layout, Annotations)
     if annotating is None or (options.no_annotations and not options.global_annotations):
         return results

@@ -1,8 +1,8 @@
-"""An endless input on a local runner: one bounded graph, built once, run for each batch of messages.
+"""A stream on a local runner: one bounded graph, built once and run for each batch of messages.
 
-Messages are pulled for a moment, the graph is run over what came, and they are acknowledged when the
-run has returned, that is when Bigtable has answered. What is in memory is never acknowledged, so a kill at
-any moment loses nothing: the messages come again, and the cells they become are the same.
+Messages are pulled for a moment, the graph runs over them, and they are acknowledged when the run has
+returned, that is when Bigtable has answered. Messages in memory are not acknowledged, so a kill at any moment
+loses nothing: they are delivered again and become the same cells.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LONGEST_PAUSE = 60.0
 
 
 class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
-    """The messages last handed over: the source of a graph that is run again and again."""
+    """The latest batch of messages: the source of a graph that runs repeatedly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Repeated:
         self._graph = pipeline.to_runner_api(default_environment=in_process)
 
     def run(self, messages: Sequence[Message]) -> None:
-        """Runs it over some messages. What a run counted that fails is forgotten."""
+        """Runs the graph over messages; the counts of a failed run are discarded."""
         self._source.hand_over(messages)
         before = metrics.totals.copy()
         try:
@@ -199,7 +199,7 @@ def store(
 
 
 def cause_of(error: Exception) -> Exception:
-    """What a run failed of: Beam hides some errors behind a RuntimeError, and its writer hides another."""
+    """The cause of a failed run, which Beam and its writer may hide behind other errors."""
     while isinstance(error, RuntimeError) and isinstance(error.__context__, Exception):
         error = error.__context__
     if isinstance(error, MutationsBatchError):

@@ -1,7 +1,7 @@
 """A subscription read by this process: messages pulled in portions, acknowledged when they are stored.
 
-Local runners have no fit source: theirs takes 10 messages a pull and acknowledges before processing, so
-that a crash loses them. One thread pulls; another keeps the leases of what is not acknowledged yet.
+Beam's local runners have no suitable source: theirs takes 10 messages per pull and acknowledges before
+processing, so a crash loses them. One thread pulls; another extends the leases of unacknowledged messages.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class Subscription:
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._pull, self._renew)]
 
     def start(self, idle_seconds: float | None = None) -> None:
-        """Begins to pull; stops by itself when there was nothing to do for so many seconds (`_idle`)."""
+        """Begins to pull; stops by itself after this many seconds without work (`_idle`)."""
         self._idle_seconds, self._busy_until = idle_seconds, time.monotonic()
         for thread in self._threads:
             thread.start()
 
     def take(self, messages: int, size: int, seconds: float) -> list[Portion]:
-        """Portions of about so many messages or bytes; fewer if the first of them came `seconds` ago.
+        """Portions with about this many messages or bytes; fewer if the first of them came `seconds` ago.
 
         Empty only after pulling has stopped, and all that was pulled has been taken.
 
@@ -125,7 +125,7 @@ class Subscription:
         return portions
 
     def acknowledge(self, portions: Sequence[Portion]) -> None:
-        """Gives messages back as done; a failure means that they come again, no more."""
+        """Acknowledges messages; if that fails, they are only delivered again."""
         with self._changed:
             self._busy_until = math.inf
         self._release(portions)
@@ -142,13 +142,13 @@ class Subscription:
             self._busy_until = time.monotonic()
 
     def stop_pulling(self) -> None:
-        """Lets `take` hand out what is there, and then nothing more."""
+        """Stops pulling; `take` still returns the pulled messages."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Lets all that is not acknowledged be delivered again at once."""
+        """Returns unacknowledged messages, to be delivered again at once."""
         self.stop_pulling()
         # Order matters: a pull still waiting would be handed what is given back, and lose it for a lease.
         if self._threads[0].is_alive():
@@ -194,7 +194,7 @@ class Subscription:
             self._changed.notify_all()
 
     def _pull(self) -> None:
-        """Pulls until told to stop, or until idle; waits out what passes."""
+        """Pulls until stopped or idle; waits while Pub/Sub does not answer."""
         pause, mean = 0.0, 1.0
         while not self._stopping.is_set():
             with self._changed:

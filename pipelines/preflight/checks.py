@@ -120,7 +120,7 @@ def _dead_letters(place: str) -> Iterator[Check]:
 
 
 def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
-    """Whether Dataflow is told what it must know, and its workers can reach what they need."""
+    """Whether the options that Dataflow requires are given, and its workers can reach what they need."""
     options = PipelineOptions([*run.flags])
     cloud, workers, setup = (
         options.view_as(options_class) for options_class in (GoogleCloudOptions, WorkerOptions, SetupOptions)
