@@ -91,7 +91,7 @@ def test_errors_that_pass_are_waited_out(
         assert server.left == 0
     assert sorted(values(store)) == list(range(40))
     assert times == [40, 40, 40]
-    assert "try again; again in 2 s" in caplog.text
+    assert "try again; retrying in 2 s" in caplog.text
 
 
 def test_a_table_that_goes_ends_the_stream_and_loses_nothing(store: Store, tmp_path: Path) -> None:
