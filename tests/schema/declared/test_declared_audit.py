@@ -7,7 +7,7 @@ import random
 
 import pytest
 from memory_tables import MemoryTables
-from test_declared_points import PATTERNS, declared, stored
+from plain_points import PATTERNS, declared, stored
 
 from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.reading import read_json
