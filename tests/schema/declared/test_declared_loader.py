@@ -116,7 +116,7 @@ def test_a_sound_declaration_has_no_warnings() -> None:
             TIME,
             '{ time = "T", bucket = "15x", width = 13 }',
             "layout.quote.key[2].bucket",
-            "no length of time",
+            "not a length of time",
         ),
         (
             TIME,
@@ -470,7 +470,7 @@ def test_lengths_of_time() -> None:
     assert str(span_of("90m")) == "90m"
     assert (str(span_of("2mo")), span_of("2mo").months) == ("2mo", 2)
     for wrong in ("", "0d", "1.5h", "-1d", "d", "1y"):
-        with pytest.raises(ValueError, match="no length of time"):
+        with pytest.raises(ValueError, match="not a length of time"):
             span_of(wrong)
 
 
