@@ -144,8 +144,14 @@ class LinewiseFormat(MessageFormat):
         batch = PointBatch.of([], message.arrival_ms)
         for first in range(0, len(starts), _AT_ONCE):
             last = first + _AT_ONCE
-            part = self._read_some(message, starts[first:last], ends[first:last], refusals)
-            batch = concatenate(batch, part) if len(batch) and len(part) else part if len(part) else batch
+            new_points = self._read_some(message, starts[first:last], ends[first:last], refusals)
+            batch = (
+                concatenate(batch, new_points)
+                if len(batch) and len(new_points)
+                else new_points
+                if len(new_points)
+                else batch
+            )
         return Parsed(batch, refusals.rejected())
 
     def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:

@@ -223,25 +223,25 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
       ValueError: different intervals, or some parts with `ends` and some without.
       OverflowError: more than `MOST_POINTS` points in one bucket.
     """
-    if len({part.interval_s for part in buckets}) != 1:
+    if len({batch.interval_s for batch in buckets}) != 1:
         raise ValueError("only buckets of the same interval can be merged")
-    buckets = [part for part in buckets if len(part)] or buckets[:1]
+    buckets = [batch for batch in buckets if len(batch)] or buckets[:1]
     if len(buckets) == 1:
         return regrouped(buckets[0])
     series, indices = _renumbered(buckets)
-    ends = [part.ends for part in buckets if part.ends is not None]
+    ends = [batch.ends for batch in buckets if batch.ends is not None]
     if 0 < len(ends) < len(buckets):
         raise ValueError("some parts have first and last, others do not")
     index = np.concatenate(indices)
-    order = order_of(index, np.concatenate([part.starts_ms for part in buckets]))
+    order = order_of(index, np.concatenate([batch.starts_ms for batch in buckets]))
     # Each column is sorted before the next one is joined, since two copies of all would take memory.
-    joined = {name: np.concatenate([getattr(part, name) for part in buckets])[order] for name in _COLUMNS}
+    joined = {name: np.concatenate([getattr(batch, name) for batch in buckets])[order] for name in _COLUMNS}
     return regrouped(
         Buckets(
             buckets[0].interval_s,
             series,
             index[order],
-            sums=exact_sum.concatenate([part.sums for part in buckets]).take(order),
+            sums=exact_sum.concatenate([batch.sums for batch in buckets]).take(order),
             ends=Ends.joined(ends).take(order) if ends else None,
             **joined,
         )
@@ -250,13 +250,13 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
 
 def _renumbered(buckets: Sequence[Buckets]) -> tuple[Sequence[Series], list[Int32s]]:
     """(the series of all parts, the index of each part into them)."""
-    if all(part.series is buckets[0].series for part in buckets):
-        return buckets[0].series, [part.index for part in buckets]
+    if all(batch.series is buckets[0].series for batch in buckets):
+        return buckets[0].series, [batch.index for batch in buckets]
     numbers: dict[Series, int] = {}
     indices = []
-    for part in buckets:
-        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in part.series], np.int32)
-        indices.append(renumber[part.index] if len(part) else part.index)
+    for batch in buckets:
+        renumber = np.array([numbers.setdefault(series, len(numbers)) for series in batch.series], np.int32)
+        indices.append(renumber[batch.index] if len(batch) else batch.index)
     return tuple(numbers), indices
 
 

@@ -78,7 +78,7 @@ NONE = Sums(np.zeros(0, np.int64), np.zeros((0, _PLACES), np.int64))
 
 def concatenate(sums: list[Sums]) -> Sums:
     """All sums, in order."""
-    return Sums(np.concatenate([part.tops for part in sums]), np.concatenate([part.digits for part in sums]))
+    return Sums(np.concatenate([term.tops for term in sums]), np.concatenate([term.digits for term in sums]))
 
 
 def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
