@@ -93,6 +93,7 @@ def rolled_up(store: Store, tmp_path: Path, *flags: str) -> set[NamedCell]:
     return named_cells(store.target, store.layout, [store.layout.data_table, *tables])
 
 
+@pytest.mark.long  # the next test is the short one
 def test_two_processes_give_the_cells_figures_and_dead_letters_of_one(
     bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
 ):
