@@ -31,11 +31,11 @@ def query(store: Store, emulator: str, plan: Plan) -> tuple[str, FaultProxy]:
     return ran.out, proxy
 
 
-def expected(work: Workload) -> dict[tuple[frozenset[tuple[str, str]], int], float]:
-    """The values of the metric by tags and time in ms, as decimals."""
+def expected(work: Workload) -> dict[tuple[frozenset[tuple[str, str]], int], int | float]:
+    """The values of the metric by tags and time in ms, integers exact beside decimals."""
     by_age = sorted(work.points, key=lambda point: point.arrival_ms)
     return {
-        (frozenset(point.series[1]), point.time_ms): float(point.value)
+        (frozenset(point.series[1]), point.time_ms): point.value
         for point in by_age
         if point.series[0] == METRIC
     }

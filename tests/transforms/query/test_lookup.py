@@ -38,8 +38,6 @@ def test_of_each_instant_the_point_that_arrived_last(
     wanted = []
     for number, by_time in newest.items():
         values = {at: value for at, (_, value) in sorted(by_time.items()) if not isinstance(value, str)}
-        if any(isinstance(value, float) for value in values.values()):
-            values = {at: float(value) for at, value in values.items()}
         wanted.append((SERIES[number], list(values.items()), len(by_time) - len(values)))
     found = [
         (one.series, list(zip(one.times_ms.tolist(), one.values.tolist(), strict=True)), odd)
