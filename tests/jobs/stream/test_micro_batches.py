@@ -146,7 +146,7 @@ def test_signals_stop_when_what_was_pulled_is_stored(store: Store, tmp_path: Pat
         assert process.returncode == 0, err
         assert server.left == 0
     assert json.loads(out)["points_stored"] == 40
-    assert b"stopping when what was pulled is stored" in err
+    assert b"stopping after the pulled messages are stored" in err
     assert sorted(values(store)) == list(range(40))
 
 
