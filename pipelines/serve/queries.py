@@ -33,6 +33,9 @@ from timebeam.transforms.query.tsuids import series_of_tsuids
 
 _METHODS = ("GET", "POST")
 
+ROLLUP_RAW = "ROLLUP_RAW"
+"""What `rollupUsage` says to read points alone."""
+
 
 def query(api: Api, request: Request) -> Any:
     """The answer to /api/query.
@@ -99,9 +102,12 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
       ApiError: a name is in no table, or a fill is too large.
     """
     sub_query = asked.queries[index]
+    if sub_query.raw.percentiles or sub_query.raw.has_buckets:
+        raise ApiError("Histograms are not served; `timebeam query --percentiles` reads them")
+    rollups = None if (sub_query.raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
     try:
         question = _question(api, asked, sub_query)
-        evaluated = evaluate(api.target, api.layout, question, api.rollups, now_ms, api.meter)
+        evaluated = evaluate(api.target, api.layout, question, rollups, now_ms, api.meter)
         api.skipped.extend(evaluated.damage)
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error

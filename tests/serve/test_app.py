@@ -136,6 +136,13 @@ def test_the_last_points_within_some_hours(client: httpx.Client) -> None:
     assert client.get("/api/query/last", params=query | {"back_scan": "1"}).json() == []
 
 
+def test_histograms_are_refused_and_not_answered_with_points(client: httpx.Client) -> None:
+    times = "start=1356998400&end=1357009200"
+    response = client.get(f"/api/query?{times}&m=sum:percentiles[50,99.9]:lonely.point")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, 400)
+    assert "Histograms are not served" in response.json()["error"]["message"]
+
+
 def test_a_query_of_tsuids(client: httpx.Client) -> None:
     tsuid = "000005000001000006000003000007"
     times = "start=1356998400&end=1357009200"
