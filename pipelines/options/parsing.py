@@ -107,7 +107,10 @@ class Parser(argparse.ArgumentParser):
             message += "; put it before options with several values, which take all words after them"
         for word in self._words:
             name = word.partition("=")[0]
-            if name.startswith("--") and name not in self.options() and did_you_mean(name, missing):
+            if not missing or not name.startswith("--") or name in self.options():
+                continue
+            if did_you_mean(name, missing):
                 message = f"unknown option {name}" + did_you_mean(name, missing)
                 break
+            message += f"; {name}{near}" if (near := did_you_mean(name, self.options())) else ""
         self.exit(2, f"{self.prog}: {one_line(message)}\n(see `{self.prog} --help`)\n")

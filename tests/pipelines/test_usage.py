@@ -55,6 +55,13 @@ def test_a_misspelt_option_required_or_of_beam(misspelt: str, meant: str) -> Non
     assert line == f"timebeam ingest: unknown option {name}: did you mean {meant}?"
 
 
+def test_a_misspelt_option_beside_a_missing_one() -> None:
+    """It may be an option of the runner, so it is a hint."""
+    line = refused_usage("ingest", "--layuot=opentsdb", "--input=x")
+    required = "the following arguments are required: --format"
+    assert line == f"timebeam ingest: {required}; --layuot: did you mean --layout?"
+
+
 def test_an_option_of_beam_that_is_given_twice(store: Store) -> None:
     assert "--region is given twice" in refused_usage(
         "ingest", *store.flags, *TEXT, "--input=x", "--region=a", "--region=b"
