@@ -16,7 +16,7 @@ READERS = ("check", "config", "query", "series", "suggest", "tables")
 @pytest.mark.parametrize(
     ("commands", "unused"),
     [
-        (ALONE, {"apache_beam", "google.cloud", "grpc", "matplotlib"}),
+        (ALONE, {"apache_beam", "google.api_core", "grpc", "matplotlib"}),
         (READERS, {"apache_beam", "matplotlib"}),
     ],
 )

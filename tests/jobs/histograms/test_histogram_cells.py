@@ -188,4 +188,6 @@ def test_copy_to_another_layout_says_what_it_leaves_out(store: Store, tmp_path: 
         *("--start=2012-12-31", "--end=2013-01-02", *place, "--dead_letters", tmp_path / "dead"),
     )
     assert ran.code == 0, ran.err
-    assert "left out: 5 annotations and histograms: layout heroic has no annotations; opentsdb has" in ran.out
+    assert (
+        "not copied: 5 annotations and histograms: layout heroic has no annotations; opentsdb has" in ran.out
+    )

@@ -125,6 +125,6 @@ def test_results_by_bucket_and_by_percentile() -> None:
         ("m_pct_50.0", {"dc": "x", "host": "b"}, {1000: 2.25}),
     ]
     assert shown([], "none", [50]) == shown(["host"], "sum", [50])
-    for aggregator, percentiles, text in (("avg", [], "sum or none"), ("sum", [0.5], "1 to 100")):
+    for aggregator, percentiles, text in (("avg", [], "sum and none"), ("sum", [0.5], "1 to 100")):
         with pytest.raises(ValueError, match=text):
             shown([], aggregator, percentiles)

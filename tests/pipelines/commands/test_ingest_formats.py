@@ -87,7 +87,7 @@ def test_avro_batches_as_json_with_a_schema_file(store: Store, tmp_path: Path) -
         (["--format=avro", "--avro_schema=point"], "avro_schema: a container holds its own schema"),
         (["--format=avro", "--avro_encoding=json", "--avro_schema=nowhere.avsc"], "cannot read the schema"),
         (["--format=avro", "--avro_encoding=json", "--avro_schema=setup.py"], "no Avro schema"),
-        (["--format=avro", "--avro_encoding=binary"], "is for messages and not for files"),
+        (["--format=avro", "--avro_encoding=binary"], "reads messages, not files"),
     ],
 )
 def test_wrong_usage_is_said_before_any_work(
