@@ -6,11 +6,20 @@ import argparse
 import logging
 import os
 import shlex
+import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, UsageError, positive, whole
+from timebeam.pipelines.options.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    TABLES,
+    Parameter,
+    UsageError,
+    positive,
+    whole,
+)
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, readable_of, target_of
 from timebeam.pipelines.rollup.config import rollups_of
@@ -46,6 +55,7 @@ PARAMETERS = (
     Parameter("max_waiting", "requests that wait for their turn; others get a 503", "Budgets", whole, 64),
     Parameter("max_body", "bytes of the body of a request", "Budgets", positive, 1 << 20),
     *LAYOUT,
+    TABLES,
     *BIGTABLE,
 )
 
@@ -73,6 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = _application(options)
     logging.getLogger("timebeam.serve").setLevel(logging.INFO)
     listening = {"host": options.bind, "port": options.port, "http": "h11", "access_log": False}
+    _check_free(options.bind, options.port)
+    print(f"serving at http://{options.bind}:{options.port}; Ctrl-C stops it", flush=True)
     if options.workers == 1:
         uvicorn.run(app, **listening, log_level="warning")
         return 0
@@ -80,6 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     factory = "timebeam.pipelines.commands.serve:worker"
     uvicorn.run(factory, factory=True, workers=options.workers, **listening, log_level="warning")
     return 0
+
+
+def _check_free(bind: str, port: int) -> None:
+    """Raises UsageError if nothing can listen there."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    try:
+        socket.create_server((bind, port), family=family).close()
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {bind}:{port}: {error.strerror}: choose another --port"
+        ) from error
 
 
 def worker() -> Starlette:

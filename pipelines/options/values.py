@@ -101,7 +101,7 @@ def layout_of(options: argparse.Namespace) -> Layout:
     if options.layout == DECLARED:
         raise UsageError(
             f"layout {DECLARED}: this command does not support declared tables; `tables`, `ingest`, "
-            "`replay`, `query`, `series`, `check`, `copy --from`, `rollup` and `layout` do"
+            "`replay`, `query`, `serve`, `series`, `check`, `copy --from`, `rollup` and `layout` do"
         )
     return layout_named(options.layout, vars(options))
 

@@ -1,0 +1,31 @@
+"""`timebeam serve` as a command: what it refuses before it listens, and declared tables."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from tests.support.commands import timebeam
+from tests.support.stored import Store
+from timebeam.pipelines.commands import serve
+
+MARKET = Path(__file__).parents[2] / "examples" / "tables" / "market.toml"
+
+
+def test_a_port_that_is_taken(bigtable: tuple[str, str], prefix: str) -> None:
+    store = Store.create(bigtable, prefix)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ran = timebeam("serve", *store.flags, f"--port={port}")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ran.err
+
+
+def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> None:
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    flags = ["--layout=table", f"--tables={MARKET}", *place]
+    assert timebeam("tables", "create", *flags).code == 0
+    options = serve.command_parser().parse_args(flags)
+    assert isinstance(serve._application(options), Starlette)
