@@ -76,9 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         import uvicorn
     except ImportError as error:
-        raise UsageError(
-            f"the server needs more packages: pip install 'timebeam[serve]' ({error})"
-        ) from error
+        raise UsageError(f"the server needs more packages: pip install -e '.[serve]' ({error})") from error
     use_stored(options)
     app = _application(options)
     logging.getLogger("timebeam.serve").setLevel(logging.INFO)

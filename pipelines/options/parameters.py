@@ -1,5 +1,5 @@
-"""One typed declaration of each parameter of each job: the source of its command-line options, of the
-README's tables and of the templates' metadata (`timebeam.pipelines.deploy.templates`)."""
+"""One typed declaration of each parameter of each job: the source of its command-line options, of
+docs/reference/options.md and of the templates' metadata (`timebeam.pipelines.deploy.templates`)."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _need_pandas() -> None:
         import pandas  # noqa: F401
     except ImportError:
         raise ImportError(
-            "read_frame needs pandas: pip install 'timebeam[pandas]', or give arrow=True"
+            "read_frame needs pandas: pip install -e '.[pandas]', or give arrow=True"
         ) from None
 
 

@@ -88,7 +88,7 @@ class Chart:
 def need_plots(library: str) -> None:
     """Raises UsageError if a library of the extra `plots` is not installed."""
     if importlib.util.find_spec(library) is None:
-        raise UsageError(f"charts need {library}, which is not installed: pip install 'timebeam[plots]'")
+        raise UsageError(f"charts need {library}, which is not installed: pip install -e '.[plots]'")
 
 
 def common_names(results: Sequence[Result]) -> str:

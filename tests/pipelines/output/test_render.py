@@ -185,6 +185,6 @@ def test_a_missing_library_is_one_line_that_names_the_extra(name, library, tmp_p
     with pytest.raises(UsageError) as error:
         rendering.check_output(str(tmp_path / name))
     assert str(error.value) == (
-        f"charts need {library}, which is not installed: pip install 'timebeam[plots]'"
+        f"charts need {library}, which is not installed: pip install -e '.[plots]'"
     )
     rendering.check_output("table")
