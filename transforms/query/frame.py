@@ -112,9 +112,7 @@ def _need_pandas() -> None:
     try:
         import pandas  # noqa: F401
     except ImportError:
-        raise ImportError(
-            "read_frame needs pandas: pip install -e '.[pandas]', or give arrow=True"
-        ) from None
+        raise ImportError("read_frame needs pandas: pip install -e '.[pandas]', or give arrow=True") from None
 
 
 def _target(project: str | None, instance: str | None, app_profile: str | None) -> Target:

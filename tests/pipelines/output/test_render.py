@@ -184,7 +184,5 @@ def test_a_missing_library_is_one_line_that_names_the_extra(name, library, tmp_p
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError) as error:
         rendering.check_output(str(tmp_path / name))
-    assert str(error.value) == (
-        f"charts need {library}, which is not installed: pip install -e '.[plots]'"
-    )
+    assert str(error.value) == (f"charts need {library}, which is not installed: pip install -e '.[plots]'")
     rendering.check_output("table")
