@@ -6,7 +6,6 @@ In a pattern, `*` matches any text, also none. Case matters.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.common.lru import LruCache
@@ -61,9 +60,24 @@ class Listed:
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name matches one of the patterns."""
-    return any(
-        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
-    )
+    return any(_is_match(name, pattern) for pattern in patterns)
+
+
+def _is_match(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern, in linear time: a regular expression would backtrack at each `*`."""
+    start, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    *middle, end = rest
+    position, until = len(start), len(name) - len(end)
+    if position > until or not (name.startswith(start) and name.endswith(end)):
+        return False
+    for text in middle:
+        position = name.find(text, position, until)
+        if position < 0:
+            return False
+        position += len(text)
+    return True
 
 
 def fixed_start(pattern: str) -> str:
