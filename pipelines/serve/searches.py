@@ -46,7 +46,7 @@ def lookup(api: Api, request: Request) -> Any:
     check_method(request, ("GET", "POST"))
     begun = time.perf_counter()
     query = lookup_query(request)
-    listed = (one for one in _counted(api, _find(api, query)) if query.takes(one.series))
+    listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
     results = list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
     return lookup_body(query, results, int((time.perf_counter() - begun) * 1000))
 
@@ -94,7 +94,11 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
         keyed = find_capability(api.layout, SeriesIndex)
         if keyed is None:
             raise not_found()
-        return iter(sorted(_counted(api, from_keys(api.target, keyed, patterns)), key=lambda one: one.series))
+        return iter(
+            sorted(
+                _readable(api, from_keys(api.target, keyed, patterns, api.meter)), key=lambda one: one.series
+            )
+        )
     names = [Name(*pair) for pair in query.names()]
     known = look_up(layout.uid_table, names, api.reader)
     for name in names:
@@ -102,18 +106,16 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             details = f"No such name for '{name.kind}': '{name.text}'"
             raise ApiError("Unable to resolve one or more UIDs", 404, details)
     if query.use_meta and _has_meta(api, layout):
-        return from_meta(api.target, layout, patterns)
+        return from_meta(api.target, layout, patterns, api.meter)
     if not query.use_meta:
-        return from_data(api.target, layout, patterns, once=False)
-    found = _counted(api, from_data(api.target, layout, patterns))
+        return from_data(api.target, layout, patterns, api.meter, once=False)
+    found = _readable(api, from_data(api.target, layout, patterns, api.meter))
     return iter(sorted(found, key=lambda one: one.tsuid or b""))
 
 
-def _counted(api: Api, found: Iterable[Found]) -> Iterator[Listed]:
-    """The series, as far as the budget of time goes."""
+def _readable(api: Api, found: Iterable[Found]) -> Iterator[Listed]:
+    """The series; rows that cannot be read go to `api.skipped`."""
     for one in found:
-        if api.meter is not None:
-            api.meter.check()
         if isinstance(one, Listed):
             yield one
         else:
@@ -135,7 +137,7 @@ def _suggest_from_series(api: Api, kind: str, start: str) -> list[str]:
     if keyed is None:
         raise not_found()
     names: set[str] = set()
-    for one in _counted(api, from_keys(api.target, keyed, SeriesQuery("*", {}))):
+    for one in _readable(api, from_keys(api.target, keyed, SeriesQuery("*", {}), api.meter)):
         if kind == "metrics":
             names.add(one.series.metric)
         else:

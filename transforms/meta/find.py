@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Selection, SeriesIndex, SeriesMeta
+from timebeam.schema.layouts import (
+    Finding,
+    ReadableLayout,
+    Reader,
+    Row,
+    Scan,
+    Selection,
+    SeriesIndex,
+    SeriesMeta,
+)
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.meta import search
 from timebeam.schema.meta import tsuid as tsuids
@@ -13,6 +22,7 @@ from timebeam.schema.meta.ts_meta import FAMILY, meta_table
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Meter, metered, metered_keys
 from timebeam.transforms.readers.table_reader import TableReader
 
 _LAST_MS = (1 << 32) * 1000 - 1
@@ -22,9 +32,15 @@ Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
 
 
-def from_meta(target: Target, layout: SeriesMeta, query: SeriesQuery) -> Iterator[Found]:
-    """The series in the meta table, ascending by TSUID."""
-    table, reader = meta_table(layout.options.table_prefix).name, TableReader(target)
+def from_meta(
+    target: Target, layout: SeriesMeta, query: SeriesQuery, meter: Meter | None = None
+) -> Iterator[Found]:
+    """The series in the meta table, ascending by TSUID.
+
+    Args:
+      meter: counts what is read, here and below; it stops the scan, and what it raises goes through.
+    """
+    table, reader = meta_table(layout.options.table_prefix).name, metered(TableReader(target), meter)
     ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
@@ -32,25 +48,36 @@ def from_meta(target: Target, layout: SeriesMeta, query: SeriesQuery) -> Iterato
 
 
 def from_data(
-    target: Target, layout: SeriesMeta, query: SeriesQuery, *, once: bool = True
+    target: Target,
+    layout: SeriesMeta,
+    query: SeriesQuery,
+    meter: Meter | None = None,
+    *,
+    once: bool = True,
 ) -> Iterator[Found]:
     """The series that have rows in the data table, in the order of the rows.
 
     Args:
       once: each series once, which holds those of one metric in memory; else one for each of its rows.
     """
-    reader = TableReader(target)
-    rows = (row for uid in _metrics(layout, query, reader) for row in _series_rows(target, layout, uid, once))
+    reader = metered(TableReader(target), meter)
+    rows = (
+        row
+        for uid in _metrics(layout, query, reader)
+        for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid), meter), once)
+    )
     return search.listed(layout.options, rows, CachedUidNames(layout.uid_table, reader), query)
 
 
-def from_keys(target: Target, layout: SeriesIndex, query: SeriesQuery) -> Iterator[Found]:
+def from_keys(
+    target: Target, layout: SeriesIndex, query: SeriesQuery, meter: Meter | None = None
+) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
     for spec in layout.tables():
         if not spec.holds_points:
             continue
-        for key in scan_keys(target, spec.name):
+        for key in metered_keys(scan_keys(target, spec.name), meter):
             try:
                 series, _ = layout.entry_of(key)
             except ValueError as error:
@@ -61,10 +88,13 @@ def from_keys(target: Target, layout: SeriesIndex, query: SeriesQuery) -> Iterat
                 yield Listed(series)
 
 
-def from_rows(target: Target, layout: ReadableLayout, query: SeriesQuery) -> Iterator[Found]:
+def from_rows(
+    target: Target, layout: ReadableLayout, query: SeriesQuery, meter: Meter | None = None
+) -> Iterator[Found]:
     """The series of a layout whose rows say them; all that are found are held in memory."""
     seen: set[Series] = set()
-    for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), TableReader(target)):
+    reader = metered(TableReader(target), meter)
+    for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), reader):
         if isinstance(row, Finding):
             yield row.key, row.text
         elif row.series not in seen and query.takes(row.series):
@@ -72,7 +102,7 @@ def from_rows(target: Target, layout: ReadableLayout, query: SeriesQuery) -> Ite
             yield Listed(row.series)
 
 
-def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: TableReader) -> list[bytes]:
+def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = search.fixed_start(query.metric)
     names = select.names_from(layout.uid_table, "metrics", start, reader)
@@ -85,10 +115,10 @@ def metric_keys(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[b
         yield from scan_keys(target, layout.data_table, start, end)
 
 
-def _series_rows(target: Target, layout: SeriesMeta, metric: bytes, once: bool) -> Iterator[Row]:
-    """A row without cells, with the TSUID as key, for each series of a metric; or for each of its rows."""
+def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:
+    """A row without cells, with the TSUID as key, for each series of these keys; or for each of its rows."""
     seen: set[bytes] = set()
-    for key in metric_keys(target, layout, metric):
+    for key in data_keys:
         try:
             tsuid, _ = tsuids.of_key(layout.options, key)
         except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
 
@@ -58,8 +58,17 @@ class Meter:
         Raises:
           OverBudgetError, AbandonedError: see `check`.
         """
+        self.size += sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
+        self.add_key(row.key)
+
+    def add_key(self, key: bytes) -> None:
+        """Counts a row of which only the key was read.
+
+        Raises:
+          OverBudgetError, AbandonedError: see `check`.
+        """
         self.rows += 1
-        self.size += len(row.key) + sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
+        self.size += len(key)
         self.check()
 
     def add_points(self, count: int) -> None:
@@ -129,3 +138,11 @@ class MeteredReader:
 def metered(reader: Reader, meter: Meter | None) -> Reader:
     """A reader that counts; the reader itself if there is nothing to count."""
     return reader if meter is None else MeteredReader(reader, meter)
+
+
+def metered_keys(keys: Iterable[bytes], meter: Meter | None) -> Iterator[bytes]:
+    """The keys of rows, counted if there is a meter; raises as `Meter.check` does."""
+    for key in keys:
+        if meter is not None:
+            meter.add_key(key)
+        yield key
