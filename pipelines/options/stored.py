@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,7 +33,7 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables, table_exists
-from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target
 
 VERSION = "1"
 """Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
@@ -176,13 +177,30 @@ def setting_text(value: Any) -> str:
 
 
 def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
-    """The stored settings; none where no instance is named or answers, which the command says better."""
+    """The stored settings; none where no instance is named, which the command says better.
+
+    Without the permission to look for the table it says that nothing is compared.
+
+    Raises:
+      BigtableError: the instance does not answer.
+    """
     try:
         target = target_of(options)
+    except UsageError:
+        return {}
+    try:
         if not table_exists(target, table):
             return {}
-    except (UsageError, BigtableError):
+    except NoPermissionError as error:
+        print(
+            f"warning: the options are not compared with the stored settings, table {table}: {error}",
+            file=sys.stderr,
+        )
         return {}
+    except BigtableError:
+        if getattr(options, "preflight", False):
+            return {}  # the preflight reports it
+        raise
     return _rows(target, table)
 
 
@@ -193,7 +211,7 @@ def _rows(target: Target, table: str) -> StoredRows:
             read_ranges(target, table, [WHOLE_TABLE], row_filter(), lambda: RowMerger(table, Row, Cell))
         )
     except exceptions.PermissionDenied as error:
-        raise BigtableError(
+        raise NoPermissionError(
             f"no permission to read the stored settings, table {table}: {error.message}"
         ) from error
     return {

@@ -17,6 +17,7 @@ from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day
 from timebeam.schema.declared.codec.plan import ReadPlan, plan
 from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.codec.selection import folded_text
 from timebeam.schema.declared.model import COLUMN, Declaration, Field, Hash, Suffix, TableLayout, Time, inputs
 from timebeam.schema.layouts import (
     Cell,
@@ -52,11 +53,13 @@ class _TableSelection:
     """What a selection reads of one table.
 
     Attributes:
+      selection: in the case of the keys.
       labels: of the values that can be selected; None for all.
     """
 
     layout: TableLayout
     plan: ReadPlan
+    selection: Selection
     labels: frozenset[str] | None
 
 
@@ -89,7 +92,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         for table in self._tables_of(selection):
             series_by_name: LruCache[tuple[str, ...], Series] = LruCache(_SERIES)
             for row in reader.scan(_scan(table)) if table.plan.ranges else ():
-                yield from _selected(table, row, selection, series_by_name)
+                yield from _selected(table, row, series_by_name)
 
     def full_scan(self, selection: Selection) -> str:
         """See `ReadableLayout.full_scan`."""
@@ -235,6 +238,7 @@ def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
 def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelection:
     """What a selection reads of a table that has its metric and tag keys."""
     fields = points.points_of(layout)
+    selection = _folded(layout, selection)
     values: dict[str, Sequence[str]] = {key: sorted(texts) for key, texts in selection.tags.items() if texts}
     if selection.metric is not None and fields.placeholder is not None:
         values[fields.placeholder] = (fields.placeholder_of(selection.metric) or "",)
@@ -243,7 +247,20 @@ def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelecti
         labels = values.get(layout.series.qualifier, labels)
     in_key = {name: texts for name, texts in values.items() if name in keys.names(layout)}
     table_plan = plan(layout, in_key, selection.start_ms, selection.end_ms + 1)
-    return _TableSelection(layout, table_plan, None if labels is None else frozenset(labels))
+    return _TableSelection(layout, table_plan, selection, None if labels is None else frozenset(labels))
+
+
+def _folded(layout: TableLayout, selection: Selection) -> Selection:
+    """A selection in the case in which the keys hold its values."""
+    tags = {
+        name: frozenset(folded_text(layout, name, text) for text in texts)
+        for name, texts in selection.tags.items()
+    }
+    fields, metric = points.points_of(layout), selection.metric
+    if metric is not None and fields.placeholder is not None:
+        text = fields.placeholder_of(metric) or ""
+        metric = fields.metric_of(folded_text(layout, fields.placeholder, text))
+    return dataclasses.replace(selection, metric=metric, tags=tags)
 
 
 def _scan(table: _TableSelection) -> Scan:
@@ -265,7 +282,7 @@ def _scan(table: _TableSelection) -> Scan:
 
 
 def _selected(
-    table: _TableSelection, row: Row, selection: Selection, series_by_name: LruCache[tuple[str, ...], Series]
+    table: _TableSelection, row: Row, series_by_name: LruCache[tuple[str, ...], Series]
 ) -> Iterator[Selected | Finding]:
     """The selected series of a row, each with its cells."""
     layout = table.layout
@@ -285,7 +302,7 @@ def _selected(
         series = series_by_name.get(name)
         if series is None:
             series = series_by_name[name] = points.series_of(layout, texts, label)
-        if selection.takes(series):
+        if table.selection.takes(series):
             yield Selected(row if needs_row else row._replace(cells=cells), series)
 
 

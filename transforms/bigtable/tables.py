@@ -14,7 +14,7 @@ from google.cloud.bigtable.instance import Instance
 from google.cloud.bigtable.table import Table
 
 from timebeam.transforms.bigtable.gc_rules import rule_text, with_max_age, with_versions
-from timebeam.transforms.bigtable.target import BigtableError, Target, check_emulator
+from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 
 
 class TableSpec(Protocol):
@@ -196,7 +196,7 @@ def _admin_errors(target: Target) -> Iterator[None]:
     try:
         yield
     except exceptions.PermissionDenied as error:
-        raise BigtableError(f"no permission on {target}: {error.message}") from error
+        raise NoPermissionError(f"no permission on {target}: {error.message}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
         raise BigtableError(f"{target} does not answer: {error}") from error
 

@@ -26,6 +26,10 @@ class BigtableError(RuntimeError):
     """Bigtable cannot be used: one line that says why, and what to do."""
 
 
+class NoPermissionError(BigtableError):
+    """The caller lacks a permission."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
     """A Bigtable instance, and the app profile to use it with (None: the default one)."""

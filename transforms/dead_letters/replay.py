@@ -88,7 +88,9 @@ class _OpenFn(beam.DoFn):
                 yield from self._restored(rejected)
             else:
                 arrival_ms = rejected.arrival_ms if rejected.arrival_ms >= 0 else message.arrival_ms
-                yield Message(rejected.payload, arrival_ms, rejected.source, 0, rejected.envelope)
+                yield Message(
+                    rejected.payload, arrival_ms, rejected.source, rejected.offset, rejected.envelope
+                )
 
     def _restored(self, rejected: Rejected) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
         """The points and index cells of a refused row, or its refusal with the same stage."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from google.api_core.exceptions import GoogleAPICallError
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec.reading import Read, csv_header, read_avro, read_csv, read_json
@@ -131,9 +132,11 @@ class RecordMessagesFn(beam.DoFn):
             return None
         if message.envelope is not None:
             raise ValueError("a line of a CSV message, whose header is lost: publish it with its header")
+        if message.offset == 0:
+            return None  # refused with the header of its file, for that header
         try:
             return self._headers.header(message.source)
-        except OSError as error:
+        except (OSError, GoogleAPICallError) as error:
             raise ValueError(f"the header of its file cannot be read: {error}") from None
 
 

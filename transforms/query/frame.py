@@ -26,7 +26,8 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import to_floats
 from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, NoPermissionError, Target
+from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.query.rollups import find_points
 from timebeam.transforms.readers.table_reader import read_rows
 
@@ -47,7 +48,7 @@ def read_frame(
     tags: Mapping[str, str | Sequence[str]] | None = None,
     aggregator: str = "none",
     downsample: str | None = None,
-    group_by: Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
     tables: str | os.PathLike[str] | None = None,
     full_scan: bool = False,
     arrow: bool = False,
@@ -64,7 +65,7 @@ def read_frame(
       tags: tag keys that a series must have; for each a value, several, or `*` for any.
       aggregator: of the series of a group, as `sum`; `none` keeps all series.
       downsample: one value per interval, as `1m-avg`.
-      group_by: tag keys; one group per combination of their values.
+      group_by: a tag key, or several; one group per combination of their values.
       tables: the file that declares the tables, for layout `table`.
       full_scan: read all rows of a declared table if no key range serves the query.
       arrow: return a pyarrow Table, which needs no pandas.
@@ -91,7 +92,8 @@ def read_frame(
     now_ms = int(time.time() * 1000)
     start_ms, end_ms = _time_ms(start, now_ms), _time_ms(end, now_ms)
     downsampling = Downsampling.parse(downsample) if downsample else None
-    question = Question(metric, _filters(tags or {}), group_by, aggregator, downsampling, start_ms, end_ms)
+    keys = (group_by,) if isinstance(group_by, str) else tuple(group_by)
+    question = Question(metric, _filters(tags or {}), keys, aggregator, downsampling, start_ms, end_ms)
     scanned = readable.full_scan(Selection(metric, question.tags, start_ms, end_ms))
     if scanned and not full_scan:
         raise ValueError(f"{scanned}: give tags for these, or full_scan=True")
@@ -103,6 +105,8 @@ def read_frame(
         raise LookupError(f"{error.args[0]}{f'; did you mean {near}?' if near else ''}") from None
     for line in result.damage[:_WARNED]:
         warnings.warn(f"skipped: {line}", stacklevel=2)
+    if not result.series:
+        warnings.warn(f"nothing found: {why_nothing(target, readable)}", stacklevel=2)
     table = _table(answer(question, result.series))
     return table if arrow else table.to_pandas()
 
@@ -180,6 +184,10 @@ def _stored_settings(
         row = read_rows(target, table, [layout.encode()]).get(layout.encode())
     except exceptions.NotFound:
         return {}
+    except exceptions.PermissionDenied as error:
+        raise NoPermissionError(
+            f"no permission to read the stored settings, table {table}: {error.message}"
+        ) from error
     values = {cell.qualifier.decode(): cell.value for cell in row.cells} if row else {}
     if values.pop("version", _SETTINGS_VERSION) != _SETTINGS_VERSION:
         raise ValueError(f"a newer timebeam stored the settings in table {table}: upgrade this one")
@@ -196,8 +204,15 @@ def _setting(option: Option, text: str) -> object:
 
 
 def _filters(tags: Mapping[str, str | Sequence[str]]) -> dict[str, frozenset[str]]:
-    """For each tag key the values that a series may have; none for `*`."""
+    """For each tag key the values that a series may have; none for `*`.
+
+    Raises:
+      ValueError: a tag key has no value.
+    """
     filters = {key: {values} if isinstance(values, str) else {*values} for key, values in tags.items()}
+    for key, values in filters.items():
+        if not values:
+            raise ValueError(f"tags: no value for {key}: give one, several, or * for any")
     return {key: frozenset() if "*" in values else frozenset(values) for key, values in filters.items()}
 
 

@@ -30,6 +30,7 @@ PrefixIds = Mapping[bytes, int]
 
 _COLUMNS = ColumnRange(FAMILY, b"", b"")
 _UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value that is not of this run
+_MOST_TAGS = 100_000  # sets of tags that are remembered
 _BLOCK = 500_000  # qualifiers that are read together
 
 
@@ -96,12 +97,19 @@ class OwnedIds:
     def kind(self, key: bytes) -> int:
         """The position in `kinds` of the ids that are replaced in a row."""
         tags = key[self._tags_from :]
-        if tags not in self._kind_by_tags:
+        kind = self._kind_by_tags.get(tags)
+        if kind is None:
+            if len(self._kind_by_tags) == _MOST_TAGS:
+                self._kind_by_tags.clear()
+            kind = self._kind_by_tags[tags] = self._kind_of_tags(key)
+        return kind
+
+    def _kind_of_tags(self, key: bytes) -> int:
+        try:
             tag_value = dict(row_keys.parse_key(self._options, key).tags).get(self._tag_key or b"")
-            self._kind_by_tags[tags] = (
-                _UNTAGGED if tag_value is None else self._kind_by_tag_value.get(tag_value, _OTHER_TAG)
-            )
-        return self._kind_by_tags[tags]
+        except ValueError:  # a damaged key, which belongs to nobody where groups are stored
+            return _OTHER_TAG
+        return _UNTAGGED if tag_value is None else self._kind_by_tag_value.get(tag_value, _OTHER_TAG)
 
     @staticmethod
     def _prefixes(job: RollupJob, aggregator: str) -> PrefixIds:

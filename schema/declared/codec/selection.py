@@ -78,8 +78,8 @@ class RecordSelection:
             if name not in layout.fields:  # hashed: the range of keys has selected it
                 continue
             value = record.get(name)
-            if value is None or _folded(layout, name, str(value)) not in (
-                _folded(layout, name, text) for text in texts
+            if value is None or folded_text(layout, name, str(value)) not in (
+                folded_text(layout, name, text) for text in texts
             ):
                 return False
         if self.start_ms is None and self.end_ms is None:
@@ -125,7 +125,7 @@ def _raw(text: Any) -> Any:
     return msgspec.Raw(str(text).encode())
 
 
-def _folded(layout: TableLayout, name: str, text: str) -> str:
+def folded_text(layout: TableLayout, name: str, text: str) -> str:
     """A value in the case in which the key holds it."""
     for key_part in layout.key:
         if isinstance(key_part, Field) and key_part.name == name and key_part.case is not None:

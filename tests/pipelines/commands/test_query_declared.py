@@ -75,6 +75,41 @@ def test_every_series_as_it_was_sent(tables: list[str]) -> None:
     }
 
 
+def test_tags_in_the_case_of_the_key(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """A key that holds its fields in lower case is asked for in any case, as by records."""
+    declaration = tmp_path / "folded.toml"
+    declaration.write_text(
+        """
+[layout.load]
+table = "LOAD"
+separator = "#"
+key = [{ field = "HOST", case = "lower" }, { time = "TS", unit = "ms", width = 13 }]
+cell_time = "event"
+
+[layout.load.columns]
+family = "f"
+fields = ["LOAD"]
+
+[layout.load.points]
+metric = "cpu.load"
+value = ["LOAD"]
+tags = ["HOST"]
+"""
+    )
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    flags = [*place, "--layout=table", f"--tables={declaration}"]
+    assert timebeam("tables", "create", *flags).code == 0
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"HOST": "Web01", "TS": {BASE_S * 1000}, "LOAD": "2.5"}}\n')
+    assert not ingest(tmp_path, *flags, "--format=records", "--input", path).letters
+    for host in ("Web01", "web01", "WEB01"):
+        ran = timebeam(
+            "query", "cpu.load", *flags, f"--start={BASE_S}", "--tag", f"HOST={host}", "--output=json"
+        )
+        assert ran.code == 0, ran.err
+        assert [result["dps"] for result in json.loads(ran.out)] == [{str(BASE_S): 2.5}]
+
+
 def test_a_chart_of_declared_points(tables: list[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     chart = tmp_path / "a.png"

@@ -307,6 +307,24 @@ def test_dead_letters_are_replayed_after_a_fix(
     ]
 
 
+def test_a_refused_header_never_becomes_a_record(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """A file with a wrong header is refused with it, and replayed after a correction refused again."""
+    tables = Tables(bigtable, prefix, tmp_path, EXAMPLES / "sensor.toml")
+    flags = [*tables.flags, "--format=records", "--records_encoding=csv", "--summary=json"]
+    file = tmp_path / "a.csv"
+    file.write_text("METER,METER,READING\n8,1426490100000,1.5\n")
+    refused = timebeam("ingest", *flags, "--input", file, "--dead_letters", tmp_path / "dead")
+    assert json.loads(refused.out)["refused"] == {"bad-syntax": 1}
+    file.write_text("METER,TS,READING\n8,1426490100000,1.5\n")
+    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead_letters", tmp_path / "again")
+    assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
+    file.unlink()
+    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead_letters", tmp_path / "again")
+    assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
+
+
 def test_refused_rows_are_replayed_as_they_are(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from timebeam.pipelines.options.stored import FAMILY, read_rows, settings_table,
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.tables import create_tables, drop_table
-from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -174,6 +174,35 @@ def test_tables_without_stored_settings_are_not_checked(place: Place) -> None:
     assert place.run("check", "--layout", "opentsdb", "--salt_width", "1").code == 1
     ran = place.run("check")
     contradiction(ran, "the following arguments are required: --layout")
+
+
+def test_settings_that_may_not_be_looked_for_are_not_passed_over_in_silence(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role on `tsdb*` alone: the emulator knows no permissions, so the answer is set here."""
+    place.run("tables", "create", "--layout=opentsdb", "--salt_width=1")
+
+    def denied(target: Target, table: str) -> bool:
+        raise NoPermissionError(f"no permission on {target}: {table}")
+
+    monkeypatch.setattr("timebeam.pipelines.options.stored.table_exists", denied)
+    ran = place.run("check", "--layout=opentsdb", "--salt_width=1")
+    assert (
+        ran.code,
+        f"warning: the options are not compared with the stored settings, table {place.table}" in ran.err,
+    ) == (0, True)
+
+
+def test_an_instance_that_does_not_answer_ends_the_command(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.run("tables", "create", "--layout=opentsdb", "--salt_width=1")
+
+    def away(target: Target, table: str) -> bool:
+        raise BigtableError(f"{target} does not answer")
+
+    monkeypatch.setattr("timebeam.pipelines.options.stored.table_exists", away)
+    assert "does not answer" in place.run("check", "--layout=opentsdb").err
 
 
 def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Place) -> None:

@@ -74,8 +74,15 @@ def test_points_are_those_of_a_query(store: Store, arguments: dict[str, object],
 
 
 def test_a_range_without_points_is_an_empty_table(store: Store) -> None:
-    table = frame(store, start=0, end="1970-02-01")
+    with pytest.warns(UserWarning, match="nothing found: table frame_tsdb has rows that fit these options"):
+        table = frame(store, start=0, end="1970-02-01")
     assert (table.num_rows, table.column_names) == (0, ["metric", "time", "value"])
+
+
+def test_one_tag_key_may_be_a_string(store: Store) -> None:
+    assert frame(store, aggregator="sum", group_by="host").equals(
+        frame(store, aggregator="sum", group_by=["host"])
+    )
 
 
 def test_times_may_be_datetimes(store: Store) -> None:
@@ -92,6 +99,7 @@ def test_times_may_be_datetimes(store: Store) -> None:
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
         ({"layout": "influx"}, ValueError, "no layout 'influx'"),
         ({"salt_widht": 1}, ValueError, "did you mean salt_width"),
+        ({"tags": {"host": []}}, ValueError, "no value for host"),
         ({"start": "soon"}, ValueError, "soon"),
         ({"start": END_MS, "end": START_MS}, ValueError, "before it starts"),
         ({"aggregator": "mean"}, ValueError, "mean"),
