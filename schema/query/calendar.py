@@ -26,7 +26,6 @@ _FIXED_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _LARGER = {"ms": 1000, "s": 60, "m": 60, "h": 24}
 _WEEK_DAYS = 7
 _MONTHS = 12
-_LAST_YEAR = 9999
 
 MOST_INTERVALS = 10_000_000
 
@@ -46,7 +45,11 @@ class CalendarInterval:
     zone: str = "UTC"
 
     def floor(self, time_ms: int) -> int:
-        """The start in ms of the interval that holds a time, counted from the anchor before that time."""
+        """The start in ms of the interval that holds a time, counted from the anchor before that time.
+
+        Raises:
+          ValueError: the interval ends after the year 9999.
+        """
         anchor = self._anchor(time_ms)
         if self.unit in _FIXED_MS:
             length_ms = self.count * _FIXED_MS[self.unit]
@@ -95,7 +98,10 @@ class CalendarInterval:
     def _anchor(self, time_ms: int) -> datetime.date | datetime.datetime:
         """What intervals are counted from: a local time, or a day for units from a day on."""
         zone = zoneinfo.ZoneInfo(self.zone)
-        local = datetime.datetime.fromtimestamp(time_ms // 1000, zone).replace(microsecond=0)
+        try:
+            local = datetime.datetime.fromtimestamp(time_ms // 1000, zone)
+        except (OverflowError, ValueError, OSError) as error:
+            raise self._too_long() from error
         day = local.date()
         if self.unit in _FIXED_MS:
             is_divisor = _LARGER[self.unit] % self.count == 0
@@ -124,15 +130,29 @@ class CalendarInterval:
         return np.array(starts, np.int64)
 
     def _next(self, day: datetime.date) -> datetime.date:
-        """The first day of the interval after the one that begins with a day."""
-        match self.unit:
-            case "d" | "w":
-                return day + datetime.timedelta(days=self.count * (_WEEK_DAYS if self.unit == "w" else 1))
-            case "n":
-                months = day.year * _MONTHS + day.month - 1 + self.count
-                return datetime.date(min(months // _MONTHS, _LAST_YEAR), months % _MONTHS + 1, 1)
-            case _:
-                return datetime.date(min(day.year + self.count, _LAST_YEAR), 1, 1)
+        """The first day of the interval after the one that begins with a day.
+
+        Raises:
+          ValueError: it is after the year 9999.
+        """
+        try:
+            match self.unit:
+                case "d" | "w":
+                    return day + datetime.timedelta(days=self.count * (_WEEK_DAYS if self.unit == "w" else 1))
+                case "n":
+                    months = day.year * _MONTHS + day.month - 1 + self.count
+                    return datetime.date(months // _MONTHS, months % _MONTHS + 1, 1)
+                case _:
+                    return datetime.date(day.year + self.count, 1, 1)
+        except (OverflowError, ValueError) as error:
+            raise self._too_long() from error
+
+    def _too_long(self) -> ValueError:
+        """The error for an interval that does not end in the years that Python's dates have."""
+        return ValueError(
+            f"an interval of {self.count}{self.unit}c ends after the year 9999; choose a shorter interval or "
+            "an earlier end"
+        )
 
 
 def _local_ms(local: datetime.date | datetime.datetime, zone: zoneinfo.ZoneInfo) -> int:

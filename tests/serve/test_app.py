@@ -111,6 +111,22 @@ def test_what_a_fill_makes_is_counted_before_it_is_made(client: httpx.Client) ->
     assert "more than 1,000,000 points, the budget" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "interval", ["8035yc", "999999999dc", "999999999wc", "999999999hc", "9223372036854775807ms"]
+)
+@pytest.mark.parametrize("fill", ["", "-nan"])
+def test_an_interval_of_any_length_is_answered_or_refused(
+    client: httpx.Client, interval: str, fill: str
+) -> None:
+    for start in ("1356998400", "1h-ago"):
+        response = client.get(f"/api/query?start={start}&m=sum:{interval}-avg{fill}:sys.cpu.user")
+        assert response.status_code in (200, 400)
+        if interval == "8035yc":
+            assert response.json()["error"]["message"] == (
+                "an interval of 8035yc ends after the year 9999; choose a shorter interval or an earlier end"
+            )
+
+
 def test_a_large_body_is_refused(client: httpx.Client) -> None:
     response = client.post("/api/query", content=b" " * 10_001)
     assert (response.status_code, response.json()["error"]["code"]) == (413, 413)

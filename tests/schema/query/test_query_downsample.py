@@ -99,6 +99,16 @@ def test_a_fill_of_absurd_size_is_refused():
         run("1ms-sum-zero", {1: 1}, 0, 10**13)
 
 
+@pytest.mark.parametrize("fill", ["none", "nan"])
+@pytest.mark.parametrize(
+    "interval", ["8035yc", "9000yc", "99999nc", "999999999nc", "999999wc", "999999999wc", "999999999dc"]
+)
+def test_an_interval_of_the_calendar_that_ends_after_the_year_9999_is_refused(interval, fill):
+    message = rf"an interval of {interval} ends after the year 9999; choose a shorter interval"
+    with pytest.raises(ValueError, match=message):
+        run(f"{interval}-avg-{fill}", {1_700_000_000_000: 1}, 1_700_000_000_000, 1_700_003_600_000)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_points_give_no_values(function):
     assert run(f"1m-{function}", {}) == {}
