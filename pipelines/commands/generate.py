@@ -77,7 +77,7 @@ def command_parser() -> CommandParser:
     """The parser of the command."""
     return parser_of(
         "generate",
-        "Makes test points: late, duplicate, corrected and bad ones among them.",
+        "Generates test points, including late, duplicate, corrected and bad ones.",
         EXAMPLES,
         PARAMETERS,
     )

@@ -23,7 +23,7 @@ EXAMPLES = """\
 _TEXT = """\
 # Settings of timebeam in this folder. `timebeam config` prints each of them and where it comes from.
 #
-# A key is the name of an option without its dashes. An option of a command wins over a variable, as
+# A key is the name of an option without its dashes. An option of a command wins over a variable, such as
 # TIMEBEAM_LAYOUT, and a variable wins over this file.
 
 layout = {layout}

@@ -57,7 +57,7 @@ from timebeam.transforms.query.rollups import find_points, find_rolled_up
 PARAMETERS = (
     Parameter(
         "start",
-        "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; points need it",
+        "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; required for points",
         "Query",
     ),
     Parameter("end", "last time, in the forms of --start", "Query", default="now"),
@@ -217,7 +217,7 @@ def run(options: argparse.Namespace, layout: ReadableLayout) -> int:
     target = target_of(options)
     if options.where:
         raise UsageError(
-            f"--where is for records, and {options.metric} is no declared table: points are selected by --tag"
+            f"--where is for records, and {options.metric} is not a declared table: select points by --tag"
         )
     if options.start is None:
         raise UsageError("the following options are required: --start")

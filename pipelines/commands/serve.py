@@ -36,9 +36,9 @@ ARGUMENTS_VARIABLE = "TIMEBEAM_SERVE_ARGUMENTS"
 _MAX_PORT = 65_535
 
 PARAMETERS = (
-    Parameter("bind", "address to listen at; 0.0.0.0 for all", "Server", default="127.0.0.1"),
-    Parameter("port", "port to listen at", "Server", positive, 4242, most=_MAX_PORT),
-    Parameter("workers", "processes that answer", "Server", positive, 1, most=64),
+    Parameter("bind", "address to listen on; 0.0.0.0 for all", "Server", default="127.0.0.1"),
+    Parameter("port", "port to listen on", "Server", positive, 4242, most=_MAX_PORT),
+    Parameter("workers", "worker processes", "Server", positive, 1, most=64),
     Parameter(
         "rollup_config",
         "opentsdb: the rollup configuration; what is rolled up is not read point by point "

@@ -195,4 +195,7 @@ def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[Tab
 
 
 def _no_age(spec: TableSpec) -> str:
-    return f"table {spec.name} cannot have a maximum age: it has names, index entries, marks, or no times"
+    return (
+        f"table {spec.name} cannot have a maximum age: its cells must not expire "
+        "(names, index entries, marks) or carry no time"
+    )

@@ -73,7 +73,7 @@ class Trial:
         code, counted = pickle.load(self._server.stdout)
         name = signal.Signals(-code).name if code < 0 else ""
         if name in _CRASHES:
-            raise CrashedError(f"{name} ended the process that worked on it, and one before")
+            raise CrashedError(f"{name}: it crashed two processes")
         return None if code else pickle.loads(counted)
 
     def _send(self, request: object) -> None:

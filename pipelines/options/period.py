@@ -14,7 +14,7 @@ from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_com
 
 ZONE = Parameter(
     "zone",
-    "time zone in which days are counted, as Europe/Berlin",
+    "time zone in which days are counted, such as Europe/Berlin",
     "Rollup",
     default="UTC",
     regex=r"[A-Za-z][-+_/A-Za-z0-9]*",

@@ -57,7 +57,7 @@ class Setting:
             if text not in parameter.choices:
                 choices = ", ".join(parameter.choices)
                 hint = did_you_mean(text, parameter.choices)
-                raise UsageError(f"{self.origin}: {parameter.name}: {text!r} is none of {choices}{hint}")
+                raise UsageError(f"{self.origin}: {parameter.name}: {text!r} must be one of {choices}{hint}")
         if parameter.many:
             return values
         if len(values) != 1:

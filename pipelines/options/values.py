@@ -52,9 +52,7 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     """
     format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
     if options.format == RECORDS:
-        raise UsageError(
-            f"--format {RECORDS} is for tables that you declare: --layout {DECLARED} --tables FILE"
-        )
+        raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
     try:
         framing = message_format(options.format, format_options).framing
     except ValueError as error:

@@ -130,7 +130,7 @@ class _Server:
         except ApiError as error:
             return Response(error.status, error.body(), error.headers)
         except (AbandonedError, ClientDisconnect):
-            return Response(_CLIENT_CLOSED, ApiError("The client has gone", _CLIENT_CLOSED).body())
+            return Response(_CLIENT_CLOSED, ApiError("Client disconnected", _CLIENT_CLOSED).body())
         except TimeoutError:
             seconds = self._limits.budget.seconds
             message = f"The query needs more than {seconds:g} seconds, the budget of a request: ask for less"
@@ -141,7 +141,7 @@ class _Server:
             return Response(503, ApiError(f"Bigtable: {type(error).__name__}", 503).body(), headers)
         except Exception:
             _LOG.exception("an error of the server")
-            return Response(500, ApiError("An error of the server; its log says more", 500).body())
+            return Response(500, ApiError("Internal server error; see the log", 500).body())
 
     async def _request(self, http: HttpRequest) -> Request:
         """The request with its body.

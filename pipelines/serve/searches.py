@@ -63,7 +63,7 @@ def uid_meta(api: Api, request: Request) -> Any:
     try:
         uid = bytes.fromhex(text)
     except ValueError as error:
-        raise ApiError(f"UID {text} is no hexadecimal number") from error
+        raise ApiError(f"UID {text} is not hexadecimal") from error
     row = api.reader.rows(layout.uid_table, [uid]).get(uid)
     cells = {cell.qualifier: cell.value for cell in row.cells} if row is not None else {}
     if kind.encode() not in cells:

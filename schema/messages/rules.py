@@ -88,7 +88,7 @@ def add_tag(tags: dict[str, str], key: str, value: str) -> None:
       RefusedError: DUPLICATE_TAG; the key already has another value.
     """
     if tags.setdefault(key, value) != value:
-        raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={value} beside {key}={tags[key]}")
+        raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={tags[key]} and {key}={value}")
 
 
 def short(text: str) -> str:

@@ -68,7 +68,7 @@ class TagFilter:
             try:
                 compiled(self.text)
             except PatternError as error:
-                raise ValueError(f"Filter is no regular expression that can be used: {error}") from error
+                raise ValueError(f"Unsupported regular expression: {error}") from error
 
     @classmethod
     def of_value(cls, key: str, value: str, *, group_by: bool) -> TagFilter:

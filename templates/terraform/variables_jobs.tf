@@ -13,11 +13,11 @@ variable "layout" {
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
     max_tags: tags that a series may have (tsd.storage.max_tags)
     decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
-    cell_time: opentsdb: timestamps of cells: arrival of the points, of which the newest wins an instant, or event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
+    cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
-    retention: kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d
+    retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
     retention_class: kairosdb: the class that points are written to, in days; 0: kept forever
     tables: table: file that declares the tables
   EOT
@@ -267,7 +267,7 @@ variable "rollup" {
     day: day to roll up, such as 2026-11-20; by default the last complete day
     start: start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago
     end: end of the range, exclusive
-    zone: time zone in which days are counted, as Europe/Berlin
+    zone: time zone in which days are counted, such as Europe/Berlin
     delay_hours: hours after the end of a day until it is complete
     allow_incomplete: accept a day or range that is not over yet; run it again when it is
     lookback_days: also redo this many days before it, for late points

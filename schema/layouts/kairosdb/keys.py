@@ -53,7 +53,7 @@ TYPE_PARTS = tuple(type_part(TYPES[kind]) for kind in sorted(TYPES))
 def refuse_series(series: Series) -> RefusedError | None:
     """Why a series has no row key that reads back as itself, or None."""
     if series.resources:
-        return RefusedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources beside tags")
+        return RefusedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources, only tags")
     if not series.metric or "\0" in series.metric:
         why = "may not contain NUL" if series.metric else "may not be empty"
         return RefusedError(Reason.BAD_METRIC, f"metric name: {why}")

@@ -90,7 +90,7 @@ def parse_retention(text: str) -> tuple[int, ...]:
     """
     days = [number.strip() for number in text.split(",")] if text.strip() else []
     if not all(number.isascii() and number.isdigit() for number in days):
-        raise ValueError(f"retention must be days separated by commas, as 7,90, not {text!r}")
+        raise ValueError(f"retention must be days separated by commas, such as 7,90, not {text!r}")
     return tuple(int(number) for number in days)
 
 
@@ -109,7 +109,7 @@ OPTIONS = (
     ),
     Option(
         "retention",
-        "kairosdb: retention classes in days, as 7,90: each is a family, d7, d90, beside d",
+        "kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d",
         default="",
         regex=r"([0-9]+(,[0-9]+)*)?",
         example="7,90",

@@ -127,8 +127,8 @@ OPTIONS = (
     ),
     Option(
         "cell_time",
-        "opentsdb: timestamps of cells: arrival of the points, of which the newest wins an instant, or "
-        "event: their own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
+        "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
+        "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
         default=CellTime.ARRIVAL.value,
         choices=values_of(CellTime),
         stored=True,

@@ -79,7 +79,7 @@ def test_help_needs_no_settings() -> None:
     [
         ("salt_wdth = 1", "timebeam check: timebeam.toml: unknown key 'salt_wdth': did you mean salt_width?"),
         ("salt_width = 'x'", "timebeam check: timebeam.toml: salt_width: 'x' is not a whole number"),
-        ("layout = 'heroik'", "timebeam check: timebeam.toml: layout: 'heroik' is none of"),
+        ("layout = 'heroik'", "timebeam check: timebeam.toml: layout: 'heroik' must be one of"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_one_line(text: str, message: str) -> None:

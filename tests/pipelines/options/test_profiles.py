@@ -112,7 +112,11 @@ def test_a_value_that_an_option_does_not_take_names_its_origin() -> None:
     assert Setting(("a", "b"), FILE).value(formats) == ["a", "b"]
     for texts, parameter, message in (
         (("x",), salt, "timebeam.toml: salt_width: 'x' is not a whole number"),
-        (("opentsd",), layout, "timebeam.toml: layout: 'opentsd' is none of opentsdb, heroic: did you mean"),
+        (
+            ("opentsd",),
+            layout,
+            "timebeam.toml: layout: 'opentsd' must be one of opentsdb, heroic: did you mean",
+        ),
         (("1", "2"), salt, "timebeam.toml: salt_width takes one value, not 2"),
     ):
         with pytest.raises(UsageError) as error:

@@ -192,7 +192,7 @@ REFUSED = [
     (f"m,=v f=1 {NS}", Reason.BAD_TAG, "invalid tag"),
     (f"m,t=v,,u=w f=1 {NS}", Reason.BAD_TAG, "invalid tag"),
     (f"m,t=v=w f=1 {NS}", Reason.BAD_TAG, "invalid tag at 't=v=w"),
-    (f"m,t=v,t=w f=1 {NS}", Reason.DUPLICATE_TAG, "t=w beside t=v"),
+    (f"m,t=v,t=w f=1 {NS}", Reason.DUPLICATE_TAG, "t=v and t=w"),
     ("m,t=v f=1", Reason.BAD_TIMESTAMP, "let the sender add the time"),
     ("m,t=v f=1 ", Reason.BAD_TIMESTAMP, "no timestamp"),
     ("m,t=v f=1 0", Reason.BAD_TIMESTAMP, "above 0"),

@@ -117,7 +117,7 @@ REFUSED = [
     (line(tags='"host=a"'), Reason.BAD_TAG, "JSON object"),
     (line(tags='{"host":null}'), Reason.BAD_TAG, "key [host]"),
     (line(tags='{"host":["a"]}'), Reason.BAD_TAG, "key [host]"),
-    (line(tags='{"host":"a","host":"b"}'), Reason.DUPLICATE_TAG, "host=b beside host=a"),
+    (line(tags='{"host":"a","host":"b"}'), Reason.DUPLICATE_TAG, "host=a and host=b"),
     (b"{}", Reason.BAD_METRIC, "Metric name was empty"),
     (b"5", Reason.BAD_SYNTAX, "must be a JSON object"),
     (b"null", Reason.BAD_SYNTAX, "must be a JSON object"),

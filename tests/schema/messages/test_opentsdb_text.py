@@ -72,7 +72,7 @@ REFUSED = [
     (b"put sys.cpu 1356998400 5 =a", Reason.BAD_TAG, "invalid tag: =a"),
     (b"put sys.cpu 1356998400 5 host=", Reason.BAD_TAG, "invalid tag: host="),
     (b"put sys.cpu 1356998400 5 host=a=b", Reason.BAD_TAG, "invalid tag: host=a=b"),
-    (b"put sys.cpu 1356998400 5 host=a host=b", Reason.DUPLICATE_TAG, "host=b beside host=a"),
+    (b"put sys.cpu 1356998400 5 host=a host=b", Reason.DUPLICATE_TAG, "host=a and host=b"),
     (b"put sys.cpu 1356998400 5 host=\xff", Reason.BAD_ENCODING, "byte 30"),
 ]
 
