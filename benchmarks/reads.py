@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.rollup import START, TARGET, client_scan, load, scan
+from benchmarks.rollup import START, TARGET, client_scan, configure, load, scan
 from timebeam.pipelines.commands import check
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.schema.layouts import Selection
@@ -78,6 +78,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
         for series in options.series:
             prefix = f"r{series}-"
+            configure(Path(name), "1h")
             load(options.points, series, prefix, Path(name))
             _, rows = scan(prefix)
             seconds = options.points // series + 1
