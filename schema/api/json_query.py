@@ -11,7 +11,7 @@ import msgspec
 
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
-from timebeam.schema.api.ts_query import RawQuery, RawSubQuery
+from timebeam.schema.api.ts_query import RawQuery, RawSubQuery, check_filters
 from timebeam.schema.query.filters import TagFilter
 from timebeam.schema.query.rate import MAX_COUNTER, RateOptions
 
@@ -73,6 +73,7 @@ def json_query(request: Request) -> RawQuery:
     """
     try:
         body = msgspec.convert(request.json(), _Query, strict=False)
+        check_filters(sum(len(query.filters or ()) + len(query.tags or ()) for query in body.queries or ()))
         queries = [_sub_query(query) for query in body.queries or ()]
     except (msgspec.ValidationError, ValueError) as error:
         raise ApiError("Unable to parse the given JSON", details=str(error)) from error

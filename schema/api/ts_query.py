@@ -17,6 +17,9 @@ from timebeam.schema.query.filters import TagFilter, literals_of
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.query.rate import RateOptions
 
+MOST_FILTERS = 64
+"""Of all sub queries of a request: regular expressions are compiled before anything is read."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RawSubQuery:
@@ -103,6 +106,20 @@ class TsQuery:
             rate,
             raw.filters,
             raw.explicit_tags,
+        )
+
+
+def check_filters(count: int) -> None:
+    """Refuses a request with more than `MOST_FILTERS` filters, before they are made.
+
+    Raises:
+      ApiError: there are more.
+    """
+    if count > MOST_FILTERS:
+        raise ApiError(
+            f"The request has {count:,} filters of tags; at most {MOST_FILTERS} are allowed. Name several "
+            "values in one filter, or send several requests",
+            413,
         )
 
 

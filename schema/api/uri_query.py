@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
-from timebeam.schema.api.ts_query import RawQuery, RawSubQuery
+from timebeam.schema.api.ts_query import RawQuery, RawSubQuery, check_filters
 from timebeam.schema.query.filters import TagFilter
 from timebeam.schema.query.rate import MAX_COUNTER, RateOptions
 
@@ -26,9 +26,10 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
       ApiError: a parameter is missing or wrong, in a TSD's words.
     """
     start = request.required("start")
+    texts = list(dict.fromkeys([*request.parameters.get("m", ()), *expressions]))
+    check_filters(sum(text.count("=") for text in texts))  # a filter has one; in its value it is refused
     queries = [_sub_query(text, of_tsuids=True) for text in request.parameters.get("tsuid", ())]
-    queries += [_sub_query(text, of_tsuids=False) for text in request.parameters.get("m", ())]
-    queries += [metric_sub_query(text) for text in expressions]
+    queries += [metric_sub_query(text) for text in texts]
     if not queries:
         raise ApiError("Missing sub queries")
     return RawQuery(
@@ -126,9 +127,18 @@ def metric_and_filters(text: str) -> tuple[str, tuple[TagFilter, ...]]:
         if not tag_text and has_second:
             break
         grouping = _filter(tag_text, "tag", group_by=True)
-        same = TagFilter(grouping.kind, grouping.key, grouping.text, False, grouping.ignores_case)
-        filters = [other for other in filters if other not in (same, grouping)] + [grouping]
+        filters = [other for other in filters if not _is_same(other, grouping)] + [grouping]
     return metric, tuple(filters)
+
+
+def _is_same(first: TagFilter, second: TagFilter) -> bool:
+    """Whether two filters pass the same values, whether they group or not."""
+    return (first.kind, first.key, first.text, first.ignores_case) == (
+        second.kind,
+        second.key,
+        second.text,
+        second.ignores_case,
+    )
 
 
 def _filter(text: str, noun: str, *, group_by: bool) -> TagFilter:

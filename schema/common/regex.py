@@ -49,6 +49,10 @@ _NAMES = {
 }
 
 
+_MAX_MEMORY = 1 << 20
+"""Bytes of a compiled pattern and of what it remembers while it matches; a larger one is refused."""
+
+
 class PatternError(ValueError):
     """A pattern, or a text to match, that is refused."""
 
@@ -70,16 +74,18 @@ class Regex(Protocol):
     def finditer(self, text: str) -> Iterator[Match]: ...
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=128)  # as many as re2.compile keeps
 def compiled(pattern: str) -> Regex:
     """The compiled pattern; `search` corresponds to Java's Matcher.find.
 
     Raises:
-      PatternError: RE2 does not know a part of the pattern, or reads it differently from Java.
+      PatternError: RE2 does not know a part of the pattern, reads it differently from Java, or needs more
+        than 1 MiB for it.
     """
     _check_same_in_java(pattern)
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _MAX_MEMORY
     try:
         regex: Regex = re2.compile(pattern, options)
     except UnicodeEncodeError as error:
