@@ -72,14 +72,15 @@ def json_query(request: Request) -> RawQuery:
       ApiError: it is no JSON, or not that of a query, in a TSD's words.
     """
     try:
-        body = msgspec.convert(request.json(), _Query, strict=False)
+        body: _Query = msgspec.convert(request.json(), _Query, strict=False)
         check_filters(sum(len(query.filters or ()) + len(query.tags or ()) for query in body.queries or ()))
         queries = [_sub_query(query) for query in body.queries or ()]
-    except (msgspec.ValidationError, ValueError) as error:
+        start, end = _time(body.start), _time(body.end)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ApiError("Unable to parse the given JSON", details=str(error)) from error
     return RawQuery(
-        _time(body.start),
-        _time(body.end),
+        start,
+        end,
         queries,
         bool(body.ms_resolution),
         bool(body.show_tsuids),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
@@ -18,6 +20,30 @@ SUGGEST_LIMIT = LOOKUP_LIMIT = 25
 """The most answers to a request that names no limit."""
 
 _KINDS = ("metrics", "tagk", "tagv")
+_INT_MAX = 2**31 - 1
+
+_Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX, le=_INT_MAX)]
+
+
+class _Suggest(msgspec.Struct):
+    type: str | None = None
+    q: str | None = None
+    max: _Int | str | None = None
+
+
+class _Tag(msgspec.Struct):
+    key: str | None = None
+    value: str | None = None
+
+
+class _Lookup(msgspec.Struct, rename="camel"):
+    metric: str | None = None
+    tags: list[_Tag] | None = None
+    limit: _Int | None = None
+    use_meta: bool | None = None
+
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,10 +99,10 @@ def suggest_query(request: Request) -> SuggestQuery:
       ApiError: a parameter is missing or wrong.
     """
     if request.method == "POST":
-        body = request.json()
-        if not isinstance(body, dict) or not body.get("type"):
+        body = _converted(request.json(), _Suggest)
+        if not body.type:
             raise ApiError("Missing 'type' parameter")
-        kind, start, limit = str(body["type"]), str(body.get("q") or ""), str(body.get("max") or "")
+        kind, start, limit = body.type, body.q or "", str(body.max or "")
     else:
         kind = request.required("type")
         start, limit = request.parameter("q") or "", request.parameter("max") or ""
@@ -137,11 +163,17 @@ def lookup_body(query: LookupQuery, results: Iterable[Listed], milliseconds: flo
 
 def _posted_lookup(body: Any) -> LookupQuery:
     """The lookup of a JSON body."""
+    lookup = _converted(body, _Lookup)
+    tags = [(_name(tag.key), _name(tag.value)) for tag in lookup.tags or ()]
+    limit = LOOKUP_LIMIT if lookup.limit is None else lookup.limit
+    return LookupQuery(lookup.metric or None, tags, limit, lookup.use_meta is not False)
+
+
+def _converted(body: Any, kind: type[_Body]) -> _Body:
+    """A JSON body, its types checked."""
     try:
-        tags = [(_name(tag.get("key")), _name(tag.get("value"))) for tag in body.get("tags") or ()]
-        limit = int(body.get("limit", LOOKUP_LIMIT))
-        return LookupQuery(body.get("metric") or None, tags, limit, body.get("useMeta", True) is not False)
-    except (AttributeError, TypeError, ValueError) as error:
+        return msgspec.convert(body, kind, strict=False)
+    except msgspec.ValidationError as error:
         raise ApiError("Unable to parse the given JSON", details=str(error)) from error
 
 
@@ -167,7 +199,11 @@ def _name(text: str | None) -> str | None:
 
 
 def _whole(text: str, message: str) -> int:
+    """A whole number of 32 bits, as Java's Integer.parseInt takes it."""
     try:
-        return int(text)
+        number = int(text)
+        if not -_INT_MAX <= number <= _INT_MAX:
+            raise ValueError(f"{text} is not between {-_INT_MAX:,} and {_INT_MAX:,}")
     except ValueError as error:
-        raise ApiError(message) from error
+        raise ApiError(message, details=str(error)) from error
+    return number

@@ -132,6 +132,49 @@ def test_a_large_body_is_refused(client: httpx.Client) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (413, 413)
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/api/suggest?type=metrics&max=99999999999999999999",
+        "/api/suggest?type=metrics&max=-99999999999999999999",
+        "/api/suggest?type=metrics&max=2147483648",
+        "/api/search/lookup?m=sys.cpu.user&limit=99999999999999999999",
+        "/api/search/lookup?m=sys.cpu.user&limit=-99999999999999999999999",
+        "/api/query/last?timeseries=sys.cpu.user&back_scan=" + "9" * 5000,
+    ],
+)
+def test_a_number_of_more_than_32_bits_is_a_client_s_error(client: httpx.Client, target: str) -> None:
+    response = client.get(target)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("Unable to ")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/search/lookup", '{"metric":5}'),
+        ("/api/search/lookup", '{"metric":["a"]}'),
+        ("/api/search/lookup", '{"tags":[{"key":["a"]}]}'),
+        ("/api/search/lookup", '{"tags":[{"value":{"a":"b"}}]}'),
+        ("/api/search/lookup", '{"tags":[5]}'),
+        ("/api/search/lookup", '{"metric":"sys.cpu.user","limit":99999999999999999999}'),
+        ("/api/search/lookup", '{"metric":"sys.cpu.user","limit":-99999999999999999999999}'),
+        ("/api/search/lookup", "[]"),
+        ("/api/suggest", '{"type":["metrics"]}'),
+        ("/api/suggest", '{"type":"metrics","q":["a"]}'),
+        ("/api/suggest", '{"type":"metrics","max":99999999999999999999}'),
+        ("/api/query", '{"start":' + "9" * 400 + ',"queries":[{"aggregator":"sum","metric":"a"}]}'),
+        ("/api/query/last", '{"backScan":' + "9" * 5000 + ',"queries":[{"metric":"a"}]}'),
+    ],
+)
+def test_a_body_with_members_of_other_types_is_a_client_s_error(
+    client: httpx.Client, path: str, body: str
+) -> None:
+    response = client.post(path, content=body)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["code"] == 400
+
+
 @pytest.mark.parametrize("path", ["/", "/api", "/api/put", "/api/query/exp", "/s", "/api/../etc"])
 def test_what_is_no_endpoint_is_a_404_as_a_tsd_s(client: httpx.Client, path: str) -> None:
     response = client.get(path)
