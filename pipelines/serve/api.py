@@ -34,4 +34,5 @@ class Api:
 
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""
-        return dataclasses.replace(self, meter=meter, skipped=[])
+        target = dataclasses.replace(self.target, stop=meter)
+        return dataclasses.replace(self, target=target, meter=meter, skipped=[])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,10 +32,12 @@ from timebeam.pipelines.serve.targets import request_of
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
 from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.stop import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 
 _LOG = logging.getLogger("timebeam.serve")
 _GRACE_SECONDS = 2
+_READY_SECONDS = 5
 _GZIP_BYTES = 1000
 _LOGGED_LINES = 5
 _CLIENT_CLOSED = 499
@@ -86,13 +87,16 @@ class _Server:
         return PlainTextResponse("ok\n")
 
     async def readiness(self, _: HttpRequest) -> HttpResponse:
-        """Whether the data table can be read."""
+        """Whether the data table can be read, within a few seconds: then its thread ends too."""
         table = next(spec.name for spec in self._api.layout.tables() if spec.holds_points)
-        read = asyncio.to_thread(lambda: list(scan_keys(self._api.target, table, limit=1)))
+        target = dataclasses.replace(self._api.target, stop=Stop(_READY_SECONDS))
         try:
-            await asyncio.wait_for(read, self._limits.budget.seconds)
-        except (GoogleAPICallError, TimeoutError) as error:
+            await asyncio.to_thread(lambda: list(scan_keys(target, table, limit=1)))
+        except GoogleAPICallError as error:
             return PlainTextResponse(f"cannot read table {table}: {type(error).__name__}\n", 503)
+        except StoppedError:
+            message = f"cannot read table {table}: no answer within {_READY_SECONDS:g} seconds\n"
+            return PlainTextResponse(message, 503)
         return PlainTextResponse("ready\n")
 
     async def show_metrics(self, _: HttpRequest) -> HttpResponse:
@@ -165,12 +169,12 @@ class _Server:
         Raises:
           TimeoutError: the budget of seconds is used up, and the thread waits for Bigtable.
         """
-        abandoned = threading.Event()
-        api = self._api.for_request(Meter(self._limits.budget, abandoned.is_set))
+        meter = Meter(self._limits.budget)
+        api = self._api.for_request(meter)
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, _encoded, api, request)
         work.add_done_callback(lambda _: self._gate.leave())
-        watch = asyncio.create_task(_until_gone(http, abandoned.set))
+        watch = asyncio.create_task(_until_gone(http, meter.set))
         try:
             patience = self._limits.budget.seconds + _GRACE_SECONDS
             response = await asyncio.wait_for(asyncio.shield(work), patience)
@@ -178,7 +182,7 @@ class _Server:
             work.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
             raise
         finally:
-            abandoned.set()
+            meter.set()
             watch.cancel()
         for line in api.skipped[:_LOGGED_LINES]:
             _LOG.warning("skipped: %s", line)

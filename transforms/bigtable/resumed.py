@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -20,6 +21,7 @@ from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger, response_class
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, breaks_stream
+from timebeam.transforms.bigtable.stop import Stop, StoppedError
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
     NO_MESSAGE_LIMIT,
@@ -68,29 +70,38 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
     Raises:
       InvalidChunkError: a response breaks the contract of ReadRows.
       GoogleAPICallError: an error that cannot be retried, or no progress for `PROGRESS_SECONDS`.
+      StoppedError: by `target.stop`; or what its `check` raises.
     """
+    stop = target.stop or Stop(math.inf)
     service = _service(os.environ.get(EMULATOR_VARIABLE))
     row_count, seconds = 0, ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
     while (request := _request(target, read_request, merger.last, row_count)) is not None:
+        stop.check()
         headers = _metadata(target, read_request.table)
-        call = service.read_rows(request, timeout=min(seconds, backoff.seconds_left()), metadata=headers)
+        timeout = min(seconds, backoff.seconds_left(), stop.seconds_left)
+        call = service.read_rows(request, timeout=timeout, metadata=headers)
         try:
-            for response in call:
-                before = merger.last
-                rows = merger.take(response)
-                row_count += len(rows)
-                if 0 < read_request.limit < row_count:
-                    raise InvalidChunkError("more rows than the limit")
-                yield from rows
-                if merger.last != before:
-                    backoff.progress()
-                    seconds = ATTEMPT_SECONDS
+            with stop.running(call):
+                for response in call:
+                    before = merger.last
+                    rows = merger.take(response)
+                    row_count += len(rows)
+                    if 0 < read_request.limit < row_count:
+                        raise InvalidChunkError("more rows than the limit")
+                    yield from rows
+                    if merger.last != before:
+                        backoff.progress()
+                        seconds = ATTEMPT_SECONDS
+                    stop.check()
             merger.end()
             return
         except grpc.RpcError as error:
             failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
-        except (GeneratorExit, InvalidChunkError):
+            if stop.is_set:
+                _leave(call)
+            stop.check()
+        except (GeneratorExit, InvalidChunkError, StoppedError):
             _leave(call)
             raise
         finally:
@@ -98,7 +109,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
         if not breaks_stream(failure):
             raise failure
         merger.forget()
-        backoff.wait(failure)
+        backoff.wait(failure, None if target.stop is None else target.stop.sleep)
         if isinstance(failure, exceptions.DeadlineExceeded):
             seconds *= 2
 
@@ -178,9 +189,9 @@ def _leave(call: Any) -> None:
     The remaining events of the call must be consumed, or they stay in memory as long as the channel. gRPC has
     no public method for that after the cancellation, so private members do it; a gRPC without them reads on
     its own thread, and needs nothing. A call that a signal handler interrupted (Ctrl-C) is closed already: it
-    has no events left.
+    has no events left. One that another thread cancelled (`Stop.set`) has.
     """
     take_event, state = getattr(call, "_consume_next_event", None), getattr(call, "_state", None)
-    if call.cancel() and take_event is not None:
+    if (call.cancel() or call.cancelled()) and take_event is not None:
         while getattr(state, "due", None):
             take_event()

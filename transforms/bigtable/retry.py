@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 from google.api_core import exceptions
 from google.cloud.bigtable.data.exceptions import FailedMutationEntryError, RetryExceptionGroup
@@ -59,8 +60,11 @@ class Backoff:
         """The remaining time."""
         return self._since + self._seconds - time.monotonic()
 
-    def wait(self, error: Exception) -> None:
+    def wait(self, error: Exception, sleep: Callable[[float], None] | None = None) -> None:
         """Waits before the next attempt.
+
+        Args:
+          sleep: takes seconds; None for `time.sleep`.
 
         Raises:
           Exception: `error`, if there is no time left for another attempt.
@@ -68,7 +72,7 @@ class Backoff:
         pause = self._pause * random.uniform(0.5, 1.0)
         if pause > self.seconds_left():
             raise error
-        time.sleep(pause)
+        (sleep or time.sleep)(pause)
         self._pause = min(self._longest, self._pause * 2)
 
 

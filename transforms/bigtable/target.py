@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from google.cloud.bigtable.data import BigtableDataClient, Table
     from google.cloud.bigtable_v2 import BigtableClient
 
+    from timebeam.transforms.bigtable.stop import Stop
+
 EMULATOR_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 NO_MESSAGE_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 """Options of a gRPC channel."""
@@ -32,11 +34,17 @@ class NoPermissionError(BigtableError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """A Bigtable instance, and the app profile to use it with (None: the default one)."""
+    """A Bigtable instance.
+
+    Attributes:
+      app_profile: to use the instance with; None for the default one.
+      stop: ends the reads of one request; None where nothing does. It is no part of which instance this is.
+    """
 
     project: str
     instance: str
     app_profile: str | None = None
+    stop: Stop | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def table_name(self, table: str) -> str:
         """The full name of a table."""

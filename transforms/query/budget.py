@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
+from timebeam.transforms.bigtable.stop import Stop, StoppedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,30 +27,24 @@ class Budget:
     seconds: float
 
 
-class OverBudgetError(Exception):
+class OverBudgetError(StoppedError):
     """A request has used up a budget: which, how far it came, and what would be cheaper."""
 
 
-class AbandonedError(Exception):
+class AbandonedError(StoppedError):
     """Nobody waits for the answer any more."""
 
 
-class Meter:
-    """What a request has read so far.
+class Meter(Stop):
+    """What a request has read so far; as `Target.stop` it ends reads that wait for Bigtable too.
 
-    Args:
-      is_abandoned: whether the client has gone.
+    `set` says that the client has gone.
     """
 
-    def __init__(self, budget: Budget, is_abandoned: Callable[[], bool] = lambda: False) -> None:
-        self.budget, self._is_abandoned = budget, is_abandoned
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(budget.seconds)
+        self.budget = budget
         self.rows = self.points = self.shown = self.size = 0
-        self._begun = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Since the start of the request."""
-        return time.monotonic() - self._begun
 
     def add_row(self, row: Row) -> None:
         """Counts a row.
@@ -96,7 +90,7 @@ class Meter:
           OverBudgetError: a budget is used up.
           AbandonedError: the client has gone.
         """
-        if self._is_abandoned():
+        if self.is_set:
             raise AbandonedError("the client has gone")
         spent = (
             ("rows", self.rows, self.budget.rows, "filter by more tags, or ask for a shorter time"),

@@ -1,0 +1,94 @@
+"""A request that nobody waits for any more ends, and gives its place to another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from tests.support.rows_server import RowsServer, serving
+from tests.support.running_server import running
+from timebeam.pipelines.serve import app
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.app import Limits
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Budget
+
+API = Api(Target("project", "instance"), OpenTsdb(OpenTsdbOptions(table_prefix="")))
+LIMITS = Limits(Budget(1_000, 1_000, 1_000, 1 << 20, 300.0), queries=1, waiting=2, body_bytes=1_000)
+QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:sys.cpu.user"
+SUGGEST = "/api/suggest?type=metrics&q=sys"
+
+
+def silent(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+    """A Bigtable that does not answer."""
+    while context.is_active():
+        time.sleep(0.02)
+    yield from ()
+
+
+@contextlib.contextmanager
+def stalled(limits: Limits = LIMITS) -> Iterator[tuple[RowsServer, httpx.Client]]:
+    """A server, over a Bigtable that does not answer."""
+    with serving(silent) as bigtable, running(API, limits) as client:
+        yield bigtable, client
+
+
+def sent(client: httpx.Client, path: str = QUERY) -> socket.socket:
+    """A connection that waits for an answer."""
+    connection = socket.create_connection((client.base_url.host, client.base_url.port or 0))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return connection
+
+
+def gauge(client: httpx.Client, name: str) -> int:
+    lines = client.get("/metrics").text.splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"timebeam_queries_{name} "))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits until it is so, at most half a minute."""
+    for _ in range(1_500):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never was so")
+
+
+@pytest.mark.parametrize("path", [QUERY, SUGGEST])
+def test_a_client_that_hangs_up_ends_a_scan_that_gets_no_row(path: str) -> None:
+    with stalled() as (bigtable, client):
+        connection = sent(client, path)
+        until(lambda: len(bigtable.requests) == 1)
+        assert gauge(client, "running") == 1
+        connection.close()
+        until(lambda: gauge(client, "running") == 0)
+        assert bigtable.gone.wait(10)
+
+
+def test_the_end_of_the_time_ends_a_scan_that_gets_no_row() -> None:
+    budget = dataclasses.replace(LIMITS.budget, seconds=0.3)
+    with stalled(dataclasses.replace(LIMITS, budget=budget)) as (bigtable, client):
+        response = client.get(QUERY)
+        assert response.status_code == 413
+        assert "more than 0.3 seconds, the budget of a request. It stopped after 0 rows" in response.text
+        until(lambda: gauge(client, "running") == 0)
+        assert bigtable.gone.wait(10)
+
+
+def test_readiness_is_answered_while_bigtable_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_READY_SECONDS", 0.3)
+    with stalled() as (bigtable, client):
+        response = client.get("/readyz")
+        assert response.status_code == 503
+        assert response.text == "cannot read table tsdb: no answer within 0.3 seconds\n"
+        assert bigtable.gone.wait(10)
