@@ -1,4 +1,4 @@
-"""`timebeam ingest` with and without meta data, in turns, and what new series cost.
+"""`timebeam ingest` with and without metadata, in turns, and what new series cost.
 
     python -m benchmarks.meta
     python -m benchmarks.meta --points 1000000 --series 50000 --repeats 1
@@ -7,9 +7,9 @@ Starts an emulator of its own. Each turn has new tables; the input is the same.
 
 | case | is |
 |---|---|
-| `off` | no meta data |
+| `off` | no metadata |
 | `track` | `--meta track`: a counter for each new series |
-| `full` | `--meta full`: meta data of each new series and of its names |
+| `full` | `--meta full`: metadata of each new series and of its names |
 | `again` | `full`, into tables that have all of it already: a new worker |
 
 Printed for each case: the best and the median of the seconds that the program times itself, and of the CPU

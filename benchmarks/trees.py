@@ -69,7 +69,7 @@ def _uid(number: int) -> bytes:
 
 
 def fill(layout: OpenTsdb, series_list: Sequence[TreeSeries]) -> None:
-    """The tables, with names, meta data and one data row of each series."""
+    """The tables, with names, metadata and one data row of each series."""
     meta = meta_table("").name
     names: dict[bytes, dict[bytes, bytes]] = {}
     for series in series_list:

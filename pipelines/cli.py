@@ -35,7 +35,7 @@ COMMANDS = {
     "serve": "serve OpenTSDB's read API over HTTP",
     "series": "list series by pattern",
     "suggest": "list metrics, tag keys or tag values by prefix",
-    "meta": "create OpenTSDB's meta data from the data table",
+    "meta": "create OpenTSDB's metadata from the data table",
     "trees": "build and show OpenTSDB's trees",
     "copy": "copy points from one layout to another",
     "reindex": "rebuild index tables from the data rows",

@@ -103,7 +103,7 @@ def count(name: str, by: int = 1) -> None:
 
 
 def count_meta(cells: int) -> None:
-    """Adds to the counter of cells of meta data."""
+    """Adds to the counter of cells of metadata."""
     if cells:
         Metrics.counter(META_NAMESPACE, META_CELLS).inc(cells)
         totals[META_CELLS] += cells

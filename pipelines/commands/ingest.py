@@ -158,8 +158,8 @@ WRITING = (
     ),
     Parameter(
         "meta",
-        "opentsdb: meta data to write for new series: off, track (ts_ctr), or full (also ts_meta "
-        "and the meta data of UIDs); see docs/how-to/meta.md",
+        "opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta "
+        "and the metadata of UIDs); see docs/how-to/meta.md",
         "Bigtable",
         default=MetaMode.OFF.value,
         choices=names(MetaMode),
@@ -314,7 +314,7 @@ def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
     """What is written of new series.
 
     Raises:
-      UsageError: the layout has no meta data.
+      UsageError: the layout has no metadata.
     """
     mode = MetaMode(options.meta)
     if mode is not MetaMode.OFF:

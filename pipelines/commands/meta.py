@@ -1,4 +1,4 @@
-"""`timebeam meta`: OpenTSDB's meta data of series and names, made from the data table."""
+"""`timebeam meta`: OpenTSDB's metadata of series and names, made from the data table."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ PARAMETERS = (
         boolean,
         False,
     ),
-    Parameter("purge", "afterwards list the meta data of series without points", "Meta", boolean, False),
-    Parameter("yes", "with --purge: delete the listed meta data", "Meta", boolean, False),
+    Parameter("purge", "afterwards list the metadata of series without points", "Meta", boolean, False),
+    Parameter("yes", "with --purge: delete the listed metadata", "Meta", boolean, False),
     *LAYOUT,
     *BIGTABLE,
     Parameter("dry_run", "count what would be written; write nothing", "Run", boolean, False),
@@ -57,7 +57,7 @@ EXAMPLES = """\
   timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
   timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
 
-existing meta data is not changed, except ts_ctr with --count; Beam's own options can be given too"""
+existing metadata is not changed, except ts_ctr with --count; Beam's own options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class MetaSummary(Summary):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetaSync(Job):
-    """Creates the meta data that is missing; exit code 1 if some of the tables could not be dealt with.
+    """Creates the metadata that is missing; exit code 1 if some of the tables could not be dealt with.
 
     Attributes:
       purge: whether series without points are listed after that.
@@ -163,12 +163,12 @@ def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of(
         "meta",
-        "Creates missing meta data of series and names; safe to repeat.",
+        "Creates missing metadata of series and names; safe to repeat.",
         EXAMPLES,
         PARAMETERS,
     )
     parser.add_argument(
-        "action", choices=["sync"], help="create missing meta data, as `tsdb uid metasync` does"
+        "action", choices=["sync"], help="create missing metadata, as `tsdb uid metasync` does"
     )
     return parser
 
@@ -197,7 +197,7 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
         for line in _lines(job, batch, names):
             print(f"{'removed' if yes else 'would be removed'}: {line}", file=sys.stderr)
     if orphan_count and not yes:
-        print("nothing was removed; --purge --yes removes it, including edited meta data", file=sys.stderr)
+        print("nothing was removed; --purge --yes removes it, including edited metadata", file=sys.stderr)
     return orphan_count, removed
 
 
@@ -213,7 +213,7 @@ def _lines(job: MetaSyncJob, rows: Sequence[Row], names: CachedUidNames) -> Iter
 
 
 def _is_edited(row: Row) -> bool:
-    """Whether somebody wrote into the meta data; damaged ones count."""
+    """Whether somebody wrote into the metadata; damaged ones count."""
     for cell in row.cells:
         if cell.qualifier == DOCUMENT:
             try:

@@ -183,7 +183,7 @@ def _text(listing: Iterable[Listed]) -> Iterator[str]:
 
 
 def _json(listing: Iterable[Listed]) -> Iterator[str]:
-    """As the `results` of /api/search/lookup, and what the meta data says beside it."""
+    """As the `results` of /api/search/lookup, and what the metadata says beside it."""
     pending = ""
     for listed in listing:
         members: dict[str, object] = {"tsuid": listed.tsuid.hex().upper()} if listed.tsuid else {}

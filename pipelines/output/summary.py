@@ -213,7 +213,7 @@ class PointsSummary(Summary):
             *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
             *self._annotations(),
-            *([("meta data cells", f"{self.meta_cells:,}")] if self.meta_cells else []),
+            *([("metadata cells", f"{self.meta_cells:,}")] if self.meta_cells else []),
             *((name.replace("_", " "), f"{n:,}") for name, n in self.rollup.items()),
             ("rows, cells", f"{self.rows:,}, {self.cells:,}"),
             ("bytes per point", f"{self.bytes_per_point:.2f}"),

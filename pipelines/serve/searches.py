@@ -83,7 +83,7 @@ def uid_meta(api: Api, request: Request) -> Any:
 
 
 def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
-    """The series that may answer a lookup, by TSUID; without meta data one for each row.
+    """The series that may answer a lookup, by TSUID; without metadata one for each row.
 
     Raises:
       ApiError: a name is unknown, or the layout cannot tell which series there are.

@@ -8,7 +8,7 @@
 | `HourMarks` | marks of changed hours for `timebeam rollup --touched` | all |
 | `RollupTables` | rollup tables of OpenTSDB | opentsdb |
 | `Annotations`, `Histograms` | cells beside the points of a row | opentsdb |
-| `SeriesMeta`, `Trees` | meta data of series, and trees of them | opentsdb |
+| `SeriesMeta`, `Trees` | metadata of series, and trees of them | opentsdb |
 | `Compaction` | rows rewritten as one column | opentsdb |
 
 `timebeam.schema.layouts.capability` looks one up; no other code asks a layout for its name or class.
@@ -205,12 +205,12 @@ class Histograms(UidTables):
 
 
 class SeriesMeta(UidTables):
-    """A layout with a table of meta data of series, and meta data of names in its UID table.
+    """A layout with a table of metadata of series, and metadata of names in its UID table.
 
     Format: docs/spec/opentsdb.md §5.
     """
 
-    noun = "meta data"
+    noun = "metadata"
 
 
 class Trees(UidTables):

@@ -1,4 +1,4 @@
-"""OpenTSDB's meta data of series and UIDs.
+"""OpenTSDB's metadata of series and UIDs.
 
 Format: docs/spec/opentsdb.md §5.3 and §5.4.
 """

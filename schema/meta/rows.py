@@ -49,7 +49,7 @@ def series_row(
 
 
 def uid_rows(table: str, names: Mapping[Pair, int]) -> list[Row]:
-    """The rows of the UID table with meta data of names; kinds with the same UID share a row.
+    """The rows of the UID table with metadata of names; kinds with the same UID share a row.
 
     Args:
       names: when each name was first seen, in seconds.

@@ -48,7 +48,7 @@ class Listed:
 
     Attributes:
       tsuid: None in a layout without TSUIDs.
-      created_s: when its meta data was created, in seconds; None without meta data.
+      created_s: when its metadata was created, in seconds; None without metadata.
       points: the value of `ts_ctr`; None without this cell.
     """
 
@@ -153,7 +153,7 @@ def _listed(
 
 
 def _with_meta(row: Row, series: Series) -> Listed:
-    """A series with the meta data of its row.
+    """A series with the metadata of its row.
 
     Raises:
       ValueError: a cell is damaged.

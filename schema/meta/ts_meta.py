@@ -1,4 +1,4 @@
-"""Meta data of one series (docs/spec/opentsdb.md §5.4; meta/TSMeta of OpenTSDB 2.4.1).
+"""Metadata of one series (docs/spec/opentsdb.md §5.4; meta/TSMeta of OpenTSDB 2.4.1).
 
 | row | family | qualifier | value |
 |---|---|---|---|
@@ -31,7 +31,7 @@ def meta_table(prefix: str) -> TableSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TsMeta:
-    """The stored meta data of a series.
+    """The stored metadata of a series.
 
     Attributes:
       created: when, in seconds.
@@ -84,7 +84,7 @@ class TsMeta:
         members = storage_json.StoredJson(raw)
         text = members.text("tsuid")
         if text.upper() not in ("", tsuid.hex().upper()):
-            raise ValueError(f"meta data of series {text} in the row of {tsuid.hex().upper()}")
+            raise ValueError(f"metadata of series {text} in the row of {tsuid.hex().upper()}")
         return cls(
             tsuid,
             members.integer("created"),

@@ -1,4 +1,4 @@
-"""Meta data of one name, in the UID table (docs/spec/opentsdb.md §5.3; meta/UIDMeta of OpenTSDB 2.4.1).
+"""Metadata of one name, in the UID table (docs/spec/opentsdb.md §5.3; meta/UIDMeta of OpenTSDB 2.4.1).
 
 | row | family | qualifier | value |
 |---|---|---|---|
@@ -27,7 +27,7 @@ KINDS = {qualifier: kind for kind, qualifier in QUALIFIERS.items()}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UidMeta:
-    """The stored meta data of a name.
+    """The stored metadata of a name.
 
     Attributes:
       kind: `metrics`, `tagk` or `tagv`.
@@ -69,7 +69,7 @@ class UidMeta:
         members = storage_json.StoredJson(raw)
         name = members.text("type")
         if name not in ("", _TYPES[kind]):
-            raise ValueError(f"meta data of type {name} in the column of {_TYPES[kind]}")
+            raise ValueError(f"metadata of type {name} in the column of {_TYPES[kind]}")
         return cls(
             kind,
             members.integer("created"),

@@ -136,7 +136,7 @@ variable "ingest" {
     uid_snapshot_size: names read from the UID table at the start
     uid_negative_seconds: seconds before a name that has no UID is looked up again
     mark_touched: direct writer: mark hours of complete days that receive points, for rollup touched
-    meta: opentsdb: meta data to write for new series: off, track (ts_ctr), or full (also ts_meta and the meta data of UIDs); see docs/how-to/meta.md
+    meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/how-to/meta.md
     dry_run: parse, pack and count; write nothing but dead letters
     config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
     profile: profile of the settings file

@@ -35,7 +35,7 @@ class MetaCase:
 
     @property
     def uid_meta(self) -> set[AnyCell]:
-        """The meta data of names."""
+        """The metadata of names."""
         return {cell for cell in self.of("tsdb-uid") if cell.qualifier.endswith(b"_meta")}
 
 
@@ -55,7 +55,7 @@ def meta_cases(group: str) -> list[MetaCase]:
 
 
 def created(value: bytes) -> int:
-    """When the meta data in a cell was made, in seconds."""
+    """When the metadata in a cell was made, in seconds."""
     found = re.search(rb'"created":(\d+),', value)
     assert found is not None
     return int(found[1])

@@ -80,7 +80,7 @@ class UidTable:
             for cell in row.cells:
                 kind = cell.qualifier.decode("iso-8859-1")
                 if cell.family != uid_table.ID_FAMILY or kind not in uid_table.KINDS:
-                    continue  # reverse mappings, meta data
+                    continue  # reverse mappings, metadata
                 if row.key != uid_table.COUNTER_ROW:
                     name = Name(kind, uid_table.name_text(row.key))
                     yield name, self._checked(name, cell.value)

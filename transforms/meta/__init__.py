@@ -1,1 +1,1 @@
-"""OpenTSDB's meta data in Bigtable: written by an ingest, rebuilt from the data, and removed."""
+"""OpenTSDB's metadata in Bigtable: written by an ingest, rebuilt from the data, and removed."""

@@ -1,4 +1,4 @@
-"""A synchronisation of meta data: its job and its tally."""
+"""A synchronisation of metadata: its job and its tally."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class MetaSyncTally(NamedTuple):
       series: series with data rows.
       points: points of those series, if counted.
       series_created: new cells `ts_meta` and `ts_ctr`.
-      uids_created: new cells of meta data of UIDs.
+      uids_created: new cells of metadata of UIDs.
       counters_set: corrected cells `ts_ctr`.
       counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
       keys_skipped: rows whose key is not the key of a series.
       series_skipped: series with a UID without a name.
-      damaged: cells with unreadable meta data, left unchanged.
+      damaged: cells with unreadable metadata, left unchanged.
     """
 
     rows_read: int

@@ -1,4 +1,4 @@
-"""Finds the meta data of series without points, and removes it on demand."""
+"""Finds the metadata of series without points, and removes it on demand."""
 
 from __future__ import annotations
 

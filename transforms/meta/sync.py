@@ -1,4 +1,4 @@
-"""Creates missing meta data from the data table, as `tsdb uid metasync` does.
+"""Creates missing metadata from the data table, as `tsdb uid metasync` does.
 
 key ranges of the data ─► series, when they began ─► per series ─► ts_meta, ts_ctr ─► per UID ─► UID meta
 
@@ -33,7 +33,7 @@ _NAMES = 1_000_000
 
 
 class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
-    """Creates the missing meta data of all series: a pipeline in, nothing out; see `MetaSyncTally`."""
+    """Creates the missing metadata of all series: a pipeline in, nothing out; see `MetaSyncTally`."""
 
     def __init__(self, job: MetaSyncJob) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Creates the meta data of series that an ingest stores, once per series and worker process."""
+"""Creates the metadata of series that an ingest stores, once per series and worker process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _NewSeries(NamedTuple):
 
 
 class _Seen:
-    """A bounded cache of the series and UIDs whose meta data is stored."""
+    """A bounded cache of the series and UIDs whose metadata is stored."""
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
@@ -40,9 +40,9 @@ class _Seen:
 
 
 class TrackFn(beam.DoFn):
-    """`Row` in, nothing out: stores missing meta data of the rows' series before the bundle ends.
+    """`Row` in, nothing out: stores missing metadata of the rows' series before the bundle ends.
 
-    A series is cached only when its meta data is stored, so that a repeated bundle leaves nothing out.
+    A series is cached only when its metadata is stored, so that a repeated bundle leaves nothing out.
     """
 
     def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
@@ -86,7 +86,7 @@ class TrackFn(beam.DoFn):
             self._store()
 
     def finish_bundle(self) -> None:
-        """Stores the meta data of the new series."""
+        """Stores the metadata of the new series."""
         if self._new:
             self._store()
 

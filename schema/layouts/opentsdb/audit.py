@@ -33,7 +33,7 @@ class UidMaps:
             for cell in row.cells:
                 kind = cell.qualifier.decode("iso-8859-1")
                 if kind not in uid_table.KINDS:
-                    continue  # meta data of UIDs
+                    continue  # metadata of UIDs
                 if cell.family == uid_table.NAME_FAMILY:
                     self.names[kind, row.key] = cell.value
                 elif row.key == uid_table.COUNTER_ROW:

@@ -18,7 +18,7 @@ from timebeam.transforms.bigtable.target import open_table
 
 
 class MetaCell(NamedTuple):
-    """One version of a cell of meta data."""
+    """One version of a cell of metadata."""
 
     key: bytes
     qualifier: bytes
@@ -44,7 +44,7 @@ def ts_cells(store: Store) -> list[MetaCell]:
 
 
 def uid_meta_cells(store: Store) -> list[MetaCell]:
-    """The newest version of every cell of meta data in the UID table."""
+    """The newest version of every cell of metadata in the UID table."""
     return _newest(store, store.layout.uid_table, lambda qualifier: qualifier.endswith(b"_meta"))
 
 
@@ -84,7 +84,7 @@ def plain_ts_cells(
 
 
 def plain_uid_cells(store: Store, made: Iterable[tuple[SeriesName, int]]) -> list[MetaCell]:
-    """What the UID table holds of meta data for series of (name, created in s): the earliest counts."""
+    """What the UID table holds of metadata for series of (name, created in s): the earliest counts."""
     uids, first = store.uids(), {}
     for (metric, tags), created_s in made:
         names = [Name("metrics", metric)]
@@ -108,5 +108,5 @@ def plain_uid_cells(store: Store, made: Iterable[tuple[SeriesName, int]]) -> lis
 
 
 def edited(value: bytes, **members: Any) -> bytes:
-    """Meta data as somebody has edited it through a TSD."""
+    """Metadata as somebody has edited it through a TSD."""
     return json.dumps(json.loads(value) | members, separators=(",", ":"), ensure_ascii=False).encode()

@@ -263,10 +263,10 @@ def test_a_copy(store: Store, bigtable: tuple[str, str], prefix: str, tmp_path: 
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=heroic"], "layout heroic has no meta data; opentsdb has"),
+        (["--layout=heroic"], "layout heroic has no metadata; opentsdb has"),
         (
             ["--layout=table", "--tables=none.toml", "--format=records"],
-            "layout table has no meta data; opentsdb has",
+            "layout table has no metadata; opentsdb has",
         ),
     ],
 )

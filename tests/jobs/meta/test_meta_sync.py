@@ -210,7 +210,7 @@ def test_failing_calls(
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=heroic"], "layout heroic has no meta data; opentsdb has"),
+        (["--layout=heroic"], "layout heroic has no metadata; opentsdb has"),
         (["--layout=opentsdb", "--yes"], "--yes needs --purge"),
         (["--layout=opentsdb", "--purge", "--yes", "--dry_run"], "give only one of them"),
         (

@@ -164,7 +164,7 @@ def test_other_layouts_by_their_keys(
         ran = timebeam("series", metric, *store.flags, "--output=json", *tag_flags(tags))
         assert sorted(names(found(ran))) == sorted(plain(metric, tags))
     ran = timebeam("series", "*", *store.flags, "--source=data")
-    assert (ran.code, "has no meta data; opentsdb has" in ran.err) == (2, True)
+    assert (ran.code, "has no metadata; opentsdb has" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("most", [None, 1, 3])

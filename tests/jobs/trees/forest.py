@@ -23,7 +23,7 @@ TreeCell = tuple[bytes, bytes, int, bytes]
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """The tables of a store, with those of meta data and trees; files go to a folder."""
+    """The tables of a store, with those of metadata and trees; files go to a folder."""
 
     store: Store
     folder: Path

@@ -107,7 +107,7 @@ def test_columns_that_do_not_decode(store: Store, qualifier: bytes, value: bytes
 
 
 def test_what_is_no_point_is_no_damage(store: Store) -> None:
-    """Annotations, histograms, global annotations, UIDs' meta data."""
+    """Annotations, histograms, global annotations, UIDs' metadata."""
     data, key = store.layout.data_table, sound_key(store)
     start = int.from_bytes(key[3:7], "big")
     series = f'"tsuid":"{key[:3].hex()}{key[7:].hex()}"'

@@ -1,4 +1,4 @@
-"""Meta data as a real TSD stored it (tests/golden/opentsdb/meta_*.json), in both directions."""
+"""Metadata as a real TSD stored it (tests/golden/opentsdb/meta_*.json), in both directions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_members_in_any_order_unknown_ones_and_missing_ones() -> None:
         (b'{"custom":[]}', "custom is not an object of strings"),
         (b'{"max":"much"}', "max is not a number"),
         (b'{"max":true}', "max is not a number"),
-        (b'{"tsuid":"000002"}', "meta data of series 000002 in the row of 000001"),
+        (b'{"tsuid":"000002"}', "metadata of series 000002 in the row of 000001"),
     ],
 )
 def test_damaged_meta_data_of_a_series(raw: bytes, why: str) -> None:

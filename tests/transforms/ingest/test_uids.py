@@ -174,7 +174,7 @@ def test_a_stored_uid_of_another_width_is_an_error(store: Store) -> None:
 def test_the_snapshot_holds_every_name_and_nothing_else(store: Store) -> None:
     names = mixed_names(40)
     uids = assigned(store, names)
-    # Meta data that a TSD with tsd.core.meta.enable_tracking keeps in the same table.
+    # Metadata that a TSD with tsd.core.meta.enable_tracking keeps in the same table.
     store.set_uid("metric_meta", "name", b"\0\0\1", b"{}")
     assert dict(uid_table(store).snapshot()) == uids
 
