@@ -32,6 +32,16 @@ class Api:
         """Reads the tables, as far as the budget goes."""
         return metered(TableReader(self.target), self.meter)
 
+    def add_points(self, count: int) -> None:
+        """Counts points that are made, as far as the budget goes; raises as `Meter.check` does."""
+        if self.meter is not None:
+            self.meter.add_points(count)
+
+    def add_shown(self, count: int) -> None:
+        """Counts what an answer holds, in points; raises as `Meter.check` does."""
+        if self.meter is not None:
+            self.meter.add_shown(count)
+
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""
         target = dataclasses.replace(self.target, stop=meter)

@@ -10,7 +10,7 @@ from typing import Any
 from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.api.errors import ApiError
-from timebeam.schema.api.gexp import Indexed, parse_expression
+from timebeam.schema.api.gexp import MOST_ARGUMENTS, Indexed, parse_expression
 from timebeam.schema.api.json_query import json_query
 from timebeam.schema.api.query_answer import Answered, answer_body, shown_globally
 from timebeam.schema.api.request import Request
@@ -54,6 +54,7 @@ def query(api: Api, request: Request) -> Any:
         global_annotations(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,
+        add_shown=api.add_shown,
     )
 
 
@@ -67,15 +68,21 @@ def expressions(api: Api, request: Request) -> Any:
     now_ms = int(time.time() * 1000)
     parsed = [parse_expression(text) for text in request.parameters.get("exp", ())]
     texts = [text for expression in parsed for text in expression.queries()]
+    if len(texts) > MOST_ARGUMENTS:
+        raise ApiError(
+            f"The expressions have {len(texts):,} queries as arguments; at most {MOST_ARGUMENTS} are "
+            "allowed. Send several requests",
+            413,
+        )
     asked = checked(uri_query(request, texts), now_ms)
     answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
     index_of = {sub_query.raw: index for index, sub_query in enumerate(asked.queries)}
     results_of = {
         text: [Indexed(index, result) for result in answers[index].results]
-        for text in texts
+        for text in dict.fromkeys(texts)
         for index in (index_of[metric_sub_query(text)],)
     }
-    evaluated = [item for expression in parsed for item in expression.evaluate(results_of)]
+    evaluated = [item for expression in parsed for item in expression.evaluate(results_of, api.add_points)]
     return answer_body(
         asked,
         [
@@ -85,6 +92,7 @@ def expressions(api: Api, request: Request) -> Any:
         global_annotations(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,
+        add_shown=api.add_shown,
     )
 
 

@@ -17,6 +17,9 @@ from timebeam.schema.api.errors import ApiError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, numbers, to_floats
 
+MOST_ARGUMENTS = 256
+"""Queries in the expressions of a request, those that come again too."""
+
 _MOST_NESTED = 32
 _MOST_SERIES = 26
 
@@ -54,20 +57,25 @@ class Expression:
             queries += [argument] if isinstance(argument, str) else argument.queries()
         return queries
 
-    def evaluate(self, results_of: Mapping[str, Sequence[Indexed]]) -> list[Indexed]:
+    def evaluate(
+        self, results_of: Mapping[str, Sequence[Indexed]], add_points: Callable[[int], object]
+    ) -> list[Indexed]:
         """The results of the function.
 
         Args:
           results_of: of each query within.
+          add_points: takes how many points a function reads or makes, before it does; what it raises goes
+            through.
 
         Raises:
           ApiError: a parameter is missing or wrong.
         """
         results = [
-            results_of[argument] if isinstance(argument, str) else argument.evaluate(results_of)
+            results_of[argument] if isinstance(argument, str) else argument.evaluate(results_of, add_points)
             for argument in self.arguments
         ]
-        return _FUNCTIONS[self.function](results, self.parameters)
+        add_points(sum(len(item.result.times_ms) for item in itertools.chain.from_iterable(results)))
+        return _FUNCTIONS[self.function](results, self.parameters, add_points)
 
 
 def parse_expression(text: str, depth: int = 0) -> Expression:
@@ -110,7 +118,9 @@ def _arguments(text: str, expression: str) -> list[str]:
     return words
 
 
-def _absolute(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list[Indexed]:
+def _absolute(
+    results: Sequence[Sequence[Indexed]], _: Sequence[str], _add_points: Callable[[int], object]
+) -> list[Indexed]:
     """Values without their sign."""
     absolute = []
     for item in itertools.chain.from_iterable(results):
@@ -125,7 +135,9 @@ def _absolute(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list[In
     return absolute
 
 
-def _highest_max(results: Sequence[Sequence[Indexed]], parameters: Sequence[str]) -> list[Indexed]:
+def _highest_max(
+    results: Sequence[Sequence[Indexed]], parameters: Sequence[str], _add_points: Callable[[int], object]
+) -> list[Indexed]:
     """The n results with the largest maxima, the largest first."""
     if not parameters:
         raise ApiError("Need aggregation window for moving average")
@@ -143,7 +155,9 @@ def _maximum(item: Indexed) -> float:
     return float(floats.max()) if len(floats) else -np.inf
 
 
-def _diff_series(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list[Indexed]:
+def _diff_series(
+    results: Sequence[Sequence[Indexed]], _: Sequence[str], add_points: Callable[[int], object]
+) -> list[Indexed]:
     """The first argument less all others, of results with the same tags; what is missing counts as 0.
 
     query/expression/UnionIterator and ExpressionDataPoint: the tags are those of the first argument, none if
@@ -159,6 +173,7 @@ def _diff_series(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list
     for number, argument in enumerate(results):
         for item in argument:
             by_tags.setdefault(tuple(sorted(item.result.tags.items())), {})[number] = item
+    add_points(len(by_tags) * len(times_ms))
     differences = []
     for tags in sorted(by_tags):
         joined = by_tags[tags]
@@ -175,7 +190,9 @@ def _diff_series(results: Sequence[Sequence[Indexed]], _: Sequence[str]) -> list
     return differences
 
 
-_FUNCTIONS: dict[str, Callable[[Sequence[Sequence[Indexed]], Sequence[str]], list[Indexed]]] = {
+_Function = Callable[[Sequence[Sequence[Indexed]], Sequence[str], Callable[[int], object]], list[Indexed]]
+
+_FUNCTIONS: dict[str, _Function] = {
     "absolute": _absolute,
     "diffSeries": _diff_series,
     "highestMax": _highest_max,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from timebeam.schema.annotations.record import Annotation, as_ms
@@ -19,6 +20,12 @@ from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats
 from timebeam.schema.query.rate import RateOptions
+
+POINT_BYTES = 250
+"""Memory of a point while an answer is written: what everything else in an answer is counted in."""
+
+_OBJECT_POINTS = 4
+"""What a result without points counts, or an annotation without text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ def answer_body(
     *,
     arrays: bool,
     leaves_out_nan: bool = False,
+    add_shown: Callable[[int], object],
 ) -> list[dict[str, Any]]:
     """The JSON of the answer to all sub queries.
 
@@ -55,11 +63,12 @@ def answer_body(
       arrays: whether points are pairs, else members of an object; points of one second then share a key, and
         the last one remains.
       leaves_out_nan: see `Request`.
+      add_shown: takes how much each result holds, in points, before it is written; what it raises goes
+        through. Text that several results repeat counts in each.
     """
+    writer = _Writer(query, global_annotations, arrays, add_shown)
     return [
-        _result(
-            query, answered, without_nan(result) if leaves_out_nan else result, global_annotations, arrays
-        )
+        writer.result(answered, without_nan(result) if leaves_out_nan else result)
         for answered in answers
         for result in answered.results
     ]
@@ -92,32 +101,60 @@ def shown_globally(notes: Sequence[Annotation], query: TsQuery) -> list[Annotati
     return [note for note in notes if note.start >= start_s and note.end <= end_s]
 
 
-def _result(
-    query: TsQuery,
-    answered: Answered,
-    result: Result,
-    global_annotations: Sequence[Annotation],
-    arrays: bool,
-) -> dict[str, Any]:
-    raw, sub_query = query.raw, query.queries[answered.index].raw
-    body: dict[str, Any] = {
-        "metric": result.metric,
-        "tags": result.tags,
-        "aggregateTags": result.aggregate_tags,
-    }
-    if raw.show_query:
-        body["query"] = _query_body(sub_query, answered)
-    if raw.show_tsuids:
-        tsuids = (answered.tsuids.get(series, b"") for series in result.members)
-        body["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
-    if not raw.no_annotations:
-        notes = [note for series in result.members for note in answered.annotations.get(series, ())]
-        if notes or answered.lists_annotations:
-            body["annotations"] = _starting_within(notes, query)
-        if global_annotations:
-            body["globalAnnotations"] = _starting_within(global_annotations, query)
-    body["dps"] = _points(result, raw.milliseconds, arrays)
-    return body
+class _Writer:
+    """Writes the results of an answer; what several of them repeat is made once."""
+
+    def __init__(
+        self,
+        query: TsQuery,
+        global_annotations: Sequence[Annotation],
+        arrays: bool,
+        add_shown: Callable[[int], object],
+    ) -> None:
+        self._query, self._arrays, self._add_shown = query, arrays, add_shown
+        self._globals = _starting_within(global_annotations, query) if global_annotations else None
+        self._globals_cost = _cost(self._globals or [])
+        self._query_bodies: dict[int, tuple[dict[str, Any], int]] = {}
+
+    def result(self, answered: Answered, result: Result) -> dict[str, Any]:
+        """The JSON of a result."""
+        raw, cost = self._query.raw, _OBJECT_POINTS + len(result.times_ms)
+        beside: dict[str, Any] = {}
+        if raw.show_query:
+            beside["query"], query_cost = self._query_body(answered)
+            cost += query_cost
+        if raw.show_tsuids:
+            cost += len(result.members)
+            tsuids = (answered.tsuids.get(series, b"") for series in result.members)
+            beside["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
+        if not raw.no_annotations:
+            notes = [note for series in result.members for note in answered.annotations.get(series, ())]
+            if notes or answered.lists_annotations:
+                beside["annotations"] = _starting_within(notes, self._query)
+                cost += _cost(beside["annotations"])
+            if self._globals is not None:
+                beside["globalAnnotations"] = self._globals
+                cost += self._globals_cost
+        self._add_shown(cost)
+        return {
+            "metric": result.metric,
+            "tags": result.tags,
+            "aggregateTags": result.aggregate_tags,
+            **beside,
+            "dps": _points(result, raw.milliseconds, self._arrays),
+        }
+
+    def _query_body(self, answered: Answered) -> tuple[dict[str, Any], int]:
+        """(the JSON of the sub query of a result, its cost)."""
+        if answered.index not in self._query_bodies:
+            body = _query_body(self._query.queries[answered.index].raw, answered)
+            self._query_bodies[answered.index] = body, _cost([body])
+        return self._query_bodies[answered.index]
+
+
+def _cost(bodies: Sequence[dict[str, Any]]) -> int:
+    """How much memory some JSON objects and their text take, in points."""
+    return len(bodies) * _OBJECT_POINTS + len(msgspec.json.encode(bodies)) // POINT_BYTES
 
 
 def _starting_within(notes: Sequence[Annotation], query: TsQuery) -> list[dict[str, Any]]:

@@ -174,6 +174,56 @@ def test_a_body_with_members_of_other_types_is_a_client_s_error(
     assert response.json()["error"]["code"] == 400
 
 
+def gexp(function: str, arguments: int, parameters: str = "", times: int = 1) -> str:
+    start, _, argument = QUERY.partition("&m=")
+    expression = f"&exp={function}({','.join([argument] * arguments)}{parameters})"
+    return start.replace("/query?", "/query/gexp?") + expression * times
+
+
+def test_results_of_expressions_are_counted_as_often_as_they_come(api: Api) -> None:
+    with limited(api, shown=500) as client:
+        assert client.get(gexp("absolute", 1)).status_code == 200
+        for target in (gexp("absolute", 50), gexp("absolute", 1, times=50)):
+            response = client.get(target)
+            assert response.status_code == 413
+            assert "more than 500 points in its answer, the budget" in response.json()["error"]["message"]
+
+
+def test_what_functions_of_expressions_read_is_counted(api: Api) -> None:
+    with limited(api, points=1000) as client:
+        assert client.get(gexp("diffSeries", 2)).status_code == 200
+        for target in (gexp("diffSeries", 26), gexp("highestMax", 100, ",1")):
+            response = client.get(target)
+            assert response.status_code == 413
+            assert "more than 1,000 points, the budget" in response.json()["error"]["message"]
+
+
+def test_expressions_have_at_most_256_arguments(client: httpx.Client) -> None:
+    response = client.get(gexp("absolute", 257))
+    assert response.status_code == 413
+    message = "The expressions have 257 queries as arguments; at most 256 are allowed. Send several requests"
+    assert response.json()["error"]["message"] == message
+
+
+def test_the_query_that_each_result_repeats_is_counted(api: Api) -> None:
+    others = "|".join(f"web{number:04}" for number in range(1000, 1500))
+    braces = f"{{host=*}}{{host=not_literal_or({others})}}"
+    target = f"/api/query?start=1356998400&end=1357009200&m=sum:0all-sum:sys.cpu.user{braces}"
+    with limited(api, shown=30) as client:
+        assert len(client.get(target).json()) == 4
+        response = client.get(f"{target}&show_query")
+        assert response.status_code == 413
+        assert "more than 30 points in its answer, the budget" in response.json()["error"]["message"]
+
+
+def test_results_without_points_are_counted(api: Api) -> None:
+    target = "/api/query?start=1356998401&end=1356998402&m=sum:sys.cpu.user{host=*}"
+    with limited(api, shown=100) as client:
+        assert [result["dps"] for result in client.get(target).json()] == [{}] * 4
+    with limited(api, shown=15) as client:
+        assert client.get(target).status_code == 413
+
+
 @pytest.mark.parametrize("path", ["/", "/api", "/api/put", "/api/query/exp", "/s", "/api/../etc"])
 def test_what_is_no_endpoint_is_a_404_as_a_tsd_s(client: httpx.Client, path: str) -> None:
     response = client.get(path)

@@ -7,13 +7,20 @@ import json
 import weakref
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from timebeam.pipelines.serve.targets import request_of
+from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.gexp import Indexed, parse_expression
 from timebeam.schema.api.json_query import json_query
+from timebeam.schema.api.query_answer import Answered, answer_body
+from timebeam.schema.api.ts_query import checked
 from timebeam.schema.api.uri_query import uri_query
 from timebeam.schema.common.regex import PatternError, compiled
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import Result
 from timebeam.schema.query.filters import MOST_PATTERN, TagFilter
 
 
@@ -83,3 +90,45 @@ def test_a_compiled_filter_lives_no_longer_than_its_query(kind: str) -> None:
     del tag_filter, watched
     gc.collect()
     assert gone() is None
+
+
+class FullError(Exception):
+    """There is no room for more."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cost"),
+    [("", 4 + 3), ("&show_tsuids", 4 + 3 + 2), ("&global_annotations", 4 + 3 + 4 + 40)],
+)
+def test_each_result_is_counted_with_what_it_holds_before_it_is_written(parameters: str, cost: int) -> None:
+    target = f"/api/query?start=1000&end=2000&m=sum:cpu{parameters}"
+    query = checked(uri_query(request_of("GET", target)), 3_000_000)
+    members = [Series.of("cpu", {"host": host}) for host in "ab"]
+    times_ms = np.array([1_000_000, 1_000_001, 1_000_002])
+    result = Result("cpu", {}, ["host"], times_ms, times_ms, members=members)
+    answers = [Answered(0, [result] * 5)]
+    notes = [Annotation("", 1001, description="x" * 9_999)] if "global" in parameters else []
+    costs: list[int] = []
+    answer_body(query, answers, notes, arrays=False, add_shown=costs.append)
+    assert costs == [cost] * 5
+
+    def add_shown(count: int) -> None:
+        raise FullError
+
+    with pytest.raises(FullError):
+        answer_body(query, answers, notes, arrays=False, add_shown=add_shown)
+
+
+def test_the_points_that_a_difference_makes_are_counted_before_they_are_made() -> None:
+    results_of = {
+        text: [
+            Indexed(0, Result(text, {"host": f"{text}{number}"}, [], times_ms, times_ms))
+            for number in range(10)
+            for times_ms in (np.arange(3) * 20 + 2 * number + (text == "b:b"),)
+        ]
+        for text in ("a:a", "b:b")
+    }
+    counts: list[int] = []
+    results = parse_expression("diffSeries(a:a,b:b)").evaluate(results_of, counts.append)
+    assert sum(len(item.result.times_ms) for item in results) == 20 * 60
+    assert counts == [2 * 10 * 3, 20 * 60]
