@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -113,7 +113,13 @@ AGGREGATORS = {
 """Aggregators by their name in queries; `none`, which keeps series apart, is not one of them."""
 
 
-def aggregate(aggregator: Aggregator, members: Sequence[Member]) -> Points:
+def never_stops() -> None:
+    """The `check` of an aggregation that has no limit."""
+
+
+def aggregate(
+    aggregator: Aggregator, members: Sequence[Member], check: Callable[[], object] = never_stops
+) -> Points:
     """Aggregates series: one value for each time at which any member has a point.
 
     A member takes part from its first to its last point, at times between its points with what
@@ -125,27 +131,31 @@ def aggregate(aggregator: Aggregator, members: Sequence[Member]) -> Points:
 
     Args:
       members: in the order that `first`, `last` and `diff` go by.
+      check: called before each series is added, since the work is series times points of the result; what it
+        raises goes through.
     """
     members = [member for member in members if len(member.times_ms)]
     if not members:
         return Points(np.empty(0, np.int64), np.empty(0, np.int64))
     union = np.unique(np.concatenate([member.times_ms for member in members]))
-    is_integer = _is_integer(union, members)
+    is_integer = _is_integer(union, members, check)
     with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity, or wraps
         if is_integer.all():
-            return Points(union, _folded(aggregator, union, members, np.int64))
+            return Points(union, _folded(aggregator, union, members, np.int64, check))
         if not is_integer.any():
-            return Points(union, _folded(aggregator, union, members, np.float64))
+            return Points(union, _folded(aggregator, union, members, np.float64, check))
         bits = np.empty(len(union), np.int64)
-        bits[is_integer] = _folded(aggregator, union[is_integer], members, np.int64)
-        bits[~is_integer] = _folded(aggregator, union[~is_integer], members, np.float64).view(np.int64)
+        bits[is_integer] = _folded(aggregator, union[is_integer], members, np.int64, check)
+        floats = _folded(aggregator, union[~is_integer], members, np.float64, check)
+        bits[~is_integer] = floats.view(np.int64)
     return Points(union, numbers(bits, ~is_integer))
 
 
-def _is_integer(union: Int64s, members: Sequence[Member]) -> Bools:
+def _is_integer(union: Int64s, members: Sequence[Member], check: Callable[[], object]) -> Bools:
     """At which times the values are integers (AggregationIterator.isInteger)."""
     is_integer = np.ones(len(union), np.bool_)
     for times_ms, values, _ in members:
+        check()
         if not isinstance(values, Mixed):
             if values.dtype == np.float64:
                 is_integer[: np.searchsorted(union, times_ms[-1], side="right")] = False
@@ -159,11 +169,17 @@ def _is_integer(union: Int64s, members: Sequence[Member]) -> Bools:
     return is_integer
 
 
-def _folded(aggregator: Aggregator, times_ms: Int64s, members: Sequence[Member], dtype: type) -> Exact:
+def _folded(
+    aggregator: Aggregator,
+    times_ms: Int64s,
+    members: Sequence[Member],
+    dtype: type,
+    check: Callable[[], object],
+) -> Exact:
     """The result at some times, in integers or floats."""
     if aggregator.fold not in RANKED:
         fold = columns(aggregator.fold, len(times_ms), dtype)
-        for places, samples in _samples(aggregator.gap, times_ms, members, dtype):
+        for places, samples in _samples(aggregator.gap, times_ms, members, dtype, check):
             fold.add(places, samples)
         return fold.result()
     results: Exact = np.empty(len(times_ms), dtype)
@@ -172,7 +188,7 @@ def _folded(aggregator: Aggregator, times_ms: Int64s, members: Sequence[Member],
         block = times_ms[start : start + step]
         matrix: Exact = np.full((len(members), len(block)), np.nan if dtype is np.float64 else 0, dtype)
         is_there = np.zeros(matrix.shape, np.bool_)
-        rows = _samples(aggregator.gap, block, members, dtype)
+        rows = _samples(aggregator.gap, block, members, dtype, check)
         for number, (places, samples) in enumerate(rows):
             matrix[number, places] = samples
             is_there[number, places] = True
@@ -186,10 +202,11 @@ def _folded(aggregator: Aggregator, times_ms: Int64s, members: Sequence[Member],
 
 
 def _samples(
-    gap: Gap, times_ms: Int64s, members: Sequence[Member], dtype: type
+    gap: Gap, times_ms: Int64s, members: Sequence[Member], dtype: type, check: Callable[[], object]
 ) -> Iterator[tuple[Places, Exact]]:
     """Of each member where among some times it takes part, and its values there."""
     for member in members:
+        check()
         if dtype is np.float64:
             values: Exact = to_floats(member.values)
         else:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.points import Int64s, Series
-from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate
+from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops
 from timebeam.schema.query.downsample import Fill, QueryRange, downsample, fill_gaps, first_whole_ms
 from timebeam.schema.query.numbers import Values, to_floats
 from timebeam.schema.query.question import NONE, Question
@@ -66,7 +66,9 @@ class Result:
     members: Sequence[Series] = ()
 
 
-def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Result]:
+def answer(
+    question: Question, series_found: Iterable[QuerySeries], check: Callable[[], object] = never_stops
+) -> list[Result]:
     """Groups, downsamples, computes rates and aggregates; only points of [start_ms, end_ms] come out.
 
     The points of `series_found` are those of `question.range`, which reaches beyond what is shown:
@@ -76,6 +78,8 @@ def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Resu
 
     Args:
       series_found: distinct series that pass the filters, in any order.
+      check: called before the work on each series, and each time it is added to its group; what it raises
+        goes through.
 
     Returns:
       The results, also those without points, in the order of the values of `group_by` (none: of the series).
@@ -93,8 +97,11 @@ def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Resu
     within = question.range
     results = []
     for _, items in sorted(groups.items()):
-        members = [_member(item, question, within) for item in items]
-        times_ms, values = _aggregated(question, members)
+        members = []
+        for item in items:
+            check()
+            members.append(_member(item, question, within))
+        times_ms, values = _aggregated(question, members, check)
         inside = slice(*np.searchsorted(times_ms, (question.start_ms, question.end_ms + 1)))
         series = [item.series for item in items]
         tags, differing = common_tags(series)
@@ -112,7 +119,7 @@ def answer(question: Question, series_found: Iterable[QuerySeries]) -> list[Resu
     return results
 
 
-def _aggregated(question: Question, members: Sequence[Member]) -> Points:
+def _aggregated(question: Question, members: Sequence[Member], check: Callable[[], object]) -> Points:
     """The points of a group."""
     if question.aggregator == NONE:
         (member,) = members
@@ -120,7 +127,7 @@ def _aggregated(question: Question, members: Sequence[Member]) -> Points:
     aggregator = AGGREGATORS[question.aggregator]
     if question.rate is not None:  # the rate at a time between two points is the one before
         aggregator = dataclasses.replace(aggregator, gap=Gap.PREVIOUS)
-    return aggregate(aggregator, members)
+    return aggregate(aggregator, members, check)
 
 
 def _member(item: QuerySeries, question: Question, within: QueryRange) -> Member:

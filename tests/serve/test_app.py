@@ -19,10 +19,15 @@ from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Limits
 from timebeam.pipelines.serve.gate import Gate
+from timebeam.pipelines.serve.targets import request_of
 from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.ts_query import checked
+from timebeam.schema.api.uri_query import uri_query
+from timebeam.schema.layouts import Row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
+from timebeam.transforms.query.evaluate import evaluate
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LIMITS = Limits(BUDGET, queries=2, waiting=8, body_bytes=10_000)
@@ -300,6 +305,32 @@ def test_braces_and_pipes_may_be_unencoded_on_the_wire(api: Api) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 ")
     assert [result["tags"]["host"] for result in json.loads(body)] == ["web01", "web02"]
+
+
+class WatchedMeter(Meter):
+    """A meter that knows how often it was checked since a row was last read."""
+
+    checks = 0
+
+    def add_row(self, row: Row) -> None:
+        super().add_row(row)
+        self.checks = 0
+
+    def check(self) -> None:
+        self.checks += 1
+        super().check()
+
+
+def test_the_budget_is_checked_while_series_are_downsampled_and_added_up(api: Api) -> None:
+    asked = checked(
+        uri_query(request_of("GET", QUERY.replace("host=web02", "dc=*").replace("nan", "none"))), 0
+    )
+    (sub_query,) = asked.queries
+    meter = WatchedMeter(BUDGET)
+    results = evaluate(api.target, api.layout, asked.question(sub_query), None, 0, meter).results
+    series = sum(len(result.members) for result in results)
+    assert series > len(results)
+    assert meter.checks >= 3 * series
 
 
 def test_a_request_whose_client_has_gone_reads_no_more() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from timebeam.schema.layouts import ReadableLayout, RollupTables, UidTables, find_capability
 from timebeam.schema.points import Series
+from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import Result, answer
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import RollupConfig
@@ -60,4 +61,5 @@ def evaluate(
     ordered = [dataclasses.replace(found, tsuid=tsuids.get(found.series, b"")) for found in read.series]
     if meter is not None:
         meter.add_points(question.filled_count * len(ordered))
-    return Evaluated(answer(question, ordered), tsuids, read.damage)
+    results = answer(question, ordered, never_stops if meter is None else meter.check)
+    return Evaluated(results, tsuids, read.damage)

@@ -57,6 +57,29 @@ def test_values_are_floats_while_a_series_of_floats_is_under_way_or_to_come():
     assert kinds == {0: float, 5: float, 10: float, 15: float, 20: int}  # floats has ended at 20
 
 
+class StopError(Exception):
+    """The time is over."""
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("kinds", [(int,), (float,), (int, float)])
+def test_a_check_before_each_series_can_stop_an_aggregation(name, kinds):
+    times_ms = np.arange(3) * 10
+    members = [
+        Member(times_ms + number, (times_ms + number).astype(kinds[number % len(kinds)]))
+        for number in range(10)
+    ]
+    calls = []
+
+    def check():
+        calls.append(None)
+        if len(calls) == 13:
+            raise StopError
+
+    with pytest.raises(StopError):  # the first ten look for integers
+        aggregate(AGGREGATORS[name], members, check)
+
+
 def test_integer_division_truncates_toward_zero():
     assert run("sum", {0: 0, 3: -10}, {1: 0, 2: 0}) == {0: 0, 1: -3, 2: -6, 3: -10}
     assert run("avg", {0: -3}, {0: 0}) == {0: -1}
