@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from timebeam.schema.api.errors import ApiError
+from timebeam.schema.query.aggregate import union_of
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, numbers, to_floats
 
@@ -168,7 +169,7 @@ def _diff_series(
     items = list(itertools.chain.from_iterable(results))
     if not items:
         return []
-    times_ms = np.unique(np.concatenate([item.result.times_ms for item in items]))
+    times_ms = union_of([item.result.times_ms for item in items])
     by_tags: dict[tuple[tuple[str, str], ...], dict[int, Indexed]] = {}
     for number, argument in enumerate(results):
         for item in argument:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from timebeam.schema.query.aggregate import AGGREGATORS, Member, aggregate
+from timebeam.schema.query.aggregate import AGGREGATORS, Member, aggregate, union_of
 
 MAX = 2**63 - 1
 NAN = math.nan
@@ -55,6 +55,15 @@ def test_values_are_floats_while_a_series_of_floats_is_under_way_or_to_come():
     assert run("avg", A, floats) == {0: 10.0, 5: 11.0, 10: 13.75, 15: 19.0, 20: 40.0}
     kinds = {time: type(value) for time, value in run("count", A, floats).items()}
     assert kinds == {0: float, 5: float, 10: float, 15: float, 20: int}  # floats has ended at 20
+
+
+@pytest.mark.parametrize("sizes", [(0,), (1,), (0, 5), (300, 0, 500), (1000,) * 20])
+def test_a_union_has_every_time_once_in_order(sizes):
+    random = np.random.default_rng(len(sizes))
+    columns = [np.unique(random.integers(-(2**63), 2**63 - 1, size) // 2**50) for size in sizes]
+    union = union_of(columns)
+    assert union.dtype == np.int64
+    assert union.tolist() == sorted({time for column in columns for time in column.tolist()})
 
 
 class StopError(Exception):
