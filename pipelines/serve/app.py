@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import orjson
@@ -26,7 +25,7 @@ from starlette.routing import Route
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import Response, respond
-from timebeam.pipelines.serve.gate import Gate
+from timebeam.pipelines.serve.gate import Gate, overloaded
 from timebeam.pipelines.serve.metrics import Metrics
 from timebeam.pipelines.serve.targets import request_of
 from timebeam.schema.api.errors import ApiError
@@ -129,8 +128,12 @@ class _Server:
         """The answer to a request; whatever happens is one, without a trace."""
         try:
             request = await self._request(http)
-            await self._gate.enter()
-            return await self._run(http, request)
+            gone = asyncio.create_task(_until_gone(http))
+            try:
+                await self._enter(gone)
+                return await self._run(request, gone)
+            finally:
+                gone.cancel()
         except ApiError as error:
             return Response(error.status, error.body(), error.headers)
         except (AbandonedError, ClientDisconnect):
@@ -163,7 +166,29 @@ class _Server:
         target = (raw_path + b"?" + query).decode("latin-1")
         return request_of(http.method, target, bytes(body))
 
-    async def _run(self, http: HttpRequest, request: Request) -> Response:
+    async def _enter(self, gone: asyncio.Task[None]) -> None:
+        """Waits for a place in the gate, for the budget of seconds at most.
+
+        Raises:
+          ApiError: too many wait, or it has waited too long: 503.
+          AbandonedError: the client has gone.
+        """
+        entering = asyncio.create_task(self._gate.enter())
+        try:
+            await asyncio.wait(
+                {entering, gone}, timeout=self._limits.budget.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            is_waiting = entering.cancel()
+        if gone.done():
+            if not is_waiting and entering.exception() is None:
+                self._gate.leave()
+            raise AbandonedError("the client has gone")
+        if is_waiting:
+            raise overloaded(f"{self._limits.budget.seconds:g} seconds passed before the query could start")
+        entering.result()
+
+    async def _run(self, request: Request, gone: asyncio.Task[None]) -> Response:
         """The answer, computed in a thread whose place in the gate is free when it has ended.
 
         Raises:
@@ -174,7 +199,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, _encoded, api, request)
         work.add_done_callback(lambda _: self._gate.leave())
-        watch = asyncio.create_task(_until_gone(http, meter.set))
+        gone.add_done_callback(lambda _: meter.set())
         try:
             patience = self._limits.budget.seconds + _GRACE_SECONDS
             response = await asyncio.wait_for(asyncio.shield(work), patience)
@@ -183,7 +208,6 @@ class _Server:
             raise
         finally:
             meter.set()
-            watch.cancel()
         for line in api.skipped[:_LOGGED_LINES]:
             _LOG.warning("skipped: %s", line)
         return response
@@ -195,10 +219,7 @@ def _encoded(api: Api, request: Request) -> Response:
     return dataclasses.replace(response, body=orjson.dumps(response.body))
 
 
-async def _until_gone(http: HttpRequest, tell: Callable[[], None]) -> None:
+async def _until_gone(http: HttpRequest) -> None:
     """Waits until the client hangs up."""
-    while True:
-        message = await http.receive()
-        if message["type"] == "http.disconnect":
-            tell()
-            return
+    while (await http.receive())["type"] != "http.disconnect":
+        pass

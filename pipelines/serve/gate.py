@@ -9,6 +9,11 @@ from timebeam.schema.api.errors import ApiError
 RETRY_SECONDS = 5
 
 
+def overloaded(why: str) -> ApiError:
+    """The answer to a request that is turned away: 503, with the time to wait before the next try."""
+    return ApiError(f"{why}: try again later", 503, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
 class Gate:
     """Lets `most` requests through at once and `waiting` more wait.
 
@@ -28,11 +33,7 @@ class Gate:
           ApiError: too many wait already: 503, with the time to wait before the next try.
         """
         if self._semaphore.locked() and self.queued >= self._waiting:
-            raise ApiError(
-                f"{self._most} queries run and {self._waiting} wait: try again later",
-                503,
-                headers={"Retry-After": str(RETRY_SECONDS)},
-            )
+            raise overloaded(f"{self._most} queries run and {self._waiting} wait")
         self.queued += 1
         try:
             await self._semaphore.acquire()

@@ -24,7 +24,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 
 API = Api(Target("project", "instance"), OpenTsdb(OpenTsdbOptions(table_prefix="")))
-LIMITS = Limits(Budget(1_000, 1_000, 1_000, 1 << 20, 300.0), queries=1, waiting=2, body_bytes=1_000)
+LIMITS = Limits(Budget(1_000, 1_000, 1_000, 1 << 20, 30.0), queries=1, waiting=2, body_bytes=1_000)
 QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:sys.cpu.user"
 SUGGEST = "/api/suggest?type=metrics&q=sys"
 
@@ -57,7 +57,7 @@ def gauge(client: httpx.Client, name: str) -> int:
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits until it is so, at most half a minute."""
-    for _ in range(1_500):
+    for _ in range(500):
         if condition():
             return
         time.sleep(0.02)
@@ -92,3 +92,38 @@ def test_readiness_is_answered_while_bigtable_is_silent(monkeypatch: pytest.Monk
         assert response.status_code == 503
         assert response.text == "cannot read table tsdb: no answer within 0.3 seconds\n"
         assert bigtable.gone.wait(10)
+
+
+def test_a_client_that_hangs_up_leaves_the_queue() -> None:
+    with stalled() as (bigtable, client):
+        running_one = sent(client)
+        until(lambda: gauge(client, "running") == 1)
+        waiting = [sent(client) for _ in range(LIMITS.waiting)]
+        until(lambda: gauge(client, "waiting") == LIMITS.waiting)
+        refused = client.get(QUERY)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        for connection in waiting:
+            connection.close()
+        until(lambda: gauge(client, "waiting") == 0)
+        last = sent(client)
+        until(lambda: gauge(client, "waiting") == 1)
+        running_one.close()
+        until(lambda: len(bigtable.requests) == 2)
+        assert (gauge(client, "running"), gauge(client, "waiting")) == (1, 0)
+        last.close()
+        until(lambda: gauge(client, "running") == 0)
+
+
+def test_a_request_waits_for_its_turn_no_longer_than_it_may_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.Meter, "seconds_left", LIMITS.budget.seconds)  # the work itself never ends
+    monkeypatch.setattr(app.Meter, "seconds", 0.0)
+    budget = dataclasses.replace(LIMITS.budget, seconds=0.5)
+    with stalled(dataclasses.replace(LIMITS, budget=budget)) as (bigtable, client):
+        connection = sent(client)
+        until(lambda: len(bigtable.requests) == 1)
+        response = client.get(QUERY)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+        message = "0.5 seconds passed before the query could start: try again later"
+        assert response.json() == {"error": {"code": 503, "message": message}}
+        assert gauge(client, "waiting") == 0
+        connection.close()
