@@ -176,6 +176,8 @@ def _read(
             decoded = layout.decode(row, series)
             partial, unread = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :]), decoded.damage
         damage += [f"row {row.key.hex()}: {text}" for text in unread]
+        if meter is not None:
+            meter.add_points(len(partial.times_ms))
         inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
         if inside.any():
             partials.setdefault(series, []).append(partial.take(inside))

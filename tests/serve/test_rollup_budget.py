@@ -1,0 +1,30 @@
+"""Rollups that answer a query count as points of its budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
+from tests.support.stored import Store
+from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.endpoints import respond
+from timebeam.pipelines.serve.targets import request_of
+from timebeam.schema.points import Series
+from timebeam.transforms.query.budget import Budget, Meter
+
+HOURS = 10
+
+
+def test_rollups_count_as_points(bigtable: tuple[str, str], tmp_path: Path) -> None:
+    config = config_file(tmp_path, [interval("1h", "1d")])
+    store = with_tables(Store.create(bigtable, "rollup_budget_"), config)
+    series = Series.of("sys.load", {"host": "a"})
+    send(store, tmp_path, {(series, DAY + hour * HOUR): hour for hour in range(HOURS)})
+    roll_up(store, config, DAY, DAY + HOURS * HOUR)
+    api = Api(store.target, store.layout, (store.layout, read_config(str(config))))
+    url = f"/api/query?start={DAY}&end={DAY + HOURS * HOUR - 1}&m=sum:1h-sum:sys.load"
+    for points, status in ((HOURS, 200), (HOURS - 1, 413)):
+        meter = Meter(Budget(1_000, points, 1_000, 1 << 20, 60.0))
+        assert respond(api.for_request(meter), request_of("GET", url)).status == status
+        assert meter.points == HOURS
