@@ -60,8 +60,15 @@ def _asked(
         for series, tsuid in (tsuids | named).items():
             yield series, tsuid, now_ms, query.back_scan
         return
+    wanted_tsuids = {*tsuids.values()}
     for tsuid, written_ms in _last_writes(api, layout):
-        (series,) = series_of_tsuids(layout, [tsuid.hex()], api.reader).values()
+        if tsuid not in wanted_tsuids and not query.series:
+            continue
+        try:
+            (series,) = series_of_tsuids(layout, [tsuid.hex()], api.reader).values()
+        except ValueError as error:
+            api.skipped.append(f"row {tsuid.hex()} of the meta table: {error}")
+            continue
         if series in tsuids or any(_has_tags(series, wanted) for wanted in query.series):
             yield series, tsuid, written_ms, 0
 

@@ -6,18 +6,22 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.commands import ingest, timebeam
 from tests.support.golden_api import load
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.endpoints import respond
 from timebeam.pipelines.serve.gate import Gate
 from timebeam.pipelines.serve.targets import request_of
 from timebeam.schema.api.errors import ApiError
@@ -247,6 +251,25 @@ def test_the_last_points_within_some_hours(client: httpx.Client) -> None:
     body = {"queries": [names], "resolveNames": True, "backScan": int(hours)}
     assert client.post("/api/query/last", json=body).json() == [point | names]
     assert client.get("/api/query/last", params=query | {"back_scan": "1"}).json() == []
+
+
+def test_the_last_points_beside_a_metadata_row_without_a_name(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """Its UIDs were deleted: it is left out, and ends no request."""
+    store = Store.create(bigtable, prefix)
+    flags = [*store.flags, "--meta"]
+    assert timebeam("tables", "create", *flags).code == 0
+    file = tmp_path / "a.txt"
+    file.write_text("put sys.load 1357000200 42 host=a\n")
+    os.utime(file, (1357000200, 1357000200))
+    options = ["--format=opentsdb-text", "--auto_create_metrics", "--meta=track", "--input", file]
+    assert ingest(tmp_path, *store.flags, *options).letters == []
+    store.set_cell(f"{prefix}tsdb-meta", bytes.fromhex("000909000909000909"), "name", b"ts_ctr", bytes(8))
+    api = Api(store.target, store.layout)
+    response = respond(api, request_of("GET", "/api/query/last?timeseries=sys.load", b""))
+    assert (response.status, [point["value"] for point in response.body]) == (200, ["42"])
+    assert any("000909000909000909" in line for line in api.skipped)
 
 
 def test_histograms_are_refused_and_not_answered_with_points(client: httpx.Client) -> None:
