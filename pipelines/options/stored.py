@@ -33,7 +33,7 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
 from timebeam.transforms.bigtable.splits import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables, table_exists
-from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target
+from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 
 VERSION = "1"
 """Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
@@ -177,7 +177,7 @@ def setting_text(value: Any) -> str:
 
 
 def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
-    """The stored settings; none where no instance is named, which the command says better.
+    """The stored settings; none where no instance is named or no emulator runs: the command says that better.
 
     Without the permission to look for the table it says that nothing is compared.
 
@@ -186,7 +186,8 @@ def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
     """
     try:
         target = target_of(options)
-    except UsageError:
+        check_emulator()
+    except (UsageError, BigtableError):
         return {}
     try:
         if not table_exists(target, table):

@@ -61,6 +61,7 @@ class Model:
     points: dict[Instant, Version] = dataclasses.field(default_factory=dict)
     copied: dict[Instant, Version] = dataclasses.field(default_factory=dict)
     metrics: set[str] = dataclasses.field(default_factory=set)
+    tag_keys: set[str] = dataclasses.field(default_factory=set)
     tag_values: set[str] = dataclasses.field(default_factory=set)
     marks: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     rollups: dict[RollupKey, Number] = dataclasses.field(default_factory=dict)
@@ -79,6 +80,7 @@ class Model:
             if instant not in self.points or self.points[instant].rank <= rank:
                 self.points[instant] = Version(rank, as_stored(self.layout, value))
         self.metrics |= {SERIES[point.series][0] for point in stored}
+        self.tag_keys |= {key for point in stored for key, _ in SERIES[point.series][1]}
         self.tag_values |= {value for point in stored for _, value in SERIES[point.series][1]}
         if mark:
             self.marks |= {(SERIES[point.series][0], hour_of(point.time_ms)) for point in stored}
