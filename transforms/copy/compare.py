@@ -105,7 +105,7 @@ def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) ->
     for integers, floats in ((source, sink), (sink, source)):
         mixed = np.flatnonzero((integers.kinds == Kind.INTEGER) & (floats.kinds == Kind.FLOAT))
         numbers = floats.bits[mixed].view(np.float64)
-        fits = np.abs(numbers) < 2.0**63
+        fits = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         rounded[mixed] = np.where(fits, numbers, 0).astype(np.int64) != integers.bits[mixed]
     return is_same | (are_numbers & ~both_integers & are_equal & ~rounded)
 

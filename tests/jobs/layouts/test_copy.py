@@ -129,6 +129,7 @@ def kairosdb_lines(folder: Path, store: AnyStore, name: str, values: list[str], 
     [
         (["12.0", "9007199254740993"], {}, ["value-not-storable"]),
         (["12.0", "13"], {0: 13.0}, []),
+        (["12.0", "-9223372036854775808"], {0: -(2.0**63)}, []),
         (["13", "12.5"], {0: 12.5}, []),
         (["13", '"text"'], {}, ["value-not-storable"]),
     ],
