@@ -14,9 +14,6 @@ from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond
 
-KNOWN_GAPS: frozenset[str] = frozenset()
-"""The cases that are not met yet, by name. A case that is met must leave this list: the test is strict."""
-
 CLIENT_ERRORS = {
     "get filter if.octets {cpu=not_key()}",
     "get filter {host=}",
@@ -38,21 +35,10 @@ def api(bigtable, tmp_path_factory: pytest.TempPathFactory) -> Api:
 def test_the_lists_name_cases() -> None:
     names = [case.name for case in CASES]
     assert len(names) == len(set(names)) == 158
-    assert set(names) >= KNOWN_GAPS
     assert {case.name for case in CASES if case.status == 500} == CLIENT_ERRORS
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            id=case.name,
-            marks=[pytest.mark.xfail(reason="a known gap", strict=True)] if case.name in KNOWN_GAPS else [],
-        )
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_request_is_answered_as_by_a_tsd(api: Api, case: Case) -> None:
     response = respond(api, case.request())
     expected = case.answer

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from tests.support.avro_bytes import SYNC, long, text
 from tests.support.confined import parsed
 from timebeam.schema.messages.avro.schema import own_schema
 
-SYNC = b"0123456789abcdef"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "deflate": lambda data: zlib.compress(data)[2:-4],
     "bzip2": bz2.compress,
@@ -24,20 +24,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "zstandard": zstandard.ZstdCompressor().compress,
     "snappy": lambda data: pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big"),
 }
-
-
-def long(number: int) -> bytes:
-    """A number as Avro's binary encoding writes it."""
-    number = (number << 1) ^ (number >> 63)
-    out = b""
-    while number > 0x7F:
-        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
-    return out + bytes([number])
-
-
-def text(value: str | bytes) -> bytes:
-    raw = value.encode() if isinstance(value, str) else value
-    return long(len(raw)) + raw
 
 
 def block(data: bytes, records: int) -> bytes:
