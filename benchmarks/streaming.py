@@ -48,7 +48,7 @@ from timebeam.schema.messages import Message
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.messages import pubsub_message
 from timebeam.transforms.readers.table_reader import TableReader

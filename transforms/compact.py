@@ -17,8 +17,7 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
-from timebeam.transforms.dead_letters.rows import over_limit
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, over_limit, refuse, refusing
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import TableReader, within

@@ -15,7 +15,7 @@ from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader

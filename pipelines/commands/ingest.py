@@ -50,7 +50,7 @@ from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
 from timebeam.schema.messages import FORMATS, Framing
 from timebeam.schema.meta.rows import MetaMode
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.rollup.touched import Marker
 

@@ -27,9 +27,8 @@ from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob, MetaSyncTally
-from timebeam.transforms.meta.purge import orphans, remove
-from timebeam.transforms.meta.sync import SyncMeta
+from timebeam.transforms.meta.find import orphans, remove
+from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, MetaSyncTally, SyncMeta
 from timebeam.transforms.readers.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000

@@ -23,7 +23,7 @@ from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import SeriesIndex, TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.reindex import COUNTERS, Reindex, ReindexJob, ReindexTally
+from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob, ReindexTally
 
 PARAMETERS = (
     *LAYOUT,

@@ -33,14 +33,13 @@ from timebeam.schema.messages import Message
 from timebeam.schema.meta.rows import MetaMode
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.points import PointBatch, Rejected
-from timebeam.transforms.annotations.store import StoreAnnotations
+from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
-from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot
+from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
-from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing

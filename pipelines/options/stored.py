@@ -31,7 +31,7 @@ from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables, table_exists
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 

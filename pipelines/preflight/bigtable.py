@@ -15,8 +15,13 @@ from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCR
 
 from timebeam.schema.layouts import TableSpec, UidSpec
 from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.transforms.bigtable.gc_rules import rule_text, union_members, with_versions
-from timebeam.transforms.bigtable.tables import admin_instance, family_rules
+from timebeam.transforms.bigtable.tables import (
+    admin_instance,
+    family_rules,
+    rule_text,
+    union_members,
+    with_versions,
+)
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.readers.table_reader import read_rows
 

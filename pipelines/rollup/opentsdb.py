@@ -24,8 +24,8 @@ from timebeam.schema.layouts import Packing, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.plan import RollupPlan
-from timebeam.transforms.bigtable.splits import sampled_bytes
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.bigtable.reader import sampled_bytes
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.table_reader import TableReader

@@ -17,7 +17,7 @@ from timebeam.schema.layouts import Layout, MissingCapabilityError, RollupSeries
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import RollupPlan
-from timebeam.transforms.bigtable.splits import ranges_between, sampled_bytes, split_keys
+from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval

@@ -31,7 +31,7 @@ from timebeam.pipelines.serve.targets import request_of
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.stop import Stop, StoppedError
+from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 
 _LOG = logging.getLogger("timebeam.serve")

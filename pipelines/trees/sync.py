@@ -25,9 +25,8 @@ from timebeam.schema.trees.definitions import Tree
 from timebeam.schema.trees.parsing import warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import letter_files
-from timebeam.transforms.trees.job import COUNTERS, TreeSyncJob, TreeSyncTally
 from timebeam.transforms.trees.series import has_rows
-from timebeam.transforms.trees.sync import SyncTrees
+from timebeam.transforms.trees.sync import COUNTERS, SyncTrees, TreeSyncJob, TreeSyncTally
 from timebeam.transforms.trees.table import TreeTable, tree_table
 
 

@@ -16,16 +16,16 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.mutate import mutate_rows
-from timebeam.transforms.bigtable.reader import read_ranges, row_filter
-from timebeam.transforms.bigtable.rows import MUTATIONS, EncodedRow, KeyRange, Row, RowMutation
-from timebeam.transforms.bigtable.splits import (
+from timebeam.transforms.bigtable.reader import (
     MOST_SPLITS,
-    WHOLE_TABLE,
     ascend,
     common_range,
     ranges_between,
+    read_ranges,
+    row_filter,
     split_keys,
 )
+from timebeam.transforms.bigtable.rows import MUTATIONS, WHOLE_TABLE, EncodedRow, KeyRange, Row, RowMutation
 from timebeam.transforms.bigtable.target import Target
 
 BUFFER_BYTES = 4 << 20

@@ -20,8 +20,7 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger, response_class
-from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, breaks_stream
-from timebeam.transforms.bigtable.stop import Stop, StoppedError
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, Stop, StoppedError, breaks_stream
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
     NO_MESSAGE_LIMIT,

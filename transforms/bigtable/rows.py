@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeVar
 KeyRange = tuple[bytes, bytes]
 """[start, end) of row keys; an empty end is the end of the table."""
 
+WHOLE_TABLE: KeyRange = (b"", b"")
+
 KEY_BYTES = 4 * 1024
 QUALIFIER_BYTES = 16 * 1024
 CELL_BYTES = 100_000_000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from google.cloud.bigtable.data import BigtableDataClient, Table
     from google.cloud.bigtable_v2 import BigtableClient
 
-    from timebeam.transforms.bigtable.stop import Stop
+    from timebeam.transforms.bigtable.retry import Stop
 
 EMULATOR_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 NO_MESSAGE_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]

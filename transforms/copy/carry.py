@@ -32,8 +32,8 @@ from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rows import refused_row
-from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
+from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader
 

@@ -15,8 +15,7 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
-from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row, refusing
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.points import read_decoded
 from timebeam.transforms.readers.table_reader import TableReader, within

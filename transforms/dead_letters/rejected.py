@@ -1,15 +1,24 @@
-"""The side output of every step for refused input."""
+"""The side output of every step for refused input, and rows that Bigtable refuses as dead letters.
+
+Limits are checked before the sink: one refused row fails the whole bundle of Beam's own writer.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import apache_beam as beam
+import msgspec
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
-from timebeam.schema.points import Rejected
+from timebeam.schema.layouts import Cell, Deletion, Row
+from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
+from timebeam.transforms.bigtable.wire import decoded_row
 
 REJECTED: Final = "rejected"
 
@@ -34,3 +43,94 @@ def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
     """A ParDo with the outputs `main`, of the given type, and `REJECTED`."""
     step = beam.ParDo(fn, *side_inputs).with_output_types(output_type)
     return step.with_outputs(REJECTED, main="main")
+
+
+AnyRow = Row | EncodedRow
+"""A row mutation, its cells as objects or as bytes."""
+
+LAST_MS = ((1 << 63) - 1) // 1000
+"""The last cell timestamp, in ms: Bigtable counts signed 64-bit microseconds."""
+
+CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
+"""A cell timestamp in ms in JSON; Bigtable takes none below 0."""
+
+
+def plain_row(row: AnyRow) -> Row:
+    """A row with cells and deletions as tuples; decodes an encoded row."""
+    if isinstance(row, Row):
+        return row
+    table, key, cells, deleted = decoded_row(row)
+    return Row(table, key, [Cell(*cell) for cell in cells], [Deletion(*column) for column in deleted])
+
+
+def split_row(row: Row) -> Iterator[Row]:
+    """A row as mutations of at most `MUTATIONS` cells each."""
+    if len(row.cells) <= MUTATIONS:
+        yield row
+        return
+    for start in range(0, len(row.cells), MUTATIONS):
+        yield row._replace(cells=row.cells[start : start + MUTATIONS])
+
+
+def over_limit(row: Row) -> Rejected | None:
+    """The refusal of a row that Bigtable would not take, or None."""
+    why = None
+    if not 0 < len(row.key) <= KEY_BYTES:
+        why = f"row key of {len(row.key)} bytes; Bigtable takes 1 to {KEY_BYTES}"
+    for cell in row.cells:
+        if len(cell.qualifier) > QUALIFIER_BYTES:
+            why = f"qualifier of {len(cell.qualifier)} bytes; Bigtable takes at most {QUALIFIER_BYTES}"
+        elif len(cell.value) > CELL_BYTES:
+            why = f"cell of {len(cell.value)} bytes; Bigtable takes at most {CELL_BYTES}"
+        elif cell.timestamp_ms < 0:
+            why = f"cell timestamp of {cell.timestamp_ms} ms; Bigtable takes none below 0"
+    return None if why is None else refused_row(row, Reason.OVER_BIGTABLE_LIMIT, why, Stage.VALIDATE)
+
+
+def refused_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejected:
+    """The refusal of a row mutation; its payload is the row as JSON, bytes in base64."""
+    payload = {
+        "table": row.table,
+        "key": _text(row.key),
+        "cells": [
+            {
+                "family": cell.family,
+                "qualifier": _text(cell.qualifier),
+                "timestamp_ms": cell.timestamp_ms,
+                "value": _text(cell.value),
+            }
+            for cell in row.cells
+        ],
+    }
+    return Rejected(json.dumps(payload).encode(), reason, message, stage, f"row of table {row.table}")
+
+
+class _CellJson(msgspec.Struct):
+    family: str
+    qualifier: bytes
+    timestamp_ms: CellTime
+    value: bytes
+
+
+class _RowJson(msgspec.Struct):
+    table: str
+    key: bytes
+    cells: list[_CellJson]
+
+
+def row_of(payload: bytes) -> Row:
+    """The row in the payload of `refused_row`.
+
+    Raises:
+      ValueError: the payload is not a row.
+    """
+    try:
+        row = msgspec.json.decode(payload, type=_RowJson)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not a row mutation: {error}") from error
+    cells = [Cell(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
+    return Row(row.table, row.key, cells)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

@@ -16,8 +16,7 @@ from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
-from timebeam.transforms.dead_letters.rows import row_of
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, row_of
 from timebeam.transforms.dead_letters.store import from_json
 from timebeam.transforms.ingest.pack import mutations
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader

@@ -27,7 +27,7 @@ from google.cloud.pubsub_v1 import PublisherClient
 
 from timebeam.schema.points import Envelope, Reason, Rejected, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rows import CellTime
+from timebeam.transforms.dead_letters.rejected import CellTime
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 

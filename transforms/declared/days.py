@@ -15,8 +15,7 @@ from timebeam.schema.points import Reason, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
-from timebeam.transforms.dead_letters.rows import refused_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row
 from timebeam.transforms.ingest.pack import mutations
 from timebeam.transforms.readers.table_reader import TableReader
 

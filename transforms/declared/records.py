@@ -25,7 +25,7 @@ from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.ingest.pack import merged_rows, mutations
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content
 from timebeam.transforms.input.line_cutter import LINE_BYTES
-from timebeam.transforms.input.unpack import parse_portions, refused_message
+from timebeam.transforms.input.parse import parse_portions, refused_message
 
 _HEADERS = 1000  # files whose headers are cached
 

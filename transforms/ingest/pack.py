@@ -11,8 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from timebeam.schema.common.cell_size import stored_bytes
 from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Row
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
-from timebeam.transforms.dead_letters.rows import over_limit, split_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row
 from timebeam.transforms.ingest.assign import KeyedBatch
 
 RowKey = tuple[str, bytes]

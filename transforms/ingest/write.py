@@ -27,7 +27,7 @@ from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rows import AnyRow, plain_row, refused_row
+from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

@@ -17,14 +17,66 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from timebeam.schema.messages import Framing, Message
+from timebeam.schema.messages.avro.codecs import EarlyEndError
+from timebeam.schema.messages.avro.container import ContainerCutter
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.input import line_cutter
-from timebeam.transforms.input.avro_cutter import AvroCutter
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content, is_compressed
 from timebeam.transforms.input.json_cutter import DOCUMENT_BYTES, JsonCutter, starts_document
 from timebeam.transforms.input.line_cutter import Cutter, LineCutter
+
+
+class AvroCutter:
+    """Cuts the bytes of one file; see `ContainerCutter`."""
+
+    def __init__(self, path: str, modified_ms: int, size: int) -> None:
+        """A message is complete when its text has `size` bytes."""
+        self._path, self._modified_ms = path, modified_ms
+        self._cutter = ContainerCutter(size)
+
+    @property
+    def rest(self) -> bytes:
+        """The pending bytes."""
+        return self._cutter.rest
+
+    @property
+    def offset(self) -> int:
+        """Where `rest` begins in the file."""
+        return self._cutter.offset
+
+    def add(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete with `data`.
+
+        Raises:
+          DamagedError: the container is damaged; all blocks before have been yielded.
+        """
+        yield from self._messages(self._cutter.add(data))
+
+    def settle(self) -> Iterator[Message]:
+        """Nothing: `add` and `finish` yield all whole blocks."""
+        yield from ()
+
+    def finish(self) -> Iterator[Message]:
+        """The last message.
+
+        Raises:
+          TruncatedError: the file ends inside its header or a block.
+        """
+        yield from self._messages(self._cutter.finish())
+
+    def _messages(self, containers: Iterable[tuple[int, bytes]]) -> Iterator[Message]:
+        for offset, container in containers:
+            yield Message(container, self._modified_ms, self._path, offset)
+        damage = self._cutter.damage
+        if damage:
+            raise (
+                TruncatedError(str(damage))
+                if isinstance(damage, EarlyEndError)
+                else DamagedError(str(damage))
+            )
+
 
 BLOCK_BYTES = 4 << 20
 """Size of a block; its last line may end behind it."""

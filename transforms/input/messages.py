@@ -25,8 +25,7 @@ from timebeam.schema.messages import FORMATS, Framing, Message, MessageFormat, m
 from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
-from timebeam.transforms.input.parse import AnnotationsOutput, parsed_points
-from timebeam.transforms.input.unpack import parse_portions, refused_message
+from timebeam.transforms.input.parse import AnnotationsOutput, parse_portions, parsed_points, refused_message
 
 GATHERED_BYTES = 4 << 20
 GATHERED_MESSAGES = 50_000

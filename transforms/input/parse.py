@@ -1,19 +1,204 @@
-"""Parses messages of any format into points, refusals, and edits of annotations."""
+"""Parses messages of any format into points, refusals, and edits of annotations.
+
+Messages of Pub/Sub are decompressed, and cut into blocks like files if they are long: this bounds memory.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.annotations.edits import AnnotationEdit
-from timebeam.schema.messages import Message, MessageFormat, Parsed, message_format
-from timebeam.schema.points import PointBatch
+from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
+from timebeam.transforms.input.decompress import DamagedError, TruncatedError, decompressed
+from timebeam.transforms.input.json_cutter import JsonCutter
+from timebeam.transforms.input.line_cutter import LINES, LineCutter
+
+Output = TypeVar("Output")
+
+UNPACKED_BYTES = 64 << 20
+"""Longest payload after decompression; Pub/Sub takes 10 MB before."""
+
+PORTION_BYTES = 4 << 20
+"""Unpacked bytes that are parsed together; a longer message of lines or JSON is cut."""
+
+_SMALL_BYTES = 2 * LINES
+"""A text of this size has at most `LINES` lines that are not empty."""
+
+_SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}
+_PLAIN = ("", "identity")
+
+
+def parse_portions(
+    messages: Sequence[Message],
+    framing_of: Callable[[Message], Framing],
+    parse: Callable[[list[Message]], Iterator[Output]],
+) -> Iterator[Output | RejectedOutput]:
+    """Unpacks messages and parses them in lists of about `PORTION_BYTES` or `LINES`; counts all of it.
+
+    Args:
+      framing_of: how the text of a message may be cut; may raise RefusedError.
+    """
+    metrics.count("messages_read", len(messages))
+    for portion in portions(messages, framing_of):
+        if isinstance(portion, Rejected):
+            metrics.count("points_read")
+            yield refuse(portion)
+        else:
+            metrics.count("bytes_read", sum(len(message.text) for message in portion))
+            yield from parse(portion)
+
+
+def portions(
+    messages: Sequence[Message], framing_of: Callable[[Message], Framing]
+) -> Iterator[list[Message] | Rejected]:
+    """The unpacked messages in lists of about `PORTION_BYTES` or `LINES`, and the refusals of others.
+
+    Args:
+      framing_of: how the text of a message may be cut; may raise RefusedError.
+    """
+    portion = _Portion()
+    for message in messages:
+        if _is_small(message):
+            portion.add(message)
+        else:
+            try:
+                for block in _blocks(message, framing_of):
+                    if portion.is_full:
+                        yield portion.take()
+                    if isinstance(block, Rejected):
+                        yield block
+                    else:
+                        portion.add(block)
+            except RefusedError as error:
+                yield refused_message(message, error)
+        if portion.is_full:
+            yield portion.take()
+    if portion.messages:
+        yield portion.take()
+
+
+class _Portion:
+    """Messages to be parsed together.
+
+    Attributes:
+      is_full: whether they have `PORTION_BYTES` or `LINES`.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.is_full = False
+        self._size = self._lines = 0
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+        text = message.text
+        self.messages.append(message)
+        self._size += len(text)
+        self._lines += text.count(b"\n")
+        if self._size >= PORTION_BYTES or self._lines >= LINES:
+            self.is_full = True
+
+    def take(self) -> list[Message]:
+        """Removes and returns the messages."""
+        messages, self.messages = self.messages, []
+        self.is_full, self._size, self._lines = False, 0, 0
+        return messages
+
+
+def refused_message(message: Message, error: RefusedError) -> Rejected:
+    """The refusal of a whole message, before it is parsed."""
+    return Rejected(
+        message.text,
+        error.reason,
+        error.message,
+        Stage.READ,
+        message.source,
+        0,
+        message.arrival_ms,
+        message.envelope,
+    )
+
+
+def _is_small(message: Message) -> bool:
+    """Whether a message is neither compressed nor long enough to be cut."""
+    packed = message.envelope is not None and "content-encoding" in message.envelope.attributes
+    return not packed and len(message.text) <= _SMALL_BYTES
+
+
+def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Iterable[Message | Rejected]:
+    """An unpacked message, in blocks if it is long and can be cut.
+
+    Raises:
+      RefusedError: the message is refused as a whole; raised before the first block.
+    """
+    attributes = message.envelope.attributes if message.envelope else {}
+    encoding = attributes.get("content-encoding", "").lower()
+    framing = framing_of(message)
+    may_be_cut = framing in (Framing.LINES, Framing.JSON)
+    if encoding in _PLAIN:
+        plain = message
+        is_short = not may_be_cut or len(message.text) <= PORTION_BYTES
+        stream: Iterable[bytes] = (message.text,)
+    else:
+        text = _unpacked(message.text, encoding, PORTION_BYTES if may_be_cut else UNPACKED_BYTES)
+        is_short = text is not None
+        assert message.envelope is not None
+        rest = {key: value for key, value in attributes.items() if key != "content-encoding"}
+        envelope = message.envelope._replace(attributes=rest)
+        plain = dataclasses.replace(message, text=text or b"", envelope=envelope)
+        stream = (plain.text,) if is_short else _stream(message.text, encoding)
+    if is_short and (not may_be_cut or plain.text.count(b"\n") <= LINES):
+        return (plain,)
+    return _cut(dataclasses.replace(plain, text=b""), framing, stream)
+
+
+def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator[Message | Rejected]:
+    """The blocks of a long message."""
+    cutter = JsonCutter(origin, PORTION_BYTES) if framing is Framing.JSON else LineCutter(origin)
+    for chunk in stream:
+        for start in range(0, len(chunk), PORTION_BYTES):
+            yield from cutter.add(chunk[start : start + PORTION_BYTES])
+    yield from cutter.finish()
+
+
+def _stream(payload: bytes, encoding: str) -> Iterator[bytes]:
+    return decompressed(_SUFFIXES[encoding], io.BytesIO(payload))
+
+
+def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
+    """A payload decompressed; None if it is readable and has more than `most` bytes.
+
+    Raises:
+      RefusedError: the encoding is unknown, or the payload is damaged or too long.
+    """
+    if encoding not in _SUFFIXES:
+        why = f"content-encoding {encoding!r}: only gzip and zstd can be unpacked"
+        raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        for chunk in _stream(payload, encoding):
+            size += len(chunk)
+            if size > UNPACKED_BYTES:
+                why = f"more than {UNPACKED_BYTES} bytes after decompression"
+                raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+            if size <= most:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+    except (TruncatedError, DamagedError) as error:
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"content-encoding {encoding}: {error}") from error
+    return b"".join(chunks) if size <= most else None
+
 
 ANNOTATIONS: Final = "annotations"
 

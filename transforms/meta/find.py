@@ -1,10 +1,13 @@
-"""Finds series by patterns: in the meta table, or in the keys of the data rows."""
+"""Finds series by patterns, in the meta table or the keys of the data rows; and metadata without points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from timebeam.schema.layouts import (
+    Deletion,
     Finding,
     ReadableLayout,
     Reader,
@@ -20,10 +23,11 @@ from timebeam.schema.meta import tsuid as tsuids
 from timebeam.schema.meta.search import CachedUidNames, Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import FAMILY, meta_table
 from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered, metered_keys
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
 _LAST_MS = (1 << 32) * 1000 - 1
 _YEAR_9999_MS = 253_402_300_799_999
@@ -132,3 +136,46 @@ def _next(uid: bytes) -> bytes:
     """The next UID; empty behind the last one."""
     number = int.from_bytes(uid, "big") + 1
     return b"" if number >> (8 * len(uid)) else number.to_bytes(len(uid), "big")
+
+
+def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
+    """The rows of the meta table whose series have no row in the data table; memory for one metric's series.
+
+    Rows whose key is not a TSUID are left out.
+    """
+    options = layout.options
+    rows = scan_table(target, meta_table(options.table_prefix).name)
+    for metric, of_metric in itertools.groupby(rows, lambda row: row.key[: options.uid_width_metric]):
+        meta_rows = {row.key: row for row in of_metric if _is_tsuid(layout, row.key)}
+        for key in metric_keys(target, layout, metric) if meta_rows else ():
+            with contextlib.suppress(ValueError):  # not the key of a series
+                meta_rows.pop(tsuids.of_key(options, key)[0], None)
+            if not meta_rows:
+                break
+        yield from meta_rows.values()
+
+
+def _is_tsuid(layout: SeriesMeta, key: bytes) -> bool:
+    try:
+        tsuids.pairs(layout.options, key)
+    except ValueError:
+        return False
+    return True
+
+
+def remove(target: Target, rows: Sequence[Row]) -> None:
+    """Deletes the cells of these rows; cells written since they were read stay.
+
+    Raises:
+      GoogleAPICallError: cells could not be deleted; others may have been.
+    """
+    deletions = [
+        Row(
+            row.table,
+            row.key,
+            [],
+            [Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in row.cells],
+        )
+        for row in rows
+    ]
+    write_all(target, rows[0].table, deletions)

@@ -8,26 +8,154 @@ not change: creation times are not corrected, and damaged cells are counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.layouts import Cell, Row, Scan, SeriesMeta
+from timebeam.schema.layouts.opentsdb.rows import read_row
 from timebeam.schema.meta import ts_meta, uid_meta
 from timebeam.schema.meta import tsuid as tsuids
 from timebeam.schema.meta.rows import series_row, uid_rows
+from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.meta.tsuid import Pair
 from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.io import SplitFn
+from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import windowed
-from timebeam.transforms.meta.job import COUNTERS, MetaSyncJob
-from timebeam.transforms.meta.read import ReadSeriesFn, SeriesExtent, merged_extent
 from timebeam.transforms.meta.track import ROWS_AT_ONCE
-from timebeam.transforms.metrics import SkipLog
-from timebeam.transforms.readers.table_reader import read_rows
+from timebeam.transforms.metrics import META_NAMESPACE, SkipLog, TallyCounters
+from timebeam.transforms.readers.table_reader import read_rows, scan_rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetaSyncJob:
+    """The tables, and the work.
+
+    Attributes:
+      count: count points, which reads all of them.
+      dry_run: count what would be written, and write nothing.
+    """
+
+    target: Target
+    layout: SeriesMeta
+    count: bool = False
+    dry_run: bool = False
+
+    @property
+    def table(self) -> str:
+        """Name of the meta table."""
+        return meta_table(self.layout.options.table_prefix).name
+
+
+class MetaSyncTally(NamedTuple):
+    """The figures of a synchronisation.
+
+    Attributes:
+      rows_read: rows of the data table.
+      series: series with data rows.
+      points: points of those series, if counted.
+      series_created: new cells `ts_meta` and `ts_ctr`.
+      uids_created: new cells of metadata of UIDs.
+      counters_set: corrected cells `ts_ctr`.
+      counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
+      keys_skipped: rows whose key is not the key of a series.
+      series_skipped: series with a UID without a name.
+      damaged: cells with unreadable metadata, left unchanged.
+    """
+
+    rows_read: int
+    series: int
+    points: int
+    series_created: int
+    uids_created: int
+    counters_set: int
+    counters_lost: int
+    keys_skipped: int
+    series_skipped: int
+    damaged: int
+
+    @property
+    def failures(self) -> int:
+        """The number of rows, series and cells that could not be synchronised."""
+        return self.keys_skipped + self.series_skipped + self.damaged
+
+
+COUNTERS = TallyCounters(META_NAMESPACE, MetaSyncTally)
+
+
+_MOST_SERIES = 100_000
+"""The largest number of series in memory while a range is read."""
+
+
+class SeriesExtent(NamedTuple):
+    """The period of one series in the data table.
+
+    Attributes:
+      first_s, last_s: base times of its first and last row, in seconds.
+      latest_ms: the newest timestamp of its cells; -1 if they were not read.
+      points: the number of points, if counted.
+    """
+
+    first_s: int
+    last_s: int
+    latest_ms: int = -1
+    points: int = 0
+
+
+def merged_extent(range_extents: Iterable[SeriesExtent]) -> SeriesExtent:
+    """The extent of one series over several key ranges."""
+    extents = list(range_extents)
+    return SeriesExtent(
+        min(extent.first_s for extent in extents),
+        max(extent.last_s for extent in extents),
+        max(extent.latest_ms for extent in extents),
+        sum(extent.points for extent in extents),
+    )
+
+
+class ReadSeriesFn(beam.DoFn):
+    """A key range in; (TSUID, its `SeriesExtent` in the range) out; a series may come more than once."""
+
+    def __init__(self, job: MetaSyncJob) -> None:
+        self._job = job
+
+    def process(self, keys: KeyRange) -> Iterator[tuple[bytes, SeriesExtent]]:
+        extents: dict[bytes, SeriesExtent] = {}
+        skips = SkipLog(COUNTERS)
+        options = self._job.layout.options
+        for key, latest_ms, points in self._rows(keys):
+            COUNTERS.count("rows_read")
+            if not tsuids.is_of_series(options, key):
+                continue
+            try:
+                tsuid, base_s = tsuids.of_key(options, key)
+            except ValueError as error:
+                skips.skip("keys_skipped", str(error))
+                continue
+            new = SeriesExtent(base_s, base_s, latest_ms, points)
+            extents[tsuid] = merged_extent((extents[tsuid], new)) if tsuid in extents else new
+            if len(extents) == _MOST_SERIES:
+                yield from extents.items()
+                extents = {}
+        yield from extents.items()
+
+    def _rows(self, keys: KeyRange) -> Iterator[tuple[bytes, int, int]]:
+        """(key, newest cell timestamp in ms, number of points) of each row; (key, -1, 0) without `count`."""
+        target, table = self._job.target, self._job.layout.data_table
+        if not self._job.count:
+            for key in scan_keys(target, table, *keys):
+                yield key, -1, 0
+            return
+        for row in scan_rows(target, Scan(table, (keys,))):
+            latest_ms = max(cell.timestamp_ms for cell in row.cells)
+            yield row.key, latest_ms, len(read_row(row.cells).elements)
+
 
 _NAMES = 1_000_000
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
-from timebeam.transforms.bigtable.stop import Stop, StoppedError
+from timebeam.transforms.bigtable.retry import Stop, StoppedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
-from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE, cuts_within, ranges_between, sampled
+from timebeam.transforms.bigtable.reader import cuts_within, ranges_between, sampled
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 
 DAY_S = 86_400

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Row, Scan
-from timebeam.transforms.bigtable.splits import ascend, ranges_between, split_keys
+from timebeam.transforms.bigtable.reader import ascend, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.ahead import Ahead
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows, scan_within

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
-from timebeam.transforms.bigtable.reader import read_keys, read_ranges, row_filter
-from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range
+from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 
 _ROWS_AT_ONCE = 1000

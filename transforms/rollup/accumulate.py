@@ -29,14 +29,12 @@ from timebeam.schema.rollup.fragments import packed_rows
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, refuse
-from timebeam.transforms.ingest.series_keys import SeriesKeys
+from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
-from timebeam.transforms.rollup.encode import encode
-from timebeam.transforms.rollup.in_place import TableInPlace
-from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey
+from timebeam.transforms.rollup.encode import TableInPlace, encode
+from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey, RollupSeriesKeys
 from timebeam.transforms.rollup.reading import give_back_memory, read_numbers, read_period
-from timebeam.transforms.rollup.series_keys import RollupSeriesKeys
 
 PackedGroup = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""

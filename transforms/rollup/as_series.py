@@ -40,7 +40,8 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.fragments import packed_series, unpacked
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE, ranges_between, split_keys
+from timebeam.transforms.bigtable.reader import ranges_between, split_keys
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.assign import KeyedBatch

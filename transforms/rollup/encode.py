@@ -1,19 +1,30 @@
-"""Encodes accumulators as cells, and cells as mutations, for many rows together."""
+"""Encodes accumulators as cells, and cells as mutations, for many rows together.
+
+If all points of an interval are in one chunk, the worker that reads it encodes it, without a shuffle
+(`TableInPlace`).
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from timebeam.schema.common.cell_size import stored_bytes_of
-from timebeam.schema.layouts import Deletion
-from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.layouts import Deletion, SeriesKey
+from timebeam.schema.layouts.opentsdb.keys import row_keys
+from timebeam.schema.rollup.buckets import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
 from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
+from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.schema.rollup.qualifiers import FAMILY, Form
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.wire import encoded_mutations, set_cells
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.readers.chunks import Chunk
+from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.job import RollupJob
 
 
@@ -51,3 +62,79 @@ def count_written(rows: int, cells: int, key_bytes: int, qualifier_bytes: int) -
     metrics.count("rows_written", rows)
     metrics.count("cells_written", cells)
     metrics.count("bytes_written", key_bytes + cells * stored_bytes_of(0, len(FAMILY), qualifier_bytes, 8))
+
+
+_MOST_WAITING = 64
+_ENCODED_AT_ONCE = 20_000
+"""About the number of accumulators; the mutations of each are several times larger."""
+
+
+class TableInPlace:
+    """The rows of one table and interval that a chunk writes alone.
+
+    Args:
+      plan: the intervals that the chunk writes.
+      name: of the table, without prefix.
+    """
+
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+        self._plan, self._table = plan, job.table(name)
+        self._existing = ChunkExisting(job, plan, name, chunk)
+        self._waiting: list[Buckets] = []
+
+    def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
+        """(the buckets that this chunk writes, other buckets)."""
+        return buckets.parted(self._plan.start_s * 1000, self._plan.end_s * 1000)
+
+    def hold(self, buckets: Buckets) -> None:
+        """Adds incomplete accumulators."""
+        self._waiting.append(buckets)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._waiting = [merge(self._waiting)]
+
+    def merged(self) -> Buckets | None:
+        """All incomplete accumulators, merged by series (or group) and interval; None if there are none."""
+        return merge(self._waiting) if self._waiting else None
+
+    def rows(
+        self,
+        buckets: Buckets,
+        keys: Sequence[SeriesKey | None],
+        encode: Callable[[Buckets], EncodedRollups],
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of complete buckets, of the series that have a key."""
+        has_key = np.array([key is not None for key in keys], np.bool_)
+        if not has_key.all():
+            buckets = buckets.take(np.flatnonzero(has_key[buckets.index]))
+        metrics.count_rollup(f"buckets_{self._plan.interval.interval}", len(buckets))
+        for block in buckets.by_series(_ENCODED_AT_ONCE):
+            yield from self._written(encode(block), keys)
+
+    def _written(
+        self, encoded: EncodedRollups, keys: Sequence[SeriesKey | None]
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        yield from map(refuse, encoded.rejected)
+        row_series_keys = [
+            key for key in (keys[number] for number in encoded.series.tolist()) if key is not None
+        ]
+        encoded_keys = row_keys(row_series_keys, encoded.bases_s)
+        sizes = np.diff(encoded.firsts)
+        numbers: Sequence[int] = []
+        stale: dict[int, list[bytes]] = {}
+        if len(self._existing):
+            numbers = [self._existing.number(key) for key in encoded_keys]
+            stale = self._existing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
+        content = row_mutations(encoded)
+        table = self._table
+        for position, (key, sets, count) in enumerate(
+            zip(encoded_keys, content, sizes.tolist(), strict=True)
+        ):
+            replaced = stale.get(numbers[position]) if stale else None
+            yield over(key, table, sets, count, replaced) if replaced else EncodedRow(table, key, sets, count)
+        key_bytes = int(np.fromiter(map(len, encoded_keys), np.int64, len(encoded_keys)) @ sizes)
+        count_written(len(encoded_keys), len(encoded.codes), key_bytes, encoded.qualifier_bytes)
+
+    def unwritten(self) -> Iterator[EncodedRow]:
+        """The mutations that delete existing intervals that were not written."""
+        for key, qualifiers in self._existing.unwritten():
+            yield over(key, self._table, b"", 0, qualifiers)

@@ -19,8 +19,8 @@ from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
-from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE, common_range
+from timebeam.transforms.bigtable.reader import common_range
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, scan_qualifiers
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob

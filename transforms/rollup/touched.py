@@ -25,7 +25,7 @@ from typing import NamedTuple
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rows import AnyRow, plain_row
+from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import read_rows, scan_table
 

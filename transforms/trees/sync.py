@@ -9,16 +9,17 @@ Existing cells stay. Rows are read before they are written, so a second run writ
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from timebeam.schema.layouts import Cell, ColumnRange, Row, Scan
+from timebeam.schema.layouts import Cell, ColumnRange, Row, Scan, Trees
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.schema.trees import cells
 from timebeam.schema.trees.definitions import Tree
@@ -26,8 +27,10 @@ from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.write import write_batch
+from timebeam.transforms.metrics import TallyCounters
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.trees.branches import (
     BranchEntry,
@@ -36,8 +39,50 @@ from timebeam.transforms.trees.branches import (
     SeriesRefusal,
     complete_row,
 )
-from timebeam.transforms.trees.job import COUNTERS, TreeSyncJob
 from timebeam.transforms.trees.series import UidNames, read_tsuids
+from timebeam.transforms.trees.table import tree_table
+
+NAMESPACE = "timebeam-trees"
+"""The namespace of this job's counters."""
+
+
+class TreeSyncTally(NamedTuple):
+    """The figures of a sync: `_there` are existing cells, failures are cells of series without a leaf."""
+
+    series: int
+    leaves_written: int
+    leaves_there: int
+    branches_written: int
+    branches_there: int
+    collisions: int
+    not_matched: int
+    failures_written: int
+    refused: int
+
+
+COUNTERS = TallyCounters(NAMESPACE, TreeSyncTally)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeSyncJob:
+    """Which series go into which trees.
+
+    Attributes:
+      source: the table of the series: the meta table, or the data table.
+      dry_run: read and count, and write nothing.
+    """
+
+    target: Target
+    layout: Trees
+    trees: tuple[Tree, ...]
+    source: str
+    dry_run: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table of trees."""
+        return tree_table(self.layout.options.table_prefix).name
+
 
 FAILURES = "failures"
 

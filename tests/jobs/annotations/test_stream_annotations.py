@@ -26,7 +26,7 @@ from timebeam.schema.points import Envelope
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}

@@ -23,7 +23,7 @@ from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.messages import Framing
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
 

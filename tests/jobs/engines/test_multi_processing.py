@@ -25,7 +25,7 @@ from timebeam.pipelines.runners import LOCAL_RUNNER
 from timebeam.schema.layouts import Packing
 from timebeam.schema.messages import Framing
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
 

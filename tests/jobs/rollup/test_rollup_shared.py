@@ -15,8 +15,8 @@ from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.rollup.accumulate import shared_intervals
 from timebeam.transforms.rollup.job import RollupJob
 

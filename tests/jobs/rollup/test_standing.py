@@ -18,15 +18,15 @@ from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
-from timebeam.transforms.bigtable.splits import WHOLE_TABLE
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import open_table
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import SharedIntervals
 from timebeam.transforms.rollup.existing import ChunkExisting
-from timebeam.transforms.rollup.grouped_rows import EXISTING, ExistingQualifiersFn
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.steps import EXISTING, ExistingQualifiersFn
 
 DAY, HOUR = 1_772_236_800, 3600  # 2026-02-28
 METRIC = b"\0\0\1"

@@ -19,7 +19,7 @@ from timebeam.schema.layouts import Packing
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.ingest.series_keys import UidOptions
+from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 
 HOUR = 3600

@@ -25,7 +25,7 @@ from timebeam.schema.layouts import LAYOUTS, TableSpec
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.gc_rules import with_max_age, with_versions
+from timebeam.transforms.bigtable.tables import with_max_age, with_versions
 from timebeam.transforms.rollup.job import rollup_tables
 
 ROOT = Path(__file__).resolve().parents[3]

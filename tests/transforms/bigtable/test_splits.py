@@ -10,7 +10,7 @@ from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
 from timebeam.schema.layouts.kairosdb import keys
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
 from timebeam.schema.points import Kind, Series
-from timebeam.transforms.bigtable.splits import (
+from timebeam.transforms.bigtable.reader import (
     ascend,
     cuts_within,
     ranges_between,

@@ -15,7 +15,7 @@ from tests.support.rows_server import RESPONSE, RowsServer, one_cell, serving
 from timebeam.schema.layouts import Scan
 from timebeam.transforms.bigtable import resumed
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.stop import Stop, StoppedError
+from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.points import Envelope, Reason, Rejected, Stage
 from timebeam.transforms.dead_letters import store as dead_letters
-from timebeam.transforms.dead_letters.rows import refused_row, row_of
+from timebeam.transforms.dead_letters.rejected import refused_row, row_of
 from timebeam.transforms.dead_letters.store import from_json, to_json
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -12,9 +12,8 @@ from tests.support.rows import ROW_KEY, START_MS, piece, row_of
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Reason, Stage
-from timebeam.transforms.dead_letters import rows as limits
-from timebeam.transforms.dead_letters.rejected import REJECTED
-from timebeam.transforms.dead_letters.rows import over_limit, split_row
+from timebeam.transforms.dead_letters import rejected as limits
+from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, split_row
 from timebeam.transforms.ingest.pack import PackFn
 
 

@@ -1,1 +1,0 @@
-"""Annotations stored by compare-and-set."""
