@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -150,26 +152,43 @@ class Copy(Job):
         if run.dry_run:
             return 0
         assert run.dead_letters is not None
-        return self.verify(count_letters(run.dead_letters) or metrics.refused_by_reason())
+        refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
+        return self.verify(refused, as_json=run.as_json)
 
-    def verify(self, refused: dict[str, int]) -> int:
+    def verify(self, refused: dict[str, int], *, as_json: bool) -> int:
         """Compares what is stored with the source, and prints the differences; returns the exit code.
 
         Args:
           refused: how much went to the dead letters, by reason.
+          as_json: print the figures as a line of JSON, and the sentences on standard error.
         """
+        if not as_json:
+            return self._compare(refused)[0]
+        with contextlib.redirect_stdout(sys.stderr):
+            code, figures = self._compare(refused)
+        print(json.dumps(figures | {"verified": code == 0}))
+        return code
+
+    def _compare(self, refused: dict[str, int]) -> tuple[int, dict[str, Any]]:
+        """(exit code, the figures of the comparison)."""
         target, source, sink = self.graph.target, self.source, self.graph.layout
         refused = dict(refused)
         unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
         compared = compare(target, source, sink, self.start_ms, self.end_ms)
         code = _print_compared(compared, sum(refused.values()), unread)
+        figures = dataclasses.asdict(compared) | {
+            "missing": {str(series): count for series, count in compared.missing.items()},
+            "different": {str(series): count for series, count in compared.different.items()},
+            "unreadable": unread,
+        }
         if not compared.points and not compared.missing and not compared.different:
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
         annotated = find_capability(source, Annotations)
         if annotated is not None:
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
             code = max(code, _print_attached(attached, sink, sum(refused.values())))
-        return code
+            figures["attached"] = dataclasses.asdict(attached)
+        return code, figures
 
 
 def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
@@ -212,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     create_sink = _create_command(job.graph.layout, {**_sink_options(values), "meta": options.meta})
     if options.verify_only:
         check_tables(job.target, job.tables(), create_sink)
-        return job.verify({})
+        return job.verify({}, as_json=options.summary == "json")
     return run_job(job, Run.of(options, flags, run_ms, create_sink))
 
 

@@ -6,6 +6,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import gzip
+import json
 import os
 import sys
 import time
@@ -19,7 +20,14 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import Parameter, UsageError, not_negative, positive, whole
+from timebeam.pipelines.options.parameters import (
+    SUMMARY,
+    Parameter,
+    UsageError,
+    not_negative,
+    positive,
+    whole,
+)
 from timebeam.pipelines.options.verbosity import note
 from timebeam.schema.common.times import parse_time
 
@@ -61,6 +69,7 @@ PARAMETERS = (
     ),
     Parameter("points_per_message", "lines per message", "Output", positive, 1, most=1_000_000),
     Parameter("expect", "file for the points that a correct pipeline stores, as CSV", "Output"),
+    SUMMARY,
 )
 
 EXAMPLES = """\
@@ -101,9 +110,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     lines = publish(ticks, options) if options.topic else _write(ticks, options.output)
     seconds = time.monotonic() - started
+    figures: dict[str, float] = {"lines": lines, "seconds": seconds}
     if expected is not None:
+        figures |= {"points": len(expected.values), "refused": expected.refused}
         with open(options.expect, "w", encoding="utf-8") as file:
             file.writelines(expected.lines())
+    if options.summary == "json":
+        print(json.dumps(figures), file=sys.stderr if options.output == "-" else sys.stdout)
+        return 0
+    if expected is not None:
         print(
             f"a correct pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
             file=sys.stderr,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import io
+import json
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import Parameter, UsageError
+from timebeam.pipelines.options.parameters import SUMMARY, Parameter, UsageError
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.charts.chart import need_plots
 from timebeam.pipelines.output.charts.picture import plain
@@ -20,7 +21,7 @@ from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_jso
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rows import layout_rows
 from timebeam.schema.declared.codec.times import to_ms
-from timebeam.schema.declared.language.explain import explain
+from timebeam.schema.declared.language.explain import explain, figures
 from timebeam.schema.declared.language.heat import Heat, heat
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration, TableLayout
@@ -32,6 +33,7 @@ PARAMETERS = (
     ),
     Parameter("layout", "heat: layout to plot; by default all layouts of the file", "Heat"),
     Parameter("output", "heat: file of the plot, .png", "Heat", default="heat.png"),
+    SUMMARY,
 )
 
 EXAMPLES = """\
@@ -66,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.action == "heat":
         return _heat(declaration, options)
     try:
-        print(explain(declaration), end="")
+        print(
+            json.dumps(figures(declaration)) if options.summary == "json" else explain(declaration).rstrip()
+        )
     except ValueError as error:  # an example that does not fit
         print(f"{options.file}: {error}", file=sys.stderr)
         return 1
@@ -87,24 +91,31 @@ def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     heats = []
+    as_json, verdicts = options.summary == "json", []
     for layout in layouts:
         try:
             heated, refused = _layout_heat(layout, batch)
         except ValueError as error:
             raise UsageError(f"{options.input}: {error}") from None
-        note = f"; {refused:,} records refused" if refused else ""
-        if heated is None:
-            print(f"{layout.table} ({layout.name}): no record of the sample makes a row{note}")
-            continue
-        print(f"{layout.table} ({layout.name}): {heated.verdict()}{note}")
-        heats.append((layout, heated))
+        verdict = heated.verdict() if heated else "no record of the sample makes a row"
+        verdicts.append(
+            {"table": layout.table, "layout": layout.name, "verdict": verdict, "refused": refused}
+        )
+        if not as_json:
+            note = f"; {refused:,} records refused" if refused else ""
+            print(f"{layout.table} ({layout.name}): {verdict}{note}")
+        if heated is not None:
+            heats.append((layout, heated))
+    if heats:
+        output.write_bytes(_picture(heats))
+    if as_json:
+        print(json.dumps({"tables": verdicts, "unreadable": rejected, "written": bool(heats)}))
+        return 0 if heats else 1
     if rejected:
         print(f"{rejected:,} records of the sample could not be read")
-    if not heats:
-        return 1
-    output.write_bytes(_picture(heats))
-    print(f"wrote {options.output}")
-    return 0
+    if heats:
+        print(f"wrote {options.output}")
+    return 0 if heats else 1
 
 
 def _read(path: pathlib.Path) -> tuple[RecordBatch, int]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import UsageError
@@ -45,7 +48,9 @@ _SERIES_AT_ONCE = 2_000
 def command_parser() -> CommandParser:
     """The parser of the command."""
     parser = parser_of("trees", "Places series in OpenTSDB's trees, by rules.", EXAMPLES, PARAMETERS)
-    parser.add_argument("action", choices=[*_ACTIONS, "sync"], help="what to do; see the examples")
+    parser.add_argument(
+        "action", choices=["create", "show", "test", "sync"], help="what to do; see the examples"
+    )
     parser.add_argument(
         "argument",
         nargs="*",
@@ -66,28 +71,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.action == "sync":
             return run_sync(options, beam_options(parser, rest, options.project))
-        return _ACTIONS[options.action](options)
+        if options.action == "show":
+            return _show(options)
+        if options.output not in ("text", "json"):
+            raise UsageError(f"--output {options.output}: {options.action} prints text or json")
+        as_json = options.output == "json"
+        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+            figures = _ACTIONS[options.action](options)
+        if as_json:
+            print(json.dumps(figures, ensure_ascii=False))
+        return 0
     except TreeError as error:
         raise UsageError(str(error)) from error
 
 
-def _create(options: argparse.Namespace) -> int:
-    """Stores the trees of a file."""
+def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Stores the trees of a file; returns what `--output json` prints."""
     if len(options.argument) != 1:
         raise UsageError("create takes one file: timebeam trees create tree.json")
     trees = trees_in(options.argument[0])
     _, _, table = places_of(options)
+    figures = []
     for tree in trees:
         for warning in warnings_of(tree):
             print(f"warning: {warning}", file=sys.stderr)
         tree_id, lines = table.store(tree, exact=options.exact, dry_run=options.dry_run)
+        figures.append({"treeId": tree_id, "name": tree.name, "enabled": tree.enabled, "changes": lines})
         for line in lines:
             print(("would store: " if options.dry_run else "") + line)
         if not lines:
             print(f"tree {tree_id}, {tree.name!r}: unchanged")
         if not tree.enabled:
             print(f"tree {tree_id} is not enabled: TSDs and a sync of all trees skip it")
-    return 0
+    return figures
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -150,8 +166,8 @@ def _series_of(content: Content, names: UidNames) -> Mapping[str, TreeSeries]:
     return series_by_tsuid
 
 
-def _test(options: argparse.Namespace) -> int:
-    """Explains what the rules make of one series; writes nothing."""
+def _test(options: argparse.Namespace) -> dict[str, Any]:
+    """Explains what the rules make of one series; writes nothing; returns what `--output json` prints."""
     if not options.argument:
         raise UsageError("test takes a series: timebeam trees test sys.cpu.0 host=web01, or a TSUID")
     trees = chosen(trees_in(options.definition), options.tree) if options.definition else []
@@ -172,19 +188,29 @@ def _test(options: argparse.Namespace) -> int:
         reason = "not looked up" if target is None else "without UID"
         listed = ", ".join(f"{name.kind} {name.text}" for name in missing)
         print(f"{reason}: {listed}; custom fields and {{tsuid}} are empty")
+    figures: list[dict[str, Any]] = []
     for tree in trees:
+        figures.append({"treeId": tree.tree_id, "name": tree.name})
         print("\n" + next(tree_lines(tree)))
         try:
             placement = place(tree, series)
         except RefusedError as error:
             print(f"  refused: {error.reason.value}: {error.message}")
+            figures[-1] |= {"reason": error.reason.value, "message": error.message}
             continue
+        branch = placement.path if placement.leaf else None
+        figures[-1] |= {"path": branch, "leaf": placement.leaf, "notMatched": placement.not_matched}
         existing = _existing(table, target, tree, placement.path) if table and target else None
         for line in placement_lines(tree, series, placement, existing):
             print(line)
     if not trees:
         print("no trees; store one with: timebeam trees create FILE", file=sys.stderr)
-    return 0
+    return {
+        "series": str(series),
+        "tsuid": cells.hex_text(series.tsuid),
+        "withoutUid": [{"kind": name.kind, "name": name.text} for name in missing],
+        "trees": figures,
+    }
 
 
 def _target(options: argparse.Namespace) -> Target | None:
@@ -206,8 +232,4 @@ def _existing(
     return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "create": _create,
-    "show": _show,
-    "test": _test,
-}
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], object]] = {"create": _create, "test": _test}

@@ -42,7 +42,7 @@ PARAMETERS = (
         "Trees",
     ),
     Parameter("exact", "create: also delete stored rules that are not in the file", "Trees", boolean, False),
-    Parameter("output", f"show: one of {OUTPUTS}", "Trees", default="text"),
+    Parameter("output", f"show: one of {OUTPUTS}; create, test: text, json", "Trees", default="text"),
     Parameter("depth", "show as text: number of branch levels", "Trees", positive),
     Parameter("definition", "test: use the trees in this file, not the stored ones", "Trees"),
     Parameter(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,33 @@ def explain(declaration: Declaration) -> str:
     else:
         blocks.append("No warnings")
     return "\n\n".join(blocks) + "\n"
+
+
+def figures(declaration: Declaration) -> dict[str, Any]:
+    """What `timebeam layout check --summary json` prints: keys in hex, sizes in bytes."""
+    return {
+        "tables": [
+            {
+                "table": layout.table,
+                "layout": layout.name,
+                "example_key": example_row(layout).key.hex(),
+                "fields": layout.fields,
+                "reads": [
+                    {
+                        "by": equals,
+                        "time": time,
+                        "ranges": served(layout, equals, time) if equals or time else 1,
+                    }
+                    for _, equals, time in _questions(layout)
+                ],
+                "key_bytes": key_bytes(layout),
+                "row_bytes": row_bytes(layout),
+                "create": create_commands(layout),
+            }
+            for layout in declaration.all_layouts
+        ],
+        "warnings": list(declaration.warnings),
+    }
 
 
 def example_record(layout: TableLayout) -> RecordBatch:
@@ -180,13 +208,9 @@ def _cell_time(layout: TableLayout) -> str:
 
 
 def _reads(layout: TableLayout) -> Iterator[str]:
-    """The declared reads, or else all that the key serves, with the ranges of the example record."""
-    if layout.reads:
-        reads = [(read.name, read.equals, read.range) for read in layout.reads]
-    else:
-        reads = [("", equals, time) for equals, time in derived(layout)]
+    """The reads with the ranges of the example record."""
     batch = example_record(layout)
-    for name, equals, time in reads:
+    for name, equals, time in _questions(layout):
         if not equals and time is None:
             yield f"    {name or 'all'}: the whole table, one scan"
             continue
@@ -201,6 +225,13 @@ def _reads(layout: TableLayout) -> Iterator[str]:
             yield f"            {_range(start, end)}"
         if len(key_ranges) > _SHOWN_RANGES:
             yield f"            ... {len(key_ranges) - _SHOWN_RANGES} more"
+
+
+def _questions(layout: TableLayout) -> list[tuple[str, tuple[str, ...], str | None]]:
+    """(name, fields with a value, field with a range) of each declared read, else of what the key serves."""
+    if layout.reads:
+        return [(read.name, read.equals, read.range) for read in layout.reads]
+    return [("", equals, time) for equals, time in derived(layout)]
 
 
 def _range(start: bytes, end: bytes) -> str:

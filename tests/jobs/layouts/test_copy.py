@@ -32,7 +32,7 @@ def copy(
     return timebeam(
         *("copy", "--from", source.layout.name, "--to", sink.layout.name, *source.place),
         *(*source.layout_flags("--"), *sink.layout_flags("--to_"), *sink.auto_create),
-        *(f"--start={start}", f"--end={end}", "--dead_letters", folder / "dead", "--summary=json", *flags),
+        *(f"--start={start}", f"--end={end}", "--dead_letters", folder / "dead", *flags),
     )
 
 
@@ -86,7 +86,7 @@ def test_round_trip_through_all_layouts(
         store = AnyStore.create(bigtable, f"{prefix}{step}-", variant)
         ran = copy(stores[-1], store, tmp_path)
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out.splitlines()[1] == f"copied {len(first):,} points of 12 series; verified"
+        assert ran.out.splitlines()[-1] == f"copied {len(first):,} points of 12 series; verified"
         stores.append(store)
     wanted = content([point._replace(value=float(point.value)) for point in points])
     assert stores[-1].content() == wanted
@@ -153,7 +153,7 @@ def test_of_two_types_of_one_instant_only_the_newer_value_is_copied(
     assert ran.code == 0
     assert [reason for reason, _ in letters(tmp_path)] == reasons
     refused = f", but {len(reasons)} refused: see the dead letters" if reasons else ""
-    assert ran.out.splitlines()[1] == f"copied {2 - len(reasons)} points of 1 series; verified{refused}"
+    assert ran.out.splitlines()[-1] == f"copied {2 - len(reasons)} points of 1 series; verified{refused}"
     name = ("m", (("host", "a"),))
     expected = {
         (name, 1_767_225_600_000 + 1000 * at): number(value) for at, value in {**stored, 1: 0.5}.items()
@@ -225,7 +225,7 @@ def test_what_the_target_cannot_hold_is_a_dead_letter(
     sink = AnyStore.create(bigtable, f"{prefix}to-", "heroic")
     ran = copy(source, sink, tmp_path)
     assert ran.code == 0
-    assert ran.out.splitlines()[1] == (
+    assert ran.out.splitlines()[-1] == (
         "copied 1 points of 1 series; verified, but 1 refused: see the dead letters"
     )
     ((reason, payload),) = letters(tmp_path)
@@ -277,7 +277,7 @@ def test_damage_in_the_source_is_told(bigtable: tuple[str, str], prefix: str, tm
     ran = copy(source, sink, tmp_path)
     assert ran.code == 1
     assert "2 rows or cells could not be read: see the dead letters" in ran.err
-    assert ran.out.splitlines()[1] == f"copied {len(points):,} points of 12 series; verified"
+    assert ran.out.splitlines()[-1] == f"copied {len(points):,} points of 12 series; verified"
     assert [reason for reason, _ in letters(tmp_path)] == ["corrupt-file", "corrupt-file"]
     assert sink.content() == content(points)
 
@@ -310,3 +310,20 @@ def test_wrong_usage(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> 
     assert (ran.code, "for reading only" in ran.err) == (2, True)
     assert copy(source, kairosdb, tmp_path, start=END, end=START).code == 2
     assert copy(source, kairosdb, tmp_path, start="yesterday").code == 2
+
+
+def test_the_comparison_as_json(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """A line of JSON of its own, after that of the summary; the sentences are on standard error."""
+    points = some_points(4)
+    source = filled(bigtable, prefix, tmp_path, points)
+    sink = AnyStore.create(bigtable, f"{prefix}to-", "heroic")
+    ran = copy(source, sink, tmp_path, "--verify_only", "--summary=json")
+    figures = json.loads(ran.out)
+    assert (ran.code, figures["points"], figures["verified"]) == (1, 0, False)
+    assert sum(figures["missing"].values()) == len(points)
+    assert "are missing" in ran.err
+    ran = copy(source, sink, tmp_path, "--summary=json")
+    summary, figures = map(json.loads, ran.out.splitlines())
+    assert (ran.code, summary["points_stored"]) == (0, len(points))
+    assert (figures["points"], figures["series"], figures["verified"]) == (len(points), 12, True)
+    assert (figures["missing"], figures["different"], figures["unreadable"]) == ({}, {}, 0)
