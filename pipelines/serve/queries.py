@@ -10,7 +10,8 @@ from typing import Any
 from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.api.errors import ApiError
-from timebeam.schema.api.gexp import MOST_ARGUMENTS, Indexed, parse_expression
+from timebeam.schema.api.gexp import MOST_ARGUMENTS, parse_expression
+from timebeam.schema.api.gexp_functions import Indexed
 from timebeam.schema.api.json_query import json_query
 from timebeam.schema.api.query_answer import Answered, answer_body, shown_globally
 from timebeam.schema.api.request import Request
@@ -78,7 +79,9 @@ def expressions(api: Api, request: Request) -> Any:
     answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
     index_of = {sub_query.raw: index for index, sub_query in enumerate(asked.queries)}
     results_of = {
-        text: [Indexed(index, result) for result in answers[index].results]
+        text: [
+            Indexed(index, result, answers[index].first_tsuid(result)) for result in answers[index].results
+        ]
         for text in dict.fromkeys(texts)
         for index in (index_of[metric_sub_query(text)],)
     }

@@ -47,6 +47,10 @@ class Answered:
     key_uids: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     lists_annotations: bool = False
 
+    def first_tsuid(self, result: Result) -> bytes:
+        """The least TSUID of a result; empty in a layout without."""
+        return min((self.tsuids.get(series, b"") for series in result.members), default=b"")
+
 
 def answer_body(
     query: TsQuery,
