@@ -50,14 +50,14 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from benchmarks.generate import write
 from timebeam.pipelines.commands import rollup
-from timebeam.pipelines.job import write_dead_letters
+from timebeam.pipelines.jobs.job import write_dead_letters
+from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Load
 from timebeam.pipelines.options.command_line import parser_of
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.rollup.opentsdb import add_rollup, opentsdb_rollup
-from timebeam.pipelines.run import run_with_progress
+from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
 from timebeam.schema.layouts import Row, Selected, Selection
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions

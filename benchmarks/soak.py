@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timebeam.pipelines.local.emulator import Emulator
-from timebeam.pipelines.local.pubsub import publisher, subscriber
-from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
+from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.schema.layouts import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader

@@ -35,8 +35,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from benchmarks import naive
 from timebeam.pipelines.commands.generate import publish
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
-from timebeam.pipelines.job import Flow, write_dead_letters
-from timebeam.pipelines.local import pubsub_emulator
+from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
@@ -219,7 +219,7 @@ def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
 def measure(points: int, naive_points: int) -> dict[str, object]:
     """All cases; points per second of each, and how many times faster than by the book."""
     lines, few = lines_of(points), lines_of(naive_points)
-    has_pubsub = pubsub_emulator.find() is not None
+    has_pubsub = pubsub.find() is not None
     cases: dict[str, object] = {}
     for each in SIZES:
         figures: dict[str, float] = {}
@@ -259,10 +259,10 @@ def main() -> int:
         run_naive_pubsub(subscription, table, int(points))
         return 0
     with Emulator() as emulator, emulator.environment():
-        if pubsub_emulator.find() is None:
+        if pubsub.find() is None:
             print(json.dumps(measure(options.points, options.naive), indent=2))
         else:
-            with pubsub_emulator.pubsub_emulator():
+            with pubsub.pubsub_emulator():
                 print(json.dumps(measure(options.points, options.naive), indent=2))
     return 0
 

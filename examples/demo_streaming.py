@@ -21,8 +21,7 @@ from pathlib import Path
 from google.pubsub_v1 import PublisherClient
 
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
-from timebeam.pipelines.local.pubsub import publisher, subscriber
-from timebeam.pipelines.local.pubsub_emulator import pubsub_emulator
+from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.schema.layouts import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader

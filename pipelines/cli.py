@@ -17,8 +17,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TextIO, cast
 
-from timebeam.pipelines.options.parsing import did_you_mean, one_line
-from timebeam.pipelines.options.verbosity import VERBOSITY, Verbosity
+from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
 
 # A command is the module of its name in `commands/`, except these.

@@ -15,7 +15,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
@@ -31,8 +33,6 @@ from timebeam.pipelines.options.period import named_day, named_range, range_of_d
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import Compaction, Packing, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected

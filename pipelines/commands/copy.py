@@ -17,7 +17,9 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     DECLARED,
@@ -33,8 +35,6 @@ from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import (
     LAYOUTS,
     Annotations,

@@ -28,7 +28,7 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
-from timebeam.pipelines.options.verbosity import note
+from timebeam.pipelines.options.parsing import note
 from timebeam.schema.common.times import parse_time
 
 PARAMETERS = (

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from timebeam.pipelines.ingest.jobs import IngestFiles, IngestMessages
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
-from timebeam.pipelines.job import Run, Source
+from timebeam.pipelines.jobs.job import Run, Source
+from timebeam.pipelines.jobs.preflight import PREFLIGHT
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
@@ -44,9 +47,6 @@ from timebeam.pipelines.options.values import (
     required,
     target_of,
 )
-from timebeam.pipelines.preflight.checks import PREFLIGHT
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
 from timebeam.schema.messages import FORMATS, Framing
 from timebeam.schema.meta.rows import MetaMode

@@ -15,8 +15,8 @@ import numpy as np
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import SUMMARY, Parameter, UsageError
 from timebeam.pipelines.options.values import text_of
-from timebeam.pipelines.output.charts.chart import need_plots
-from timebeam.pipelines.output.charts.picture import plain
+from timebeam.pipelines.output.chart import need_plots
+from timebeam.pipelines.output.picture import plain
 from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rows import layout_rows

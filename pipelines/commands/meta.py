@@ -14,14 +14,14 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
 from timebeam.schema.layouts import Row, SeriesMeta, TableSpec
 from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table

@@ -32,7 +32,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
-from timebeam.pipelines.records import query_records, record_table
+from timebeam.pipelines.query.records import query_records, record_table
 from timebeam.pipelines.rollup.config import rollups_of
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import (

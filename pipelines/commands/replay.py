@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from timebeam.pipelines.commands.ingest import STORING, points_graph
 from timebeam.pipelines.ingest.jobs import Graph, IngestMessages, ReplayFiles
 from timebeam.pipelines.ingest.records import records_graph
-from timebeam.pipelines.job import Run, Source
+from timebeam.pipelines.jobs.job import Run, Source
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
 from timebeam.transforms.input.files import match
 
 PARAMETERS = STORING

@@ -6,7 +6,10 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from timebeam.pipelines.job import Run
+from timebeam.pipelines.jobs.job import Run
+from timebeam.pipelines.jobs.preflight import PREFLIGHT
+from timebeam.pipelines.jobs.run import run_job
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
@@ -26,15 +29,10 @@ from timebeam.pipelines.options.parameters import (
 from timebeam.pipelines.options.period import ZONE, delay_ms, period_of, range_parameters
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_of
-from timebeam.pipelines.preflight.checks import PREFLIGHT
 from timebeam.pipelines.rollup.config import ROLLUP_CONFIG, read_config
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
-from timebeam.pipelines.rollup.layout import LayoutRollup
-from timebeam.pipelines.rollup.opentsdb import opentsdb_rollup
-from timebeam.pipelines.rollup.series import series_rollup
-from timebeam.pipelines.rollup.touched import TouchedRollups
-from timebeam.pipelines.run import run_job
-from timebeam.pipelines.runners import beam_options
+from timebeam.pipelines.rollup.jobs import opentsdb_rollup, series_rollup
+from timebeam.pipelines.rollup.layout import LayoutRollup, TouchedRollups
 from timebeam.schema.layouts import RollupTables, find_capability
 
 PARAMETERS = (

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from timebeam.pipelines.commands.query import tag_filters
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError
+from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
-from timebeam.pipelines.options.verbosity import note
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_with, target_of
-from timebeam.pipelines.runners import beam_options
 from timebeam.pipelines.trees.options import (
     EXAMPLES,
     OUTPUTS,

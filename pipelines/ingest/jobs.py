@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.ingest.records import RecordsGraph
-from timebeam.pipelines.job import AnyJob, Flow, Job, Needs, Run, Source, StreamJob
+from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, Needs, Run, Source, StreamJob
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import TableSpec
 from timebeam.schema.messages import Framing

@@ -17,7 +17,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
-from timebeam.pipelines.job import Flow, Needs
+from timebeam.pipelines.jobs.job import Flow, Needs
 from timebeam.schema.layouts import (
     Layout,
     Packing,

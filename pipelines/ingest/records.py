@@ -16,7 +16,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.job import Flow, Needs
+from timebeam.pipelines.jobs.job import Flow, Needs
 from timebeam.pipelines.options.parameters import RECORDS, UsageError
 from timebeam.pipelines.options.values import (
     check_writer,

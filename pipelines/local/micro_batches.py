@@ -24,8 +24,7 @@ from google.cloud.bigtable.batcher import MutationsBatchError
 
 from timebeam.pipelines.local import handed_over
 from timebeam.pipelines.local.subscription import Subscription
-from timebeam.pipelines.local.trial import CrashedError, Trial
-from timebeam.pipelines.local.under_way import UnderWay
+from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.messages import Message
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.retry import service_error

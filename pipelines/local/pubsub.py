@@ -1,10 +1,16 @@
-"""Clients of Pub/Sub, or of its emulator, and subscriptions for the time of one run."""
+"""Clients of Pub/Sub, its emulator as a child process, and subscriptions for the time of one run."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shutil
+import socket
+import tempfile
+import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -17,7 +23,9 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from google.pubsub_v1.types import ExpirationPolicy
 from google.pubsub_v1.types import Subscription as SubscriptionConfig
 
-EMULATOR_VARIABLE = "PUBSUB_EMULATOR_HOST"
+from timebeam.pipelines.local.emulator import EmulatorError, child, sdk_roots
+
+PUBSUB_VARIABLE = "PUBSUB_EMULATOR_HOST"
 
 LEASE_SECONDS = 30
 """How long a message that was pulled is not delivered again, unless its lease is renewed."""
@@ -37,14 +45,14 @@ def subscriber() -> SubscriberClient:
     Raises:
       SubscriptionError: there are no credentials.
     """
-    emulator = os.environ.get(EMULATOR_VARIABLE)
+    emulator = os.environ.get(PUBSUB_VARIABLE)
     if not emulator:
         try:
             return SubscriberClient()
         except DefaultCredentialsError as error:
             raise SubscriptionError(
                 "no Google Cloud credentials: run `gcloud auth application-default login`, or set "
-                f"{EMULATOR_VARIABLE} to use a local emulator"
+                f"{PUBSUB_VARIABLE} to use a local emulator"
             ) from error
     channel = grpc.insecure_channel(emulator, options=[("grpc.max_receive_message_length", -1)])
     return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
@@ -52,7 +60,7 @@ def subscriber() -> SubscriberClient:
 
 def publisher() -> PublisherClient:
     """A client of the service or of the emulator."""
-    emulator = os.environ.get(EMULATOR_VARIABLE)
+    emulator = os.environ.get(PUBSUB_VARIABLE)
     if not emulator:
         return PublisherClient()
     return PublisherClient(transport=PublisherGrpcTransport(channel=grpc.insecure_channel(emulator)))
@@ -97,6 +105,64 @@ def call(method: Any, name: str) -> Any:
     except exceptions.InvalidArgument as error:
         raise SubscriptionError(f"{name}: {error.message}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
-        emulator = os.environ.get(EMULATOR_VARIABLE)
-        where = f" ({EMULATOR_VARIABLE}={emulator})" if emulator else ""
+        emulator = os.environ.get(PUBSUB_VARIABLE)
+        where = f" ({PUBSUB_VARIABLE}={emulator})" if emulator else ""
         raise SubscriptionError(f"Pub/Sub does not answer{where}: {error}") from error
+
+
+START_SECONDS = 60.0
+
+_NONE = f"""\
+No Pub/Sub emulator was found. Any one of these helps:
+  - gcloud components install pubsub-emulator, and java 11 or newer on PATH
+  - set {PUBSUB_VARIABLE}=localhost:PORT to an emulator that is already running"""
+
+
+def find() -> list[str] | None:
+    """The command that runs the emulator, without its port; None if there is none."""
+    java = shutil.which("java")
+    for root in sdk_roots():
+        jars = sorted(root.glob("platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"))
+        if java and jars:
+            return [os.path.realpath(java), "-jar", str(jars[-1]), "--host=127.0.0.1"]
+    return None
+
+
+@contextlib.contextmanager
+def pubsub_emulator() -> Iterator[str]:
+    """An emulator for the time of the block: \"host:port\". One that the variable names is used as it is.
+
+    The variable is set as long.
+
+    Raises:
+      EmulatorError: there is none, or it does not answer.
+    """
+    running = os.environ.get(PUBSUB_VARIABLE)
+    if running:
+        yield running
+        return
+    command = find()
+    if command is None:
+        raise EmulatorError(_NONE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryFile() as log, child([*command, f"--port={port}"], log) as process:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)
+                raise EmulatorError(f"the Pub/Sub emulator did not start:\n{log.read().decode()[-2000:]}")
+            time.sleep(0.05)
+        os.environ[PUBSUB_VARIABLE] = f"127.0.0.1:{port}"
+        try:
+            yield os.environ[PUBSUB_VARIABLE]
+        finally:
+            del os.environ[PUBSUB_VARIABLE]
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return bool(connection.recv(1))
+    return False

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, boolean
-from timebeam.pipelines.options.parsing import Parser
+from timebeam.pipelines.options.parsing import Parser, detail
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
-from timebeam.pipelines.options.verbosity import detail
 
 DEFAULT = "default"
 """The origin of a value that nothing gives."""

@@ -1,10 +1,16 @@
-"""A parser of command lines that drops nothing silently, and says in one line what is wrong."""
+"""A parser of command lines that drops nothing silently, and says in one line what is wrong.
+
+`note` and `detail` print what --quiet and --verbose decide.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextvars
 import difflib
+import enum
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -114,3 +120,30 @@ class Parser(argparse.ArgumentParser):
                 break
             message += f"; {name}{near}" if (near := did_you_mean(name, self.options())) else ""
         self.exit(2, f"{self.prog}: {one_line(message)}\n(see `{self.prog} --help`)\n")
+
+
+class Verbosity(enum.Enum):
+    """What a command says beside its results and what goes wrong."""
+
+    QUIET = enum.auto()
+    """Nothing."""
+    NORMAL = enum.auto()
+    """Its progress, and notes."""
+    VERBOSE = enum.auto()
+    """The settings in force and the stack of an error too."""
+
+
+VERBOSITY = contextvars.ContextVar("VERBOSITY", default=Verbosity.NORMAL)
+"""Of the command that runs; `timebeam.pipelines.cli` sets it."""
+
+
+def note(text: str) -> None:
+    """Prints a line on standard error that is no result and no warning; not with --quiet."""
+    if VERBOSITY.get() is not Verbosity.QUIET:
+        print(text, file=sys.stderr)
+
+
+def detail(text: str) -> None:
+    """Prints a line on standard error with --verbose only."""
+    if VERBOSITY.get() is Verbosity.VERBOSE:
+        print(text, file=sys.stderr)

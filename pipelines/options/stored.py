@@ -23,9 +23,9 @@ from google.api_core import exceptions
 
 from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
+from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.values import layout_named, target_of
-from timebeam.pipelines.options.verbosity import detail
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.merge import RowMerger

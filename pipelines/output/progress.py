@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.options.verbosity import VERBOSITY, Verbosity
+from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity
 from timebeam.pipelines.output.printable import PrintableStream
 from timebeam.transforms import metrics
 

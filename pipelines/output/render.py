@@ -14,11 +14,10 @@ import uuid
 from collections.abc import Sequence
 
 from timebeam.pipelines.options.parameters import Parameter, boolean
-from timebeam.pipelines.output.charts.chart import Chart, need_plots
-from timebeam.pipelines.output.charts.page import chart_page
-from timebeam.pipelines.output.charts.picture import chart_picture
+from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
+from timebeam.pipelines.output.page import chart_page
+from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render_text import table, value_text
 from timebeam.schema.query.annotated import all_of
 from timebeam.schema.query.answer import Result, to_json
 

@@ -57,7 +57,7 @@ def tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
       UsageError: the layout has no rollups, or the configuration is wrong.
     """
     # What only jobs need: a query, too, reads the configuration, and needs no Beam.
-    from timebeam.pipelines.rollup.series import series_tables
+    from timebeam.pipelines.rollup.jobs import series_tables
     from timebeam.transforms.rollup.job import rollup_tables
 
     config = read_config(options.rollup_config)

@@ -12,7 +12,7 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import days_of, range_of_day
 from timebeam.pipelines.options.values import declaration_of, target_of

@@ -1,20 +1,30 @@
-"""What the rollups of all layouts have in common."""
+"""What the rollups of all layouts share, and `--touched`: rollups of hours that late points reached."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Iterator, Sequence
 
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.job import Job, Needs, Run
+from timebeam.pipelines.jobs.job import Job, JobSequence, Needs, Run
+from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.schema.common.times import utc_text
+from timebeam.schema.layouts import TableSpec
 from timebeam.schema.rollup.plan import RollupPlan, plan
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
-from timebeam.transforms.rollup.touched import Touched, note_rolled_up
+from timebeam.transforms.rollup.touched import (
+    Touched,
+    clear_marks,
+    note_rolled_up,
+    read_marks,
+    touched_ranges,
+)
 
 
 def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
@@ -69,3 +79,49 @@ class LayoutRollup(Job):
         if summary.points_read:
             return summary
         return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TouchedRollups(JobSequence):
+    """Rolls up the marked metrics of one range of time after the other, and clears their marks.
+
+    Attributes:
+      rollup: the job of all metrics; its own range of time does not matter.
+      complete_ms: the points before it are there.
+    """
+
+    rollup: LayoutRollup
+    complete_ms: int
+
+    @property
+    def target(self) -> Target:
+        """See `AnyJob.target`."""
+        return self.rollup.target
+
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        return "--touched clears its marks when a range is done: leave --runner out to run on this machine"
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `AnyJob.tables`."""
+        return self.rollup.tables()
+
+    def needs(self) -> Needs:
+        """See `AnyJob.needs`."""
+        return self.rollup.needs()
+
+    def jobs(self, run: Run) -> Iterator[Job]:
+        """See `JobSequence.jobs`."""
+        layout = self.rollup.work.layout
+        lengths = [interval.seconds for interval in self.rollup.work.config.intervals]
+        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.complete_ms // 1000)
+        for touched in ranges:
+            start, end = utc_text(touched.start_s), utc_text(touched.end_s)
+            metrics, hours = len(touched.metrics), len(touched.marks)
+            note(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics")
+            yield self.rollup.only(touched, self.complete_ms)
+            if not run.dry_run:
+                clear_marks(self.target, layout, touched.marks)
+        if not ranges:
+            note("no late points")

@@ -11,7 +11,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from timebeam.pipelines.output.html_page import html_page
+from timebeam.pipelines.output.page import html_page
 from timebeam.pipelines.trees.text import ShownTree
 from timebeam.schema.trees.browse import Branch
 

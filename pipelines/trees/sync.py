@@ -13,10 +13,10 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.run import run_job
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.run import run_job
 from timebeam.pipelines.trees.options import places_of, stored_trees
 from timebeam.schema.layouts import TableSpec, Trees
 from timebeam.schema.meta.ts_meta import meta_table

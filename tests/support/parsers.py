@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from timebeam.pipelines import cli
+from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.command_line import CommandParser
-from timebeam.pipelines.runners import beam_options
 
 _METHODS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
 

@@ -15,7 +15,7 @@ from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
 from tests.support.dataflow import ROOT, as_texts, environment
-from timebeam.pipelines.deploy import launch
+from timebeam.pipelines.deploy import jobs as launch
 from timebeam.pipelines.deploy.jobs import JOBS
 from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
 from timebeam.pipelines.options.command_line import parser_of

@@ -16,7 +16,7 @@ from tests.support.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.job import Flow, write_dead_letters
+from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.annotations.record import Annotation
 from timebeam.schema.layouts import Layout, Packing
 from timebeam.schema.layouts.heroic.layout import Heroic

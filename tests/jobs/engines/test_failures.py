@@ -14,9 +14,9 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from tests.support.tracked import Deadly
 from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.job import write_dead_letters
-from timebeam.pipelines.run import run_with_progress
-from timebeam.pipelines.runners import LOCAL_RUNNER
+from timebeam.pipelines.jobs.job import write_dead_letters
+from timebeam.pipelines.jobs.run import run_with_progress
+from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.layouts import Packing
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions

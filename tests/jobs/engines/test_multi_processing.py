@@ -19,9 +19,9 @@ from tests.support.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
 from tests.support.tracked import FOLDER, Tracked
 from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.job import write_dead_letters
+from timebeam.pipelines.jobs.job import write_dead_letters
+from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.runners import LOCAL_RUNNER
 from timebeam.schema.layouts import Packing
 from timebeam.schema.messages import Framing
 from timebeam.transforms.ingest import coders

@@ -15,7 +15,7 @@ import pytest
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.streams import letters, line, values, wait_for_leases
-from timebeam.pipelines.local.under_way import UnderWay
+from timebeam.pipelines.local.trial import UnderWay
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope
 

@@ -14,7 +14,7 @@ from apache_beam.testing import test_stream
 
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.job import Flow, write_dead_letters
+from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.layouts import Packing
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope

@@ -10,9 +10,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
+from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.printable import PrintableStream
 from timebeam.pipelines.output.progress import Progress, progress_text
-from timebeam.pipelines.runners import LOCAL_RUNNER
 from timebeam.transforms import metrics
 
 

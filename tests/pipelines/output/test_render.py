@@ -10,8 +10,8 @@ import pytest
 from tests.support.results import NAN, SPAN_MS, result
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output import render as rendering
+from timebeam.pipelines.output.chart import label
 from timebeam.pipelines.output.render import OUTPUTS
-from timebeam.pipelines.output.render_text import label
 
 
 def render(results, output, title, csv_guard=False):

@@ -15,7 +15,7 @@ RUN = """
 import os, signal, sys
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from timebeam.pipelines.runners import LOCAL_RUNNER
+from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.store import WriteDeadLetters
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.results import NAN, SPAN_MS, result
-from timebeam.pipelines.output.charts.chart import Chart, colours, short_labels
+from timebeam.pipelines.output.chart import Chart, colours, short_labels
 from timebeam.schema.annotations.record import Annotation
 
 
@@ -48,7 +48,7 @@ def drawn(results, notes, monkeypatch):
     """The axes of a PNG."""
     from matplotlib.figure import Figure
 
-    from timebeam.pipelines.output.charts.picture import chart_picture
+    from timebeam.pipelines.output.picture import chart_picture
 
     figures = []
     save = Figure.savefig

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.support.results import BASE, NAN, SPAN_MS, result
-from timebeam.pipelines.output.charts.chart import Chart
-from timebeam.pipelines.output.charts.page import chart_page
+from timebeam.pipelines.output.chart import Chart
+from timebeam.pipelines.output.page import chart_page
 from timebeam.schema.annotations.record import Annotation
 
 HOSTILE = '</script><b onclick="x">&amp;<!-- %{x}'

@@ -1,4 +1,4 @@
-"""A job: what a command does with a pipeline. `timebeam.pipelines.run.run_job` runs it.
+"""A job: what a command does with a pipeline. `timebeam.pipelines.jobs.run.run_job` runs it.
 
 To add a job is to add a frozen dataclass with these methods, and a command whose options describe it.
 """

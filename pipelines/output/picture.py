@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.pipelines.output.charts.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.chart import Chart, Mark, dotted
 from timebeam.schema.query.numbers import to_floats
 
 _SHOWN_SERIES = 20

@@ -16,13 +16,13 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 from google.cloud.bigtable.batcher import MutationsBatchError
 
-from timebeam.pipelines.job import AnyJob, Flow, Job, JobSequence, Run, StreamJob, write_dead_letters
-from timebeam.pipelines.local.stream import run_micro_batches
+from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, JobSequence, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.preflight import preflight
+from timebeam.pipelines.jobs.runners import is_dataflow, is_local
+from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.preflight.checks import preflight
-from timebeam.pipelines.runners import is_dataflow, is_local
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.retry import service_error
 from timebeam.transforms.bigtable.tables import check_tables

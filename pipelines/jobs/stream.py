@@ -13,11 +13,11 @@ from types import FrameType
 import apache_beam as beam
 import numpy as np
 
-from timebeam.pipelines.job import Flow, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.job import Flow, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedError, TakeBatch, drive
 from timebeam.pipelines.local.subscription import Subscription
-from timebeam.pipelines.local.under_way import UnderWay
+from timebeam.pipelines.local.trial import UnderWay
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected, Stage
