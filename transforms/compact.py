@@ -123,7 +123,7 @@ class _CompactFn(beam.DoFn):
                 continue
             metrics.count("rows_written")
             yield mutation
-        metrics.chunk_done()
+        metrics.work_done()
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:

@@ -87,8 +87,9 @@ KIND_OF = dict.fromkeys(Reason, "refused_input") | {
 }
 """The counter of each reason."""
 
-CHUNKS_PLANNED, CHUNKS_DONE = "chunks_planned", "chunks_done"
-"""Names in `totals` alone."""
+PROGRESS_NAMESPACE = "timebeam-progress"
+WORK_PLANNED, WORK_DONE = "work_planned", "work_done"
+"""Counters of that namespace, for the progress of a run: bytes of files, or ranges of a table."""
 
 _DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
 
@@ -134,13 +135,16 @@ def count_refused_again(reason: Reason) -> None:
         count("points_read")
 
 
-def counted(result: PipelineResult, namespace: str) -> collections.Counter[str]:
-    """The counters of a namespace of a finished pipeline, of all workers, by name.
+def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[str]:
+    """The counters of a namespace of a pipeline, of all workers, by name; of all of ours without one.
 
     Committed figures, or those of all attempts where a runner has no committed ones.
     """
     counters: collections.Counter[str] = collections.Counter()
-    for metric in result.metrics().query(MetricsFilter().with_namespace(namespace))["counters"]:
+    chosen = MetricsFilter().with_namespace(namespace) if namespace else None
+    for metric in result.metrics().query(chosen)["counters"]:
+        if not metric.key.metric.namespace.startswith(NAMESPACE):
+            continue  # of Beam's own steps
         figure = metric.attempted if metric.committed is None else metric.committed
         counters[metric.key.metric.name] += figure or 0
     return counters
@@ -163,6 +167,7 @@ class TallyCounters(Generic[Tally]):
     def count(self, name: str, by: int = 1) -> None:
         """Adds to a counter."""
         self._counters[name].inc(by)
+        totals[name] += by
 
     def tally(self, result: PipelineResult) -> Tally:
         """The figures of a finished pipeline."""
@@ -185,15 +190,22 @@ class SkipLog:
 
 
 def planned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same chunks of work, each added to `totals`: for the progress of this process, no metric."""
+    """The same chunks, each counted as planned work."""
     for chunk in chunks:
-        totals[CHUNKS_PLANNED] += 1
+        plan_work(1)
         yield chunk
 
 
-def chunk_done() -> None:
-    """Adds a chunk of `planned` that is done."""
-    totals[CHUNKS_DONE] += 1
+def plan_work(amount: int) -> None:
+    """Counts work that will be done."""
+    Metrics.counter(PROGRESS_NAMESPACE, WORK_PLANNED).inc(amount)
+    totals[WORK_PLANNED] += amount
+
+
+def work_done(amount: int = 1) -> None:
+    """Counts planned work that is done."""
+    Metrics.counter(PROGRESS_NAMESPACE, WORK_DONE).inc(amount)
+    totals[WORK_DONE] += amount
 
 
 def observe(name: str, value: int) -> None:

@@ -19,7 +19,6 @@ from timebeam.schema.messages import Framing
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.replay import ReadLetters
-from timebeam.transforms.input.decompress import is_compressed
 from timebeam.transforms.input.files import ReadBlocks, match
 
 Graph = PointsGraph | RecordsGraph
@@ -74,13 +73,6 @@ class IngestFiles(_BoundedJob):
     def check(self) -> None:
         """See `Job.check`."""
         match(self.patterns)
-
-    def input_bytes(self) -> int | None:
-        """See `Job.input_bytes`: not known of compressed files."""
-        files = match(self.patterns)
-        if any(is_compressed(file.path) for file in files):
-            return None
-        return sum(file.size_in_bytes for file in files)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""

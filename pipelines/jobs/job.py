@@ -170,10 +170,6 @@ class Job(AnyJob):
     def check(self) -> None:
         """Raises an error if the input does not exist."""
 
-    def input_bytes(self) -> int | None:
-        """How many bytes the counter `bytes_read` has at the end; None if that is not known."""
-        return None
-
     def describe(self) -> list[str]:
         """What a dry run prints, in lines."""
         return []

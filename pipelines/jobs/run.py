@@ -71,7 +71,7 @@ def run_job(job: AnyJob, run: Run) -> int:
     build(pipeline, job, run)
     if is_dataflow(run.flags):
         return _submit(pipeline)
-    result = run_with_progress(pipeline, job.input_bytes())
+    result = run_with_progress(pipeline)
     return max(show(job.summarize(result, run), run), job.finish(run))
 
 
@@ -151,11 +151,8 @@ def _submit(pipeline: beam.Pipeline) -> int:
     return 0
 
 
-def run_with_progress(pipeline: beam.Pipeline, input_bytes: int | None = None) -> PipelineResult:
+def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end, with its progress on standard error.
-
-    Args:
-      input_bytes: see `Job.input_bytes`.
 
     Raises:
       UsageError: the runner cannot be started.
@@ -171,7 +168,7 @@ def run_with_progress(pipeline: beam.Pipeline, input_bytes: int | None = None) -
     logging.getLogger("PrismJobServer").disabled = True  # Beam sets its level, to all that Prism says
     metrics.totals.clear()
     try:
-        with Progress(input_bytes) as progress:
+        with Progress() as progress:
             result = start(pipeline)
             progress.result = result
             result.wait_until_finish()

@@ -17,28 +17,26 @@ from timebeam.transforms import metrics
 
 _TERMINAL_SECONDS, _LINES_SECONDS = 1.0, 10.0
 _LEAST_SHARE = 0.01
-"""Of the input: before it is read, the remaining time is a guess."""
+"""Of the work: before it is done, the remaining time is a guess."""
+
+_READ = {"points_read": "points", "messages_read": "rows", "rows_read": "rows", "series": "series"}
+"""What jobs read, by the names of their counters; the first that a job counts is shown."""
 
 
-def progress_text(
-    counters: Mapping[str, int], refused: int, seconds: float, input_bytes: int | None = None
-) -> str:
+def progress_text(counters: Mapping[str, int], refused: int, seconds: float) -> str:
     """What a run has done so far, in one line.
 
     Args:
-      counters: of namespace `metrics.NAMESPACE`, by name.
+      counters: of the namespaces of all jobs, by name.
       refused: records and rows.
       seconds: since it started.
-      input_bytes: of all files; None if that is not known.
     """
     if not any(counters.values()):
         return f"{seconds:5.0f} s: working"
-    points, rows = counters.get("points_read", 0), counters.get("messages_read", 0)
-    amount, noun = (points, "points") if points or not rows else (rows, "rows")
-    chunks = counters.get(metrics.CHUNKS_PLANNED, 0)
-    share = counters.get(metrics.CHUNKS_DONE, 0) / chunks if chunks else 0.0
-    if input_bytes:
-        share = min(1.0, counters.get("bytes_read", 0) / input_bytes)
+    nouns = ((noun, counters.get(name, 0)) for name, noun in _READ.items())
+    noun, amount = next((pair for pair in nouns if pair[1]), ("points", 0))
+    planned = counters.get(metrics.WORK_PLANNED, 0)
+    share = min(1.0, counters.get(metrics.WORK_DONE, 0) / planned) if planned else 0.0
     left = f", {share:.0%}, {_duration(seconds * (1 - share) / share)} left" if share >= _LEAST_SHARE else ""
     return (
         f"{seconds:5.0f} s{left}: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "
@@ -54,10 +52,8 @@ class Progress:
         job where this process has none.
     """
 
-    def __init__(self, input_bytes: int | None = None) -> None:
-        """See `progress_text`."""
+    def __init__(self) -> None:
         self.result: PipelineResult | None = None
-        self._input_bytes = input_bytes
         self._done = threading.Event()
         self._stream = sys.stderr
         self._reporter = threading.Thread(target=self._report, daemon=True)
@@ -81,7 +77,7 @@ class Progress:
         terminal = stream if isinstance(stream, PrintableStream) and stream.is_terminal else None
         while not self._done.wait(_TERMINAL_SECONDS if terminal else _LINES_SECONDS):
             counters, refused = self.counters()
-            text = progress_text(counters, refused, time.monotonic() - started, self._input_bytes)
+            text = progress_text(counters, refused, time.monotonic() - started)
             if terminal:
                 terminal.show_status(text)
             else:
@@ -95,7 +91,7 @@ class Progress:
         if counters or self.result is None:
             return counters, sum(metrics.refused_by_reason().values())
         try:
-            counters = metrics.counted(self.result, metrics.NAMESPACE)
+            counters = metrics.counted(self.result)
         except (grpc.RpcError, RuntimeError, NotImplementedError):  # the job is not known yet, or over
             return {}, 0
         return counters, sum(count for name, count in counters.items() if name.startswith("refused_"))

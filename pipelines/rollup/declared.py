@@ -24,7 +24,6 @@ from timebeam.schema.declared.codec.rows import tables
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.layouts import Cell, Packing, Row, TableSpec
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.tables import create_tables, drop_table, table_names
 from timebeam.transforms.bigtable.target import Target
@@ -40,6 +39,7 @@ from timebeam.transforms.declared.rollups import (
     RollupRowsFn,
 )
 from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.rollup.as_series import SeriesText
 
 
@@ -183,7 +183,7 @@ def _ranges(root: beam.Pipeline, target: Target, table: str, name: str) -> PColl
     return (
         root
         | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
-        | f"Ranges[{name}]" >> beam.ParDo(SplitFn(target, table)).with_output_types(KeyRange)
+        | f"Ranges[{name}]" >> beam.ParDo(RangesFn(target, table)).with_output_types(KeyRange)
         | f"Spread[{name}]" >> beam.Reshuffle()
     )
 

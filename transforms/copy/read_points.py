@@ -12,12 +12,12 @@ from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Selection
 from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row, refusing
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.points import read_decoded
+from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.readers.table_reader import TableReader, within
 
 BATCH_POINTS = 100_000
@@ -39,7 +39,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, root: PBegin) -> DoOutputsTuple:
         """See the class."""
         layout = self._fn.layout
-        split = SplitFn(self._fn.target, data_tables(layout)[0], cut_at=layout.cut_at)
+        split = RangesFn(self._fn.target, data_tables(layout)[0], cut_at=layout.cut_at)
         ranges = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
@@ -65,6 +65,7 @@ class _ReadFn(beam.DoFn):
             else:
                 metrics.count("points_read", len(batch))
                 yield batch
+        metrics.work_done()
 
 
 def read_points(

@@ -61,3 +61,4 @@ class CopyDayFn(beam.DoFn):
                 continue
             if is_wanted:
                 yield from mutations([row._replace(table=copy.table)])
+        metrics.work_done()

@@ -76,6 +76,7 @@ class AccumulateValuesFn(beam.DoFn):
             buckets = _added(buckets, batches)
         if buckets is not None:
             yield from _packed(buckets)
+        metrics.work_done()
 
 
 def _added(buckets: Buckets | None, batches: list[PointBatch]) -> Buckets:
@@ -125,6 +126,7 @@ class ExistingRowsFn(beam.DoFn):
                 continue  # not written by us
             if job.start_ms <= start_ms < job.end_ms:
                 yield row.key, list(row.cells)
+        metrics.work_done()
 
 
 class OverwriteFn(beam.DoFn):

@@ -169,7 +169,7 @@ class _RangesFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[tuple[str, KeyRange]]:
         for table in data_tables(self._job.layout):
-            for keys in ranges_between(split_keys(self._job.target, table)):
+            for keys in metrics.planned(ranges_between(split_keys(self._job.target, table))):
                 yield table, keys
 
 
@@ -189,6 +189,7 @@ class _WriteIndexFn(beam.DoFn):
             metrics.count("rows_written", count)
             for rejected in refused:
                 skips.skip("rows_refused", rejected.message)
+        metrics.work_done()
 
     def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
         """The entry of every data row."""

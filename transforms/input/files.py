@@ -173,9 +173,14 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
     """The blocks of a span, and a refusal for bytes that cannot be read."""
     with FileSystems.open(span.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         if span.end >= 0:
-            yield from _plain_blocks(span, file)
+            read = _plain_blocks(span, file)
         else:
-            yield from _whole_file_blocks(span, file, _cutter(span, framing))
+            read = _whole_file_blocks(span, file, _cutter(span, framing))
+        position = span.start
+        for block in read:
+            yield block
+            position, before = file.tell(), position
+            metrics.work_done(position - before)  # compressed bytes of a compressed file
 
 
 def _cutter(span: FileSpan, framing: Framing) -> Cutter:
@@ -250,6 +255,7 @@ class _SpansFn(beam.DoFn):
 
     def process(self, patterns: list[str]) -> Iterable[FileSpan]:
         for file in match(patterns):
+            metrics.plan_work(file.size_in_bytes)
             yield from spans(file, self._framing)
 
 

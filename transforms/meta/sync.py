@@ -23,13 +23,13 @@ from timebeam.schema.meta.rows import series_row, uid_rows
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.meta.tsuid import Pair
 from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
-from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import windowed
 from timebeam.transforms.meta.track import ROWS_AT_ONCE
-from timebeam.transforms.metrics import META_NAMESPACE, SkipLog, TallyCounters
+from timebeam.transforms.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
+from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows
 
 
@@ -144,6 +144,7 @@ class ReadSeriesFn(beam.DoFn):
                 yield from extents.items()
                 extents = {}
         yield from extents.items()
+        work_done()
 
     def _rows(self, keys: KeyRange) -> Iterator[tuple[bytes, int, int]]:
         """(key, newest cell timestamp in ms, number of points) of each row; (key, -1, 0) without `count`."""
@@ -173,7 +174,7 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(SplitFn(job.target, job.layout.data_table)).with_output_types(KeyRange)
+            | "Ranges" >> beam.ParDo(RangesFn(job.target, job.layout.data_table)).with_output_types(KeyRange)
             | "SpreadRanges" >> beam.Reshuffle()
             | "ReadSeries" >> beam.ParDo(ReadSeriesFn(job)).with_output_types(tuple[bytes, SeriesExtent])
             | "PerSeries" >> beam.CombinePerKey(merged_extent)

@@ -158,7 +158,7 @@ class AccumulateFn(beam.DoFn):
                 yield from work.take(accumulator)
         yield from work.take(accumulator)
         yield from work.end()
-        metrics.chunk_done()
+        metrics.work_done()
 
     def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None

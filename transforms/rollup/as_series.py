@@ -156,7 +156,7 @@ class _AccumulateSeriesFn(beam.DoFn):
             if accumulator.is_full:
                 yield from self._ready(accumulator)
         yield from self._ready(accumulator)
-        metrics.chunk_done()
+        metrics.work_done()
 
     def _ready(self, accumulator: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
         accumulated = accumulator.take()

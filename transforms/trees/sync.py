@@ -25,12 +25,12 @@ from timebeam.schema.trees import cells
 from timebeam.schema.trees.definitions import Tree
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.metrics import TallyCounters
+from timebeam.transforms.metrics import TallyCounters, work_done
+from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.trees.branches import (
     BranchEntry,
@@ -104,7 +104,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
         read = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(SplitFn(job.target, job.source)).with_output_types(KeyRange)
+            | "Ranges" >> beam.ParDo(RangesFn(job.target, job.source)).with_output_types(KeyRange)
             | "SpreadRanges" >> beam.Reshuffle()
             | "Series" >> refusing(_SeriesFn(job), bytes)
         )
@@ -144,6 +144,7 @@ class _SeriesFn(beam.DoFn):
         job = self._job
         for tsuid in read_tsuids(job.target, job.layout, job.source, within):
             yield refuse(tsuid) if isinstance(tsuid, Rejected) else tsuid
+        work_done()
 
 
 class _PlaceFn(beam.DoFn):

@@ -31,52 +31,46 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counters", "seconds", "input_bytes", "text"),
+    ("counters", "seconds", "text"),
     [
-        ({}, 3.2, 100, "    3 s: working"),
+        ({}, 3.2, "    3 s: working"),
         (
-            {"points_read": 5000, "bytes_read": 25, "rows_written": 12},
+            {"points_read": 5000, "work_planned": 100, "work_done": 25, "rows_written": 12},
             10.0,
-            100,
             "   10 s, 25%, about 30 s left: 5,000 points read (500/s), 12 rows written, 7 refused",
         ),
         (
-            {"points_read": 5000, "bytes_read": 1000},
+            {"points_read": 5000},
             10.0,
-            None,
             "   10 s: 5,000 points read (500/s), 0 rows written, 7 refused",
         ),
         (
-            {"points_read": 1, "bytes_read": 120},
+            {"points_read": 1, "work_planned": 100, "work_done": 120},
             10.0,
-            100,
             "   10 s, 100%, about 0 s left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
         (
-            {"messages_read": 300, "chunks_planned": 4, "chunks_done": 1},
+            {"messages_read": 300, "work_planned": 4, "work_done": 1},
             10.0,
-            None,
             "   10 s, 25%, about 30 s left: 300 rows read (30/s), 0 rows written, 7 refused",
         ),
-        ({"messages_read": 300}, 10.0, None, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
+        ({"messages_read": 300}, 10.0, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
+        ({"rows_read": 300}, 10.0, "   10 s: 300 rows read (30/s), 0 rows written, 7 refused"),
+        ({"series": 300}, 10.0, "   10 s: 300 series read (30/s), 0 rows written, 7 refused"),
         (
-            {"points_read": 1, "bytes_read": 1},
+            {"points_read": 1, "work_planned": 50, "work_done": 1},
             100.0,
-            50,
             "  100 s, 2%, about 82 min left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
         (
-            {"points_read": 1, "bytes_read": 1},
+            {"points_read": 1, "work_planned": 100, "work_done": 1},
             360.0,
-            100,
             "  360 s, 1%, about 9 h 54 min left: 1 points read (0/s), 0 rows written, 7 refused",
         ),
     ],
 )
-def test_a_line_of_progress(
-    counters: dict[str, int], seconds: float, input_bytes: int | None, text: str
-) -> None:
-    assert progress_text(counters, 7, seconds, input_bytes) == text
+def test_a_line_of_progress(counters: dict[str, int], seconds: float, text: str) -> None:
+    assert progress_text(counters, 7, seconds) == text
 
 
 def test_the_next_text_replaces_a_status_line() -> None:
@@ -136,11 +130,13 @@ def test_quiet_and_verbose(tmp_path: pytest.TempPathFactory, monkeypatch: pytest
 
 def test_counts_are_those_of_the_job_where_this_process_has_none() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
-    pipeline | beam.Create([1, 2]) | beam.Map(lambda number: metrics.count("points_read", number))
+    numbers = pipeline | beam.Create([1, 2])
+    numbers | "Count" >> beam.Map(lambda number: metrics.count("points_read", number))
+    numbers | "Plan" >> beam.Map(metrics.plan_work)
     progress = Progress()
     progress.result = pipeline.run()
     metrics.totals.clear()
-    assert progress.counters() == ({"points_read": 3}, 0)
+    assert progress.counters() == ({"points_read": 3, "work_planned": 3}, 0)
     metrics.totals["points_read"] = 5
     assert progress.counters() == ({"points_read": 5}, 0)
     metrics.totals.clear()

@@ -1,0 +1,96 @@
+"""Every job over input of a known size counts its work: when it ends, all that was planned is done."""
+
+from __future__ import annotations
+
+import bz2
+import datetime
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.jobs.trees.forest import Forest
+from tests.support.any_store import AnyStore
+from tests.support.commands import ingest, timebeam
+from tests.support.points import put, put_file, random_points, write_file
+from tests.support.rollup_declared import Place
+from timebeam.pipelines.output.progress import progress_text
+from timebeam.transforms import metrics
+from timebeam.transforms.input.files import blocks, match, spans
+
+POINTS = random_points(300)
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.compress,
+}
+
+
+def work() -> int:
+    """The work of the last run, all of which must be done."""
+    assert metrics.totals[metrics.WORK_DONE] == metrics.totals[metrics.WORK_PLANNED]
+    assert ", 100%, about 0 s left: " in progress_text(metrics.totals, 0, 1.0)
+    return metrics.totals[metrics.WORK_DONE]
+
+
+def run(*arguments: str | Path) -> int:
+    """Runs a job, which must succeed; its work."""
+    ran = timebeam(*arguments)
+    assert ran.code == 0, ran.err
+    return work()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_ingest_of_files(bigtable: tuple[str, str], prefix: str, tmp_path: Path, suffix: str) -> None:
+    """The work is the bytes of the files as they are stored."""
+    store = AnyStore.create(bigtable, prefix, "heroic")
+    content = COMPRESSIONS[suffix](b"".join(map(put, POINTS)))
+    path = tmp_path / f"points.txt{suffix}"
+    path.write_bytes(content)
+    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--input", path)
+    assert work() == len(content)
+
+
+def test_the_share_of_a_compressed_file_grows_with_its_blocks(tmp_path: Path) -> None:
+    lines = [b"put m %d %d host=h%d\n" % (1_767_225_600 + n, n * 7919 % 104729, n) for n in range(500_000)]
+    path = write_file(tmp_path / "points.txt.gz", lines)
+    (span,) = spans(match([str(path)])[0])
+    metrics.totals.clear()
+    amounts = [metrics.totals[metrics.WORK_DONE] for _ in blocks(span)]
+    assert len(amounts) > 3
+    assert amounts == sorted(set(amounts))
+    assert metrics.totals[metrics.WORK_DONE] == path.stat().st_size
+
+
+def test_jobs_over_the_tables_of_opentsdb(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    forest = Forest.create(bigtable, prefix, tmp_path)
+    flags = (*forest.store.flags, "--auto_create_metrics", "--format=opentsdb-text")
+    ingest(tmp_path, *flags, "--input", put_file(tmp_path / "points.txt", POINTS))
+    assert run("meta", "sync", *forest.store.flags) > 0
+    rule = {"level": 0, "order": 0, "type": "METRIC"}
+    forest.create_tree({"name": "T", "enabled": True, "rules": [rule]})
+    assert run("trees", "sync", *forest.store.flags, "--dead_letters", tmp_path / "dead") > 0
+    assert run("compact", *forest.store.flags, "--day=2026-01-01") > 0
+
+
+def test_copy_and_reindex(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    source = AnyStore.create(bigtable, prefix, "heroic")
+    sink = AnyStore.create(bigtable, f"{prefix}to-", "kairosdb-legacy")
+    path = put_file(tmp_path / "points.txt", POINTS)
+    ingest(tmp_path, *source.flags, "--format=opentsdb-text", "--input", path)
+    both = ("--from=heroic", "--to=kairosdb", *source.layout_flags("--"), *sink.layout_flags("--to_"))
+    assert run("copy", *source.place, *both, "--start=2026-01-01", "--dead_letters", tmp_path / "dead") > 0
+    assert run("reindex", *source.flags) > 0
+
+
+def test_declared_rollups(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    place = Place(bigtable, prefix, tmp_path)
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(1)
+    time_ms = int(yesterday.timestamp() * 1000)
+    place.send([{"METER": 7, "TS": time_ms, "REV": 0, "READING": "1", "SITE": "a", "KIND": "k", "WEIGHT": 2}])
+    assert json.loads(place.rollup("--summary=json").out.splitlines()[-1])["rows_read"] >= 1
+    assert work() > 0
