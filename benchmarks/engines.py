@@ -40,8 +40,8 @@ from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.rollup.config import read_config
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables
 

@@ -30,8 +30,8 @@ from google.cloud.bigtable.data import ReadRowsQuery, Table
 from benchmarks.generate import Load, write
 from benchmarks.kernel import best_and_median, machine, speed
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.target import Target, open_table
 from timebeam.transforms.readers.table_reader import scan_table

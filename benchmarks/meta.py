@@ -35,8 +35,8 @@ from typing import NamedTuple
 from benchmarks.generate import Load, write
 from benchmarks.ingest import TARGET, BenchmarkError, count_points, drop, log, run_child
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 

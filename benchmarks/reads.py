@@ -32,8 +32,8 @@ from benchmarks.rollup import START, TARGET, client_scan, configure, load, scan
 from timebeam.pipelines.commands import check
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.schema.layouts import Selection
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
 

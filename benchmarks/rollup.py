@@ -59,8 +59,8 @@ from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
 from timebeam.schema.layouts import Row, Selected, Selection
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table

@@ -43,8 +43,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.query.annotated import all_of, annotated
-from timebeam.schema.query.answer import QuerySeries, Result, answer
+from timebeam.schema.query.answer import QuerySeries, Result, all_of, annotated, answer
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import answer_histograms
 from timebeam.schema.query.question import NONE, Question

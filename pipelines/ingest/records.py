@@ -26,7 +26,7 @@ from timebeam.pipelines.options.values import (
     layout_with,
     target_of,
 )
-from timebeam.schema.declared.codec.rows import tables
+from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec

@@ -22,7 +22,7 @@ from timebeam.pipelines.options.parameters import (
     read_text,
     reason_of,
 )
-from timebeam.schema.declared.codec.rows import tables as declared_tables
+from timebeam.schema.declared.codec.cells import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration

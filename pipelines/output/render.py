@@ -18,8 +18,7 @@ from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
 from timebeam.pipelines.output.page import chart_page
 from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.query.annotated import all_of
-from timebeam.schema.query.answer import Result, to_json
+from timebeam.schema.query.answer import Result, all_of, to_json
 
 OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.html"
 """What `render` accepts, for help texts."""

@@ -20,11 +20,10 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell
 from timebeam.schema.common.spans import DAY_MS, first_instant
 from timebeam.schema.common.times import parse_time
+from timebeam.schema.declared.codec.cells import tables as declared_tables
 from timebeam.schema.declared.codec.days import day_of
 from timebeam.schema.declared.codec.decode import Record
-from timebeam.schema.declared.codec.plan import ReadPlan
-from timebeam.schema.declared.codec.rows import tables as declared_tables
-from timebeam.schema.declared.codec.selection import RecordSelection, json_text
+from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection, json_text
 from timebeam.schema.declared.layout import scan_reason
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.layouts import Finding

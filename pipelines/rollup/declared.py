@@ -19,8 +19,8 @@ from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import summary_of
 from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, is_expired
-from timebeam.schema.declared.codec.rows import tables
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.layouts import Cell, Packing, Row, TableSpec
 from timebeam.schema.points import Rejected

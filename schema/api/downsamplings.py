@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from timebeam.schema.api.times import parse_duration
-from timebeam.schema.query.downsample import Downsampling, Fill, calendar_interval
-from timebeam.schema.query.interval_functions import FUNCTIONS
+from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill, calendar_interval
 from timebeam.schema.query.question import NONE
 
 _CALENDAR = re.compile(r"([0-9]{1,9})(ms|[smhdwny])", re.IGNORECASE)

@@ -12,8 +12,8 @@ import msgspec
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
 from timebeam.schema.api.ts_query import RawQuery, RawSubQuery, check_filters
-from timebeam.schema.query.filters import TagFilter
-from timebeam.schema.query.rate import MAX_COUNTER, RateOptions
+from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
+from timebeam.schema.query.question import TagFilter
 
 _Long = Annotated[int, msgspec.Meta(ge=-MAX_COUNTER, le=MAX_COUNTER)]
 _Flag = bool | None

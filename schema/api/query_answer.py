@@ -18,8 +18,7 @@ from timebeam.schema.annotations.record import Annotation, as_ms
 from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import to_floats
-from timebeam.schema.query.rate import RateOptions
+from timebeam.schema.query.numbers import RateOptions, to_floats
 
 POINT_BYTES = 250
 """Memory of a point while an answer is written: what everything else in an answer is counted in."""

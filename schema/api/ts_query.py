@@ -13,9 +13,8 @@ from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.times import check_zone, parse_time
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.filters import TagFilter, literals_of
-from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.query.rate import RateOptions
+from timebeam.schema.query.numbers import RateOptions
+from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
 
 MOST_FILTERS = 64
 """Of all sub queries of a request: regular expressions are compiled before anything is read."""

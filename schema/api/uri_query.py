@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.request import Request
 from timebeam.schema.api.ts_query import RawQuery, RawSubQuery, check_filters
-from timebeam.schema.query.filters import TagFilter
-from timebeam.schema.query.rate import MAX_COUNTER, RateOptions
+from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
+from timebeam.schema.query.question import TagFilter
 
 _MOST_WORDS = 5
 

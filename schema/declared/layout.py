@@ -14,10 +14,9 @@ from timebeam.schema.common.batches import join
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec import keys, points
 from timebeam.schema.declared.codec.audit import audit_rows
+from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day
-from timebeam.schema.declared.codec.plan import ReadPlan, plan
-from timebeam.schema.declared.codec.rows import tables
-from timebeam.schema.declared.codec.selection import folded_text
+from timebeam.schema.declared.codec.selection import ReadPlan, folded_text, plan
 from timebeam.schema.declared.model import COLUMN, Declaration, Field, Hash, Suffix, TableLayout, Time, inputs
 from timebeam.schema.layouts import (
     Cell,

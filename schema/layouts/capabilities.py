@@ -23,7 +23,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from timebeam.schema.layouts.base import Layout
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected
 from timebeam.schema.layouts.tables import Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import SeriesKey, WritableLayout

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.meta import ts_meta

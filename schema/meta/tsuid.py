@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 
 Pair = tuple[str, bytes]
 """(kind, UID)."""

@@ -17,6 +17,7 @@ import numpy as np
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.query.folds import (
     RANKED,
+    Estimation,
     Exact,
     Fold,
     Places,
@@ -26,7 +27,6 @@ from timebeam.schema.query.folds import (
     ranked_integers,
 )
 from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
-from timebeam.schema.query.percentiles import Estimation
 
 _BLOCK_VALUES = 1 << 21
 """Of the matrix in which values are ranked."""

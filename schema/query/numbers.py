@@ -1,10 +1,16 @@
-"""Numbers in columns: integers, floats, or both mixed without loss."""
+"""Numbers in columns (integers, floats, or both mixed without loss), and their rates of change.
+
+Rates are those of core/RateSpan and core/RateOptions of OpenTSDB 2.4.1, with counters that roll over
+(docs/spec/opentsdb.md §8.4).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from timebeam.schema.points import Bools, Floats, Int64s
 
@@ -58,3 +64,73 @@ def to_floats(values: Values) -> Floats:
     if isinstance(values, Mixed):
         return values.floats
     return values.astype(np.float64, copy=False)
+
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+MAX_COUNTER = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateOptions:
+    """How to compute rates.
+
+    Attributes:
+      is_counter: whether a value below the one before it means that a counter rolled over.
+      counter_max: the largest value of the counter, where it starts again at 0.
+      reset_value: a rate after a roll-over that is above this becomes 0; 0 for never.
+      drops_resets: leave the rate out where a counter rolled over.
+    """
+
+    is_counter: bool = False
+    counter_max: int = MAX_COUNTER
+    reset_value: int = 0
+    drops_resets: bool = False
+
+
+def rates(times_ms: Int64s, values: Values, options: RateOptions) -> tuple[Int64s, Floats]:
+    """The rate per second at each point, since the point before it.
+
+    The first rate is the one since 0 at 1970, as a TSD computes it: it is not shown, but a TSD counts it
+    where other series of the group have earlier points (`timebeam.schema.query.aggregate.Member.before`).
+
+    Args:
+      times_ms: int64[n], strictly increasing.
+
+    Returns:
+      int64[m] times in ms and float64[m] rates; with `drops_resets` m may be less than n.
+    """
+    if not len(times_ms):
+        return times_ms, np.zeros(0)
+    seconds = np.diff(times_ms, prepend=0) / 1000.0
+    floats = to_floats(values)
+    differences = np.diff(floats, prepend=0.0)
+    exact, integers = _integers(values)
+    differences[exact] = np.diff(integers, prepend=0)[exact].astype(np.float64)
+    has_reset = differences < 0
+    if not options.is_counter or not has_reset.any():
+        return times_ms, differences / seconds
+    if options.drops_resets:
+        return times_ms[~has_reset], (differences / seconds)[~has_reset]
+    rolled = float(options.counter_max) - _before(floats) + floats
+    long_rolled = np.int64(options.counter_max) - _before(integers) + integers
+    rolled[exact] = long_rolled[exact].astype(np.float64)
+    rolled_rates = rolled / seconds
+    if options.reset_value > 0:
+        rolled_rates[rolled_rates > options.reset_value] = 0.0
+    return times_ms, np.where(has_reset, rolled_rates, differences / seconds)
+
+
+def _integers(values: Values) -> tuple[Bools, Int64s]:
+    """(whether a value and the one before it are integers, the integers; 0 for floats)."""
+    if isinstance(values, Mixed):
+        is_integer = ~values.is_float
+        return is_integer & np.append(True, is_integer[:-1]), np.where(is_integer, values.bits, 0)
+    if values.dtype == np.int64:
+        return np.ones(len(values), np.bool_), values.astype(np.int64, copy=False)
+    return np.zeros(len(values), np.bool_), np.zeros(len(values), np.int64)
+
+
+def _before(column: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The value before each, 0 before the first."""
+    return np.concatenate([np.zeros(1, column.dtype), column[:-1]])

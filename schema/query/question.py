@@ -1,15 +1,159 @@
-"""What a query asks: which series, in which groups, and what of their points."""
+"""What a query asks: which series, in which groups, and what of their points.
+
+Filters of tag values: query/filter/TagVFilter of OpenTSDB 2.4.1 and its seven kinds.
+
+| kind | passes a value that |
+|---|---|
+| literal_or, iliteral_or | is one of some, separated by `|`; the `i` kinds ignore case |
+| not_literal_or, not_iliteral_or | is none of them |
+| wildcard, iwildcard | has the texts between asterisks in it (`_passes_wildcard`) |
+| regexp | has a match of the pattern in it, in linear time (`timebeam.schema.common.regex`) |
+
+A series without the tag key of a filter does not pass, whatever the kind (core/TsdbQuery.findGroupBys).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from timebeam.schema.common.regex import PatternError, compiled
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
-from timebeam.schema.query.filters import LITERAL_OR, TagFilter
-from timebeam.schema.query.rate import RateOptions
+from timebeam.schema.query.numbers import RateOptions
+
+LITERAL_OR, WILDCARD = "literal_or", "wildcard"
+KINDS = (
+    LITERAL_OR,
+    "iliteral_or",
+    "not_literal_or",
+    "not_iliteral_or",
+    WILDCARD,
+    "iwildcard",
+    "regexp",
+)
+
+MOST_PATTERN = 1_000
+"""Characters of a regular expression: RE2 takes up to 0.1 ms for each, and other threads wait meanwhile."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A filter of the values of one tag key.
+
+    Attributes:
+      kind: one of `KINDS`.
+      key: the tag key.
+      text: the literals, the glob or the pattern.
+      group_by: whether there is a result for each value that passes.
+      ignores_case: of a wildcard; see `of_value`.
+    """
+
+    kind: str
+    key: str
+    text: str
+    group_by: bool = False
+    ignores_case: bool = False
+    _passes: Callable[[str], bool] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Checks the filter and compiles it, once for all series and for as long as the query lasts.
+
+        Raises:
+          ValueError: there is no such kind, or the text is none for it; in a TSD's words where it has some.
+        """
+        if self.kind not in KINDS:
+            raise ValueError(f"Could not find a tag value filter of the type: {self.kind}")
+        if not self.key:
+            raise ValueError("Filter must have a tagk")
+        if not self.text:
+            raise ValueError("Filter cannot be null or empty")
+        if self.kind.endswith("literal_or") and self.text == "|":
+            raise ValueError("Filter must contain more than just a pipe")
+        if self.kind.endswith("wildcard") and "*" not in self.text:
+            raise ValueError("Filter must contain an asterisk")
+        if self.kind == "regexp" and len(self.text) > MOST_PATTERN:
+            raise ValueError(
+                f"Filter is a regular expression of {len(self.text):,} characters; at most {MOST_PATTERN:,} "
+                "are allowed: shorten it, or use literal_or"
+            )
+        try:
+            object.__setattr__(self, "_passes", _compiled(self))
+        except PatternError as error:
+            raise ValueError(f"Unsupported regular expression: {error}") from error
+
+    @classmethod
+    def of_value(cls, key: str, value: str, *, group_by: bool) -> TagFilter:
+        """The filter of `key=value` in a query: a kind with its text in parentheses, a glob, or literals.
+
+        A glob that is written so ignores case (TagVFilter.getFilter).
+
+        Raises:
+          ValueError: see `TagFilter`, or the parentheses do not match.
+        """
+        kind, parenthesis, text = value.partition("(")
+        if parenthesis:
+            if not value.endswith(")"):
+                raise ValueError(f"Filter must end with a ')': {value}")
+            return cls(kind.lower(), key, text[:-1], group_by)
+        if "*" in value:
+            return cls(WILDCARD, key, value, group_by, ignores_case=True)
+        return cls(LITERAL_OR, key, value, group_by)
+
+    @property
+    def literals(self) -> frozenset[str]:
+        """The texts between pipes, the empty ones at the end left out, as Java splits them."""
+        return frozenset(self.text.rstrip("|").split("|"))
+
+    def passes(self, value: str) -> bool:
+        """Whether a value of the tag key passes."""
+        return self._passes(value)
+
+
+def _compiled(tag_filter: TagFilter) -> Callable[[str], bool]:
+    kind, text = tag_filter.kind, tag_filter.text
+    ignores_case = tag_filter.ignores_case or kind.startswith(("i", "not_i"))
+    if kind == "regexp":
+        regex = compiled(text)
+        return lambda value: regex.search(value) is not None
+    if kind.endswith("wildcard"):
+        glob = text.lower() if ignores_case else text
+        return lambda value: _passes_wildcard(glob, value.lower() if ignores_case else value)
+    is_not = kind.startswith("not_")
+    literals = tag_filter.literals
+    if ignores_case:
+        literals = frozenset(literal.lower() for literal in literals)
+    return lambda value: ((value.lower() if ignores_case else value) in literals) is not is_not
+
+
+def _passes_wildcard(glob: str, value: str) -> bool:
+    """TagVWildcardFilter.match: its texts must follow each other loosely, and only one end is held fast.
+
+    `*b` must be at the end and `a*` at the start; `a*b` need only be in the value, anywhere.
+    """
+    starts_open, ends_open = glob.startswith("*"), glob.endswith("*")
+    texts = glob.strip("*").split("*")
+    if starts_open and not ends_open and not value.endswith(texts[-1]):
+        return False
+    if ends_open and not starts_open and not value.startswith(texts[0]):
+        return False
+    index = 0
+    for text in texts:
+        if value.find(text, index) < 0:
+            return False
+        index += len(text)
+    return True
+
+
+def literals_of(filters: Sequence[TagFilter]) -> dict[str, frozenset[str]]:
+    """For each tag key the values that its literal_or filters name; empty for a key without such a filter."""
+    literals: dict[str, frozenset[str]] = {}
+    for tag_filter in filters:
+        values = tag_filter.literals if tag_filter.kind == LITERAL_OR else frozenset[str]()
+        literals[tag_filter.key] = literals.get(tag_filter.key, frozenset()) | values
+    return literals
+
 
 NONE = "none"
 """The aggregator that keeps every series apart."""

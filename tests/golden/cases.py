@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from timebeam.schema.layouts import Name
+from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 
 HERE = Path(__file__).parent / "opentsdb"
 

@@ -28,8 +28,8 @@ from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.ts_query import checked
 from timebeam.schema.api.uri_query import uri_query
 from timebeam.schema.layouts import Row
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 from timebeam.transforms.query.evaluate import evaluate
 

@@ -18,8 +18,8 @@ from tests.support.running_server import running
 from timebeam.pipelines.serve import app
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Limits
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

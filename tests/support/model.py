@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from tests.schema.layouts.plain_opentsdb import Number, java_bucket, number, read_row, read_value
 from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 
 SeriesName: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
 """(metric, tags sorted by key)."""

@@ -9,8 +9,8 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from timebeam.schema.layouts import Name, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells, select
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target, open_table

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from timebeam.schema.declared.codec.decode import Record
-from timebeam.schema.declared.codec.plan import ReadPlan
-from timebeam.schema.declared.codec.selection import RecordSelection
+from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection
 from timebeam.schema.declared.model import TableLayout
 from timebeam.schema.layouts import Finding, Scan, Severity
 from timebeam.transforms.bigtable.target import Target

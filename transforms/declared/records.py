@@ -12,9 +12,9 @@ from apache_beam.io.filesystems import FileSystems
 from google.api_core.exceptions import GoogleAPICallError
 
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.reading import Read, csv_header, read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch, of_points
-from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Row
 from timebeam.schema.messages import Framing, Message

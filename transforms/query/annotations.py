@@ -7,7 +7,7 @@ from timebeam.schema.layouts import Annotations, Finding, Row, Selection
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Series
-from timebeam.schema.query.annotated import QueryAnnotations
+from timebeam.schema.query.answer import QueryAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.table_reader import TableReader

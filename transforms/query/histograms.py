@@ -5,12 +5,12 @@ from __future__ import annotations
 from timebeam.schema.layouts import Cell, Finding, Histograms, Selection
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY
+from timebeam.schema.layouts.opentsdb.encode import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import parse_key
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Series
-from timebeam.schema.query.simple_histogram import Histogram, NotASimpleHistogramError, decode
+from timebeam.schema.query.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader
 

@@ -14,17 +14,19 @@ from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Floats, Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
-from timebeam.schema.query.joined import (
+from timebeam.schema.query.question import Question
+from timebeam.schema.query.rollups import (
     Partials,
+    QueryPlan,
+    RollupSource,
     SourceSpan,
+    choose,
     gaps,
     is_covered,
     joined,
     merged_spans,
     of_points,
 )
-from timebeam.schema.query.question import Question
-from timebeam.schema.query.rollups import QueryPlan, RollupSource, choose
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
 from timebeam.schema.rollup.qualifiers import columns_of

@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import UidTables
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S, base_s_of, ranges
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.reader import cuts_within, ranges_between, sampled

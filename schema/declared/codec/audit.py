@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from timebeam.schema.common import strict_json
 from timebeam.schema.declared.codec import keys, qualifiers, times
+from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.decode import Record, decode, has_exact_time
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.rows import layout_rows
 from timebeam.schema.declared.model import (
     CellTime,
     Const,

@@ -27,10 +27,10 @@ import pyarrow as pa
 
 from timebeam.schema.common.spans import bucket_starts, sample_starts
 from timebeam.schema.declared.codec import times
+from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.decode import Record, decode, remembered_times
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rendered_keys import in_case
-from timebeam.schema.declared.codec.rows import layout_rows
 from timebeam.schema.declared.codec.values import finite_number
 from timebeam.schema.declared.model import DeclaredRollup, Field, Part, TableLayout, inputs
 from timebeam.schema.layouts.tables import Row

@@ -1,4 +1,4 @@
-"""What is checked of a declaration beyond its syntax.
+"""Checks of a declaration beyond its syntax, and which reads a key serves (§6.1).
 
 Format: docs/spec/bigtable-patterns.md §6; the numbers are those of its list.
 
@@ -7,12 +7,11 @@ Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.common.spans import DAY_MS
 from timebeam.schema.declared.codec import days, qualifiers, times
 from timebeam.schema.declared.codec.rollups import problems
-from timebeam.schema.declared.language.reads import served
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import (
     Const,
@@ -26,8 +25,69 @@ from timebeam.schema.declared.model import (
     TableLayout,
     Time,
     TimeQualifier,
+    follows,
     inputs,
 )
+
+
+def served(layout: TableLayout, equals: Collection[str], time: str | None) -> int:
+    """In how many ranges the key serves a read by these fields, and by an interval of this time.
+
+    Raises:
+      ValueError: it does not; the message says what prevents it.
+    """
+    if time is not None and not any(time in inputs(key_part) for key_part in layout.key):
+        raise ValueError(f"{time} is not a time part of the key")
+    ranges = 1
+    used: set[str] = set()
+    for key_part in layout.key:
+        if isinstance(key_part, Time) and key_part.name == time:
+            break
+        if isinstance(key_part, Salt) and not follows(key_part, equals):
+            ranges *= max(key_part.buckets, *(count for _, count in key_part.since), 1)
+        elif follows(key_part, equals):
+            used |= inputs(key_part)
+        elif time is None and used >= set(equals):
+            return ranges
+        else:
+            raise ValueError(_obstacle(key_part, time))
+    else:
+        if time is not None:
+            raise ValueError(f"{time} is not a time part of the key")
+    unused = sorted(set(equals) - used)
+    if unused:
+        raise ValueError(f"{unused[0]} is not in the key" + (f" before {time}" if time else ""))
+    return ranges
+
+
+def derived(layout: TableLayout) -> list[tuple[tuple[str, ...], str | None]]:
+    """(equals, range) of every read that the key serves in ranges, from coarse to fine."""
+    reads: list[tuple[tuple[str, ...], str | None]] = []
+    equals: list[str] = []
+    for key_part in layout.key:
+        if isinstance(key_part, Time):
+            reads.append((tuple(equals), key_part.name))
+            equals.append(key_part.name)
+        elif isinstance(key_part, Field):
+            equals.append(key_part.name)
+        elif isinstance(key_part, Hash):
+            equals += [name for name in sorted(inputs(key_part)) if name not in equals]
+        else:
+            if isinstance(key_part, Suffix):
+                break
+            continue
+        reads.append((tuple(equals), None))
+    return reads
+
+
+def _obstacle(key_part: Const | Field | Time | Salt | Hash | Suffix, time: str | None) -> str:
+    names = ", ".join(sorted(inputs(key_part))) or "the record"
+    if isinstance(key_part, Hash) and time in inputs(key_part):
+        return f"{time} is hashed, so that an interval of it lies all over the table: use a time part"
+    if isinstance(key_part, (Field, Time)):
+        return f"{names} comes before it in the key: add {names} to equals, or put it after"
+    return f"a {type(key_part).__name__.lower()} of {names} comes before it in the key"
+
 
 MOST_KEY, MOST_QUALIFIER, MOST_ROW = 4096, 16_384, 100_000_000
 """Bytes: of a row key and a qualifier by Bigtable's limits, of a row by its advice."""

@@ -1,14 +1,35 @@
-"""The columns of tables out of a declaration (docs/spec/bigtable-patterns.md §5)."""
+"""The columns of tables out of a declaration, and how their rows read as points (`[layout.NAME.points]`).
+
+Format: docs/spec/bigtable-patterns.md §5.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from timebeam.schema.common.spans import span_of
+from timebeam.schema.declared.codec.decode import remembered_times
 from timebeam.schema.declared.language.key_parts import Times
-from timebeam.schema.declared.language.sections import Section
-from timebeam.schema.declared.model import Column, Encoding, MapColumns, SeriesColumn, TimeQualifier
+from timebeam.schema.declared.language.sections import ProblemError, Section
+from timebeam.schema.declared.model import (
+    COLUMN,
+    Column,
+    Encoding,
+    Field,
+    Hash,
+    MapColumns,
+    PointFields,
+    Salt,
+    SeriesColumn,
+    TableLayout,
+    TimeQualifier,
+    inputs,
+)
 
 _ENCODINGS = tuple(encoding.value for encoding in Encoding)
 _LEVEL = re.compile(r"\{[a-z_]+\}")
@@ -107,3 +128,128 @@ def _time_qualifier(section: Section, times: Times) -> TimeQualifier:
     if form in ("HHMM", "HHMMSS") and within.ms > 4 * 86_400_000:
         raise section.problem("format", f"{form} has two digits for hours: use number for {within}")
     return TimeQualifier(step, form, section.integer("base", 0), section.integer("width", 0))
+
+
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+
+
+def point_fields(section: Section, layout: TableLayout) -> PointFields:
+    """The metric, the values and the tags of a layout.
+
+    Raises:
+      ProblemError: its rows cannot be read as points like this.
+    """
+    if layout.event is None or remembered_times(layout, np.zeros(1, np.int64)) is None:
+        raise section.problem(None, 'points need a time: add a time to the key, or event_time = "FIELD"')
+    if section.text("time", layout.event[0]) != layout.event[0]:
+        raise section.problem("time", f"the time of this layout is {layout.event[0]}: leave out time")
+    values = _values(section, layout)
+    metric = section.text("metric")
+    literals = _PLACEHOLDER.split(metric)
+    if len(literals) > 3 or any("{" in text or "}" in text for text in literals[::2]):
+        raise section.problem(
+            "metric", f"metric = {metric!r}: give one placeholder at most, as prefix.{{NAME}}"
+        )
+    placeholder = literals[1] if len(literals) == 3 else None
+    naming = [key_part.name for key_part in layout.key if isinstance(key_part, Field)]
+    if layout.series is not None and isinstance(layout.series.qualifier, str):
+        naming.append(layout.series.qualifier)
+    if placeholder not in (None, COLUMN, *naming):
+        raise section.problem(
+            "metric",
+            f"{{{placeholder}}} is not a field of the key or the qualifier: {', '.join([COLUMN, *naming])}",
+        )
+    several = len(values) > 1 or (layout.map is not None and values == (layout.map.field,))
+    if several and placeholder != COLUMN:
+        raise section.problem(
+            "metric",
+            f"several columns of a row would be one metric: add {{{COLUMN}}}, as {metric}.{{{COLUMN}}}",
+        )
+    tags = (
+        tuple(section.texts("tags"))
+        if "tags" in section
+        else tuple(name for name in naming if name != placeholder)
+    )
+    _check_tags(section, layout, tags, placeholder, naming)
+    section.must_be_read()
+    return PointFields(literals[0], placeholder, literals[2] if placeholder else "", values, tags)
+
+
+def _values(section: Section, layout: TableLayout) -> tuple[str, ...]:
+    """The fields of the values: of fixed columns, or of the map, or of the series of columns."""
+    value = section.value("value")
+    if value is None:
+        raise section.problem(None, 'lacks value: add value = "FIELD", or a list of columns')
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(name, str) for name in values) or len(set(values)) < len(values):
+        raise section.problem(
+            "value", 'value must be a field, or a list of different ones, as ["BID", "ASK"]'
+        )
+    dynamic = [columns.field for columns in (layout.map, layout.series) if columns is not None]
+    if len(values) == 1 and values[0] in dynamic:
+        return tuple(values)
+    fixed = [column.field for column in layout.columns]
+    for name in values:
+        if name not in fixed:
+            raise section.problem(
+                "value", f"{name} is not a column of this layout: {', '.join(fixed + dynamic)}"
+            )
+    return tuple(values)
+
+
+def _check_tags(
+    section: Section, layout: TableLayout, tags: Sequence[str], placeholder: str | None, naming: Sequence[str]
+) -> None:
+    """Tags that rows do not hold, and fields without which points of two series would be one series.
+
+    Raises:
+      ProblemError: there is such a field.
+    """
+    fixed = [column.field for column in layout.columns if layout.event and column.field != layout.event[0]]
+    for name in tags:
+        if name not in naming and name not in fixed:
+            fields = ", ".join(dict.fromkeys([*naming, *fixed]))
+            raise section.problem("tags", f"{name} is not a field that a row contains: {fields}")
+    if len(set(tags)) < len(tags):
+        raise section.problem("tags", "a field is given twice: tags are fields, each once")
+    for name in naming:
+        if name not in tags and name != placeholder:
+            raise section.problem(
+                "tags", f"{name} tells series apart: add it to tags, or to metric as {{{name}}}"
+            )
+    assert layout.event is not None
+    identity = {*tags, *naming, layout.event[0]}
+    for key_part in layout.key:
+        if isinstance(key_part, (Salt, Hash)) and not inputs(key_part) <= identity:
+            kind = "salt" if isinstance(key_part, Salt) else "hash"
+            unknown = ", ".join(sorted(inputs(key_part) - identity))
+            raise section.problem("tags", f"the {kind} in the key is of {unknown}: add it to tags")
+
+
+def overlaps(layouts: Sequence[TableLayout]) -> Iterator[ProblemError]:
+    """Pairs of layouts that may hold points of the same metric: a query reads a metric from one table."""
+    readable = [layout for layout in layouts if layout.points is not None]
+    for earlier, later in itertools.combinations(readable, 2):
+        if _may_meet(earlier, later):
+            yield ProblemError(
+                ("layout", later.name, "points", "metric"),
+                f"layout {earlier.name} may have points of the same metric: begin one of them with another "
+                f'name, as metric = "{later.name}.{{{COLUMN}}}"',
+            )
+
+
+def _may_meet(first: TableLayout, second: TableLayout) -> bool:
+    """Whether two layouts may have the same metric."""
+    for layout, other in ((first, second), (second, first)):
+        metrics = layout.metrics
+        if metrics is not None:
+            return any(other.may_have(metric) for metric in metrics)
+    assert first.points is not None
+    assert second.points is not None
+    prefixes, suffixes = (
+        (first.points.metric, second.points.metric),
+        (first.points.suffix, second.points.suffix),
+    )
+    shorter, longer = sorted(prefixes, key=len)
+    short_end, long_end = sorted(suffixes, key=len)
+    return longer.startswith(shorter) and long_end.endswith(short_end)

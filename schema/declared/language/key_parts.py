@@ -11,7 +11,7 @@ import hashlib
 from typing import Any
 
 from timebeam.schema.common.spans import UTC, Span, span_of, zone_of
-from timebeam.schema.declared.codec import patterns
+from timebeam.schema.declared.codec.times import check_pattern
 from timebeam.schema.declared.language.sections import Section
 from timebeam.schema.declared.model import UNIT_PER_MS, Const, Field, Hash, Part, Salt, Suffix, Time
 
@@ -115,7 +115,7 @@ def _time(section: Section, times: Times) -> Time:
     width = section.optional_integer("width", low=1)
     if is_pattern:
         try:
-            size = patterns.check(form, zone)
+            size = check_pattern(form, zone)
         except ValueError as error:
             raise section.problem("format", str(error)) from None
         if subtract is not None or divide != 1 or width not in (None, size):

@@ -18,9 +18,8 @@ from timebeam.schema.common.spans import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.codec.rollups import kept_fields
 from timebeam.schema.declared.language.checks import check_declaration, check_layout
-from timebeam.schema.declared.language.columns import Columns, columns_of
+from timebeam.schema.declared.language.columns import Columns, columns_of, overlaps, point_fields
 from timebeam.schema.declared.language.key_parts import Times, parts_of
-from timebeam.schema.declared.language.point_fields import overlaps, point_fields
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import (
     CellTime,

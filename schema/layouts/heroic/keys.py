@@ -1,11 +1,22 @@
-"""What both forms of Heroic's row key share: bases, order, and the interface of a form.
+r"""Row keys: what both forms share, and the form of layout `heroic-readable`.
 
 A row holds 2^32 ms (49.7 days) of one series and begins at its base (docs/spec/heroic.md §2).
+
+The readable form is text, for people who read tables with `cbt` (docs/spec/heroic.md §8):
+
+metric,tagk=tagv,...,base[,resource]*         1297080123392: the base, decimal
+
+Resources are in the order of their names. One is its value alone, and its name is in the series table; or
+`name=value`, which makes keys decode without that table. `,` `=` `\` are escaped by a backslash, control
+characters are written as `\x1f`. The qualifier is the offset from the base as 10 decimal digits.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -117,3 +128,129 @@ def check_base(base_ms: int) -> None:
     """
     if base_ms % PERIOD_MS or not -LAST_BASE_MS - PERIOD_MS <= base_ms <= LAST_BASE_MS:
         raise ValueError(f"base {base_ms} is not a 64-bit multiple of {PERIOD_MS} ms")
+
+
+_PART = re.compile(r"((?:[^,=\\]|\\.)*)(?:=((?:[^,=\\]|\\.)*))?(,|\Z)")
+_PLAIN = re.compile(r"[^,=\\\x00-\x1f\x7f-\x9f]*")
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)")
+_DIGITS = 10 ** np.arange(9, -1, -1, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadableKeys(KeyForm):
+    """Keys and qualifiers as text.
+
+    Attributes:
+      with_names: write resources as `name=value`; both forms are read.
+    """
+
+    with_names: bool = False
+
+    qualifier_bytes = 10
+
+    def series_key(self, series: Series) -> SeriesKey:
+        """See `KeyForm.series_key`."""
+        tags = [f"{_escaped(key)}={_escaped(value)}" for key, value in sorted_pairs(series.tags)]
+        head = ",".join([_escaped(series.metric), *tags, ""])
+        tail = "".join(
+            f",{_escaped(name)}={_escaped(value)}" if self.with_names else f",{_escaped(value)}"
+            for name, value in sorted_pairs(series.resources)
+        )
+        return SeriesKey(head.encode(), tail.encode())
+
+    def nameless_key(self, series: Series) -> SeriesKey:
+        """See `KeyForm.nameless_key`."""
+        return ReadableKeys().series_key(series)
+
+    def base_text(self, base_ms: int) -> bytes:
+        """See `KeyForm.base_text`."""
+        return b"%d" % base_ms
+
+    def parse(self, key: bytes) -> HeroicRowKey:
+        """See `KeyForm.parse`."""
+        try:
+            text = key.decode()
+            (metric, metric_value), *fields = _split(text)
+            numbers = [i for i, (_, value) in enumerate(fields) if value is None]
+            if metric_value is not None or not numbers:
+                raise ValueError("it is not metric, tags and base")
+            tags, (base, _), resources = fields[: numbers[0]], fields[numbers[0]], fields[numbers[0] + 1 :]
+            if not base.isascii() or not base.isdigit():
+                raise ValueError(f"the base {base[:40]!r} is not a number")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"row key {key[:80].hex()} is not UTF-8") from error
+        except ValueError as error:
+            raise ValueError(f"row key {key[:80]!r} is not of this layout: {error}") from error
+        base_ms = int(base)
+        check_base(base_ms)
+        named = {name: value for name, value in resources if value is not None}
+        series = Series.of(metric, {name: value or "" for name, value in tags}, named)
+        values = ReadableKeys(with_names=bool(named)).series_key(series)
+        tail = values.tail if named else "".join("," + _escaped(value) for value, _ in resources).encode()
+        if values.head + self.base_text(base_ms) + tail != key:
+            raise ValueError(f"row key {key[:80]!r}: this layout writes this series with other bytes")
+        return HeroicRowKey(series, base_ms, values.head, tail, is_whole=len(named) == len(resources))
+
+    def ranges(self, head: bytes, first_ms: int, last_ms: int) -> Iterator[Range]:
+        """See `KeyForm.ranges`; two for each base, since decimal numbers do not sort by time.
+
+        One is the row without resources, one the rows that continue with a comma. A bare prefix would match
+        both 4294967296 and 42949672960.
+        """
+        for base_ms in range(first_ms, last_ms + 1, PERIOD_MS):
+            key = head + self.base_text(base_ms)
+            yield key, key + b"\x00"
+            yield key + b",", key + b"-"
+
+    def qualifiers(self, offsets: Offsets) -> bytes:
+        """See `KeyForm.qualifiers`."""
+        digits = offsets.astype(np.int64)[:, None] // _DIGITS % 10
+        return (digits + ord("0")).astype(np.uint8).tobytes()
+
+    def offsets(self, qualifiers: bytes) -> Int64s:
+        """See `KeyForm.offsets`."""
+        digits = np.frombuffer(qualifiers, np.uint8).reshape(-1, 10) - np.uint8(ord("0"))
+        offsets = digits.astype(np.int64) @ _DIGITS
+        return np.where((digits < 10).all(axis=1) & (offsets < PERIOD_MS), offsets, -1)
+
+
+def _escaped(text: str) -> str:
+    """A name or value as it is written in a key."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(
+        f"\\x{ord(character):02x}"
+        if unicodedata.category(character) == "Cc"
+        else "\\" + character
+        if character in ",=\\"
+        else character
+        for character in text
+    )
+
+
+def _split(text: str) -> list[tuple[str, str | None]]:
+    """The fields of a key between its commas: (text before the `=`, text after it or None).
+
+    Raises:
+      ValueError: a stray backslash or a second `=`.
+    """
+    fields: list[tuple[str, str | None]] = []
+    offset, separator = 0, ","
+    while separator:
+        match = _PART.match(text, offset)
+        if match is None:
+            raise ValueError(f"surplus = or backslash in {text[offset : offset + 40]!r}")
+        name, value, separator = match.groups()
+        fields.append((_plain(name), None if value is None else _plain(value)))
+        offset = match.end()
+    return fields
+
+
+def _plain(text: str) -> str:
+    """The name or value that was escaped."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(
+        lambda match: chr(int(match[1][1:], 16)) if match[1][0] == "x" and len(match[1]) == 3 else match[1],
+        text,
+    )

@@ -2,6 +2,9 @@
 
 Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short). The two differ only in
 keys and qualifiers. Both keep a series table beside the points, in place of Heroic's Elasticsearch.
+
+Heroic itself stores no rollups. Here they are series with two more tags, `rollup` and `stat`, by which its
+queries can filter.
 """
 
 from __future__ import annotations
@@ -22,15 +25,40 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.heroic import audit, encode, fragments, rows, select, series_table
-from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm
-from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
-from timebeam.schema.layouts.heroic.rollup_names import HeroicRollupNames
+from timebeam.schema.layouts.heroic import audit, encode, select, series_table
+from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm, ReadableKeys
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+
+ROLLUP, STAT = "rollup", "stat"
+
+
+class HeroicRollupNames:
+    """See `RollupNames`; Heroic stores only doubles."""
+
+    integers = False
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        """See `RollupNames.stored`."""
+        tags = dict(series.tags)
+        for key in (ROLLUP, STAT):
+            if key in tags:
+                raise RefusedError(
+                    Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need this tag key"
+                )
+        return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        """See `RollupNames.source`."""
+        tags = dict(stored.tags)
+        if tags.pop(ROLLUP, None) != interval or STAT not in tags:
+            return None
+        aggregator = tags.pop(STAT)
+        return stored._replace(tags=tuple(sorted(tags.items()))), aggregator
+
 
 _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time of the points"
 
@@ -76,7 +104,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         return (
             TableSpec(
                 self.data_table,
-                {fragments.POINTS: 1, fragments.DISTRIBUTIONS: 1},
+                {encode.POINTS: 1, encode.DISTRIBUTIONS: 1},
                 holds_points=True,
                 cell_time=_CELL_TIME,
             ),
@@ -116,7 +144,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        return Row(table, key, fragments.cells(packed, self.form))
+        return Row(table, key, encode.cells(packed, self.form))
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`; without distributions, which only their producer understands."""
@@ -150,7 +178,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
-        return rows.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
+        return audit.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; a row whose key lacks the names of resources stays as it is."""
@@ -161,7 +189,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         if row.table != self.data_table:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
         key = self.form.parse(row.key)
-        decoded = rows.read_row(row.cells, key.base_ms, key.series, self.form)
+        decoded = audit.read_row(row.cells, key.base_ms, key.series, self.form)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))

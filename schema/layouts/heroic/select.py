@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from timebeam.schema.layouts.heroic import series_table
-from timebeam.schema.layouts.heroic.fragments import POINTS
+from timebeam.schema.layouts.heroic.encode import POINTS
 from timebeam.schema.layouts.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicRowKey, KeyForm, base_of
 from timebeam.schema.layouts.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
 from timebeam.schema.points import Series

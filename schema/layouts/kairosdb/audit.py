@@ -1,16 +1,133 @@
-"""Audits the stored tables: keys must parse, cells must decode, and the index must list each row."""
+"""Reads data rows, with the cells of every retention class, and audits the stored tables.
+
+Keys must parse, cells must decode, and the index must list each row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from timebeam.schema.layouts.kairosdb import index
-from timebeam.schema.layouts.kairosdb.keys import KairosDbRowKey, parse_key
-from timebeam.schema.layouts.kairosdb.options import RowSpec
-from timebeam.schema.layouts.kairosdb.rows import decode
+import numpy as np
+
+from timebeam.schema.layouts.kairosdb import keys, select, values
+from timebeam.schema.layouts.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
 from timebeam.schema.layouts.kairosdb.select import Tables
-from timebeam.schema.layouts.reading import Finding, Severity
-from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.reading import Decoded, Finding, Severity
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Series
+
+_FAMILIES = re.compile(r"d[0-9]*")
+_LAST_MS = (1 << 63) - 1
+
+ReadValues = tuple[Int64s, Bytes, list[bytes], Bools]
+"""n cells: bits int64[n], kinds uint8[n] and payloads as in `PointBatch`, bool[n] cells with a value."""
+
+
+def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
+    """See `Layout.decode`. Families that are not a retention class are skipped.
+
+    Types that this layout does not write are read as bytes (`Kind.OPAQUE`), rows without type as KairosDB
+    before 0.9.4 wrote them.
+    """
+    try:
+        row_key = keys.parse_key(row.key)
+    except ValueError as error:
+        return Decoded(PointBatch.of([], 0), [str(error)], 0)
+    point_cells = [cell for cell in row.cells if _FAMILIES.fullmatch(cell.family)]
+    cells = [cell for cell in point_cells if len(cell.qualifier) == 4]
+    damage = [
+        f"column {cell.qualifier[:16].hex()}: not 4 bytes" for cell in point_cells if len(cell.qualifier) != 4
+    ]
+    columns = np.frombuffer(b"".join([cell.qualifier for cell in cells]), ">u4").astype(np.int64)
+    offsets = spec.offsets_ms(columns)
+    untyped = row_key.data_type is None
+    is_foreign = (offsets >= spec.width_ms) | (offsets > _LAST_MS - row_key.row_ms)
+    if spec is RowSpec.LEGACY and not untyped:
+        is_foreign |= columns & 1 == 1
+    elif spec is not RowSpec.LEGACY and untyped:
+        is_foreign[:] = True
+    bits, kinds, payloads, is_good = _read(row_key.data_type, cells, columns)
+    damage += _row_damage(cells, is_foreign, is_good, spec)
+    timestamps = np.fromiter((cell.timestamp_ms for cell in cells), np.int64, len(cells))
+    chosen = np.flatnonzero(is_good & ~is_foreign)
+    chosen = chosen[np.lexsort((timestamps[chosen], offsets[chosen]))]
+    ascending = offsets[chosen]
+    chosen = chosen[np.append(ascending[1:] != ascending[:-1], True)] if len(chosen) else chosen
+    times_ms = row_key.row_ms + offsets[chosen]
+    batch = PointBatch(
+        (series,),
+        np.zeros(len(chosen), np.int32),
+        times_ms,
+        times_ms % 1000 != 0,
+        kinds[chosen],
+        bits[chosen],
+        timestamps[chosen],
+        None,
+        payloads,
+    )
+    return Decoded(batch, damage, len(row.cells) - len(point_cells))
+
+
+def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> ReadValues:
+    """The values of a row's cells of a data type; None for a row without type."""
+    n = len(cells)
+    if data_type == keys.TYPES[Kind.INTEGER]:
+        bits, is_good = values.read_longs([cell.value for cell in cells])
+        return bits, np.full(n, Kind.INTEGER, np.uint8), [], is_good
+    if data_type == keys.TYPES[Kind.FLOAT]:
+        bits, is_good = values.read_doubles([cell.value for cell in cells])
+        return bits, np.full(n, Kind.FLOAT, np.uint8), [], is_good
+    if data_type == keys.TYPES[Kind.TEXT]:
+        strings = [_text(cell.value) for cell in cells]
+        is_good = np.fromiter((string is not None for string in strings), np.bool_, n)
+        return np.arange(n), np.full(n, Kind.TEXT, np.uint8), [string or b"" for string in strings], is_good
+    if data_type is not None:
+        payloads = [cell.value for cell in cells]
+        return np.arange(n), np.full(n, Kind.OPAQUE, np.uint8), payloads, np.ones(n, np.bool_)
+    return _untyped(cells, columns & 1 == 1)
+
+
+def _text(value: bytes) -> bytes | None:
+    """The string of a cell in UTF-8; None if it holds no string."""
+    try:
+        return values.read_string(value)
+    except ValueError:
+        return None
+
+
+def _untyped(cells: Sequence[Cell], flagged: Bools) -> ReadValues:
+    """The values of the cells of a row without type: rare, so one by one."""
+    bits = np.zeros(len(cells), np.int64)
+    kinds = np.where(flagged, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+    is_good = np.ones(len(cells), np.bool_)
+    for i, (cell, is_float) in enumerate(zip(cells, flagged.tolist(), strict=True)):
+        try:
+            number = values.untyped_number(cell.value, flagged=is_float)
+        except ValueError:
+            is_good[i] = False
+            continue
+        if is_float:
+            bits.view(np.float64)[i] = number
+        else:
+            bits[i] = number
+    return bits, kinds, [], is_good
+
+
+def _row_damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpec) -> list[str]:
+    """What could not be read, in words."""
+    damage = []
+    foreign_cells = np.flatnonzero(foreign).tolist()
+    if foreign_cells:
+        first = cells[foreign_cells[0]].qualifier.hex()
+        message = f"column {first} (and {len(foreign_cells) - 1} more) does not fit row spec {spec.value}"
+        damage.append(message + ": is row_spec that of the store?")
+    for i in np.flatnonzero(~good & ~foreign).tolist():
+        cell = cells[i]
+        damage.append(
+            f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is not a value of the row's type"
+        )
+    return damage
 
 
 def findings(tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
@@ -44,20 +161,20 @@ class _IndexedNames:
         self._indexed: dict[bytes, set[bytes]] = {}
         for row in rows:
             self._indexed.setdefault(row.key, set()).update(
-                cell.qualifier for cell in row.cells if cell.family == index.NAMES_FAMILY
+                cell.qualifier for cell in row.cells if cell.family == select.NAMES_FAMILY
             )
 
     def missing(self, key: KairosDbRowKey, row: Row, strings: str) -> Iterator[Finding]:
         """Missing names of a data row; tags are only a note, since KairosDB has stopped indexing them."""
-        names = [(index.METRICS, key.series.metric)]
+        names = [(select.METRICS, key.series.metric)]
         for name, value in key.series.tags:
-            names += ((index.TAG_NAMES, name), (index.TAG_VALUES, value))
+            names += ((select.TAG_NAMES, name), (select.TAG_VALUES, value))
         for kind, text in names:
             indexed = self._indexed.setdefault(kind, set())
             if text.encode() in indexed:
                 continue
             indexed.add(text.encode())
-            severity = Severity.DAMAGE if kind == index.METRICS else Severity.NOTE
+            severity = Severity.DAMAGE if kind == select.METRICS else Severity.NOTE
             yield Finding(severity, row.table, row.key, f"{text!r} is not in {strings} under {kind.decode()}")
 
 

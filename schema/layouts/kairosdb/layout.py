@@ -1,6 +1,9 @@
 """Layout `kairosdb`: the tables of KairosDB 1.3.0 on Bigtable, keys, columns and values byte for byte.
 
 Specification: docs/spec/kairosdb.md (docs/reference/kairosdb.md in short).
+
+Rollups are series of the metric `{metric}.{interval}.{aggregator}`. The tag `saved_from` names the original
+metric, as in KairosDB's own roll-up tasks (docs/spec/kairosdb.md §10). Unlike there, all tags are kept.
 """
 
 from __future__ import annotations
@@ -20,15 +23,39 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.kairosdb import audit, fragments, index, keys, rows, select
-from timebeam.schema.layouts.kairosdb.encode import encode
-from timebeam.schema.layouts.kairosdb.options import OPTIONS, KairosDbOptions, RowSpec, parse_retention
-from timebeam.schema.layouts.kairosdb.rollup_names import KairosDbRollupNames
+from timebeam.schema.layouts.kairosdb import audit, encode, keys, select
+from timebeam.schema.layouts.kairosdb.keys import OPTIONS, KairosDbOptions, RowSpec, parse_retention
 from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import PointBatch, RefusedError, Series
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+
+SAVED_FROM = "saved_from"
+
+
+class KairosDbRollupNames:
+    """See `RollupNames`."""
+
+    integers = True
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        """See `RollupNames.stored`."""
+        tags = dict(series.tags)
+        if SAVED_FROM in tags:
+            why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need this tag key"
+            raise RefusedError(Reason.SERIES_NOT_STORABLE, why)
+        tags[SAVED_FROM] = series.metric
+        return Series.of(f"{series.metric}.{interval}.{aggregator}", tags)
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        """See `RollupNames.source`."""
+        tags = dict(stored.tags)
+        metric = tags.pop(SAVED_FROM, None)
+        head = f"{metric}.{interval}."
+        if metric is None or not stored.metric.startswith(head):
+            return None
+        return Series.of(metric, tags), stored.metric[len(head) :]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +110,9 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
                 cell_time=f"{ARRIVAL}, as KairosDB's ttl counts from its writing; not the time of the points",
             ),
             TableSpec(
-                row_keys, {index.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
+                row_keys, {select.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
             ),
-            TableSpec(strings, {index.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
+            TableSpec(strings, {select.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
         )
 
     @property
@@ -113,30 +140,30 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """
         if self.read_only:
             raise ValueError(self.read_only)
-        return encode(batch, keys, self.table_names.data, self.options.row_spec)
+        return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        return Row(table, key, fragments.cells(packed, self.options.family))
+        return Row(table, key, encode.cells(packed, self.options.family))
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
         """See `Layout.index_entries`; entries are as in `index`, not base times."""
-        return index.entries(batch, self.options.row_spec)
+        return select.entries(batch, self.options.row_spec)
 
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
         """See `Layout.index`; `base_ms` is an entry of `index_entries`."""
         tables = self.table_names
-        return index.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
+        return select.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
 
     def entry_of(self, key: bytes) -> tuple[Series, int]:
         """See `Layout.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
-        return index.entry_of(key)
+        return select.entry_of(key)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; points of any retention class go into the one of this run."""
         data, row_keys, strings = self.table_names
         if row.table in (row_keys, strings):
-            index.check_row(row, self.options.row_spec, row_keys, strings)
+            select.check_row(row, self.options.row_spec, row_keys, strings)
             return Restored(PointBatch.of([], 0), row)
         if row.table != data:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
@@ -175,4 +202,4 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
-        return rows.decode(self.options.row_spec, row, series)
+        return audit.decode(self.options.row_spec, row, series)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
 from timebeam.schema.layouts.reading import ColumnRange, Scan
 from timebeam.schema.layouts.tables import Cell, Row

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from timebeam.schema.layouts.opentsdb import many_rows, uid_table
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from timebeam.schema.layouts.opentsdb.keys import parse_key, salt
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, parse_key, salt
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Row

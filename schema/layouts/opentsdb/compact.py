@@ -1,9 +1,10 @@
-"""Compacts the row of a closed hour into one cell, as a TSD does, in one mutation of the row.
+"""Replaces rows: compacts a closed hour into one cell, and splits a refused row into its points.
 
-docs/spec/opentsdb.md §2.2, §2.3 and §3 (core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, append
-columns are compacted too, and a write during the compaction is never lost: the mutation deletes each
-compacted column by its exact qualifier, and only the versions up to the one that was read. A cell written
-meanwhile has another qualifier or a newer timestamp, and stays.
+A compaction is one mutation of the row, as by a TSD: docs/spec/opentsdb.md §2.2, §2.3 and §3
+(core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, append columns are compacted too, and a write during
+the compaction is never lost: the mutation deletes each compacted column by its exact qualifier, and only
+the versions up to the one that was read. A cell written meanwhile has another qualifier or a newer
+timestamp, and stays.
 
 The new cell has the newest timestamp of the cells that it replaces. So a correction that is older than the
 newest point of its row and is stored only after the compaction loses to the value that it should correct.
@@ -12,16 +13,31 @@ newest point of its row and is stored only after the compaction loses to the val
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from timebeam.schema.layouts.capabilities import Restored, restored_points
 from timebeam.schema.layouts.opentsdb import elements as el
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY, columns
-from timebeam.schema.layouts.opentsdb.merge import merge_elements
-from timebeam.schema.layouts.opentsdb.rows import APPEND, RowColumns, read_columns, read_row
+from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
+from timebeam.schema.layouts.opentsdb.encode import FAMILY, columns
+from timebeam.schema.layouts.opentsdb.rows import (
+    APPEND,
+    RowColumns,
+    is_histogram,
+    merge_elements,
+    read_columns,
+    read_row,
+)
+from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Cell, Deletion, Row
 from timebeam.schema.layouts.writing import Packing
-from timebeam.schema.points import Bools
+from timebeam.schema.points import Bools, PointBatch
+
+if TYPE_CHECKING:
+    from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+
 
 APPEND_QUALIFIER = b"\x05\x00\x01"
 """The append column that a compaction writes. Every reader accepts it, and no writer appends to it: an append
@@ -125,3 +141,53 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
         and np.array_equal(before.elements.raws, after.elements.raws)
         and (sorted(before.damage), before.skipped) == (sorted(after.damage), after.skipped)
     )
+
+
+def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
+    """See `Layout.restore`.
+
+    The points belong to the series that the UIDs in the key name, whatever UIDs these names have now.
+
+    Raises:
+      ValueError: this layout, with these options, writes no such row.
+    """
+    options = layout.options
+    if row.table != layout.data_table:
+        raise ValueError(f"table {row.table!r} is not the data table of layout {layout.name}")
+    if not row.cells or any(cell.family != FAMILY for cell in row.cells):
+        raise ValueError(f"a data row has cells, and all in family {FAMILY}")
+    other_cells = [cell for cell in row.cells if _holds_no_points(cell)]
+    other_row = row._replace(cells=other_cells)
+    _check_others(layout, other_row)
+    if is_global(options, row.key):
+        if len(other_cells) < len(row.cells) or any(is_histogram(cell.qualifier) for cell in other_cells):
+            raise ValueError("a row of global annotations holds nothing else")
+        return Restored(PointBatch.of([], 0), other_row)
+    key_fields = keys.parse_key(options, row.key)
+    series_key = keys.series_key(options, key_fields.metric, key_fields.tags)
+    if key_fields.base_s % keys.SPAN_S or keys.row_key(series_key, key_fields.base_s) != row.key:
+        raise ValueError(f"row key {row.key.hex()} is not that of its UIDs in a whole hour, with its salt")
+    series = select.series_of(options, layout.uid_table, row, reader)
+    if len(series.tags) < len(key_fields.tags):
+        raise ValueError(f"row key {row.key.hex()} has a tag key twice")
+    points = row._replace(cells=[cell for cell in row.cells if not _holds_no_points(cell)])
+    decoded = layout.decode(points, series)
+    return Restored(restored_points(layout, row, decoded, series_key), other_row)
+
+
+def _holds_no_points(cell: Cell) -> bool:
+    return is_annotation(cell.qualifier) or is_histogram(cell.qualifier)
+
+
+def _check_others(layout: OpenTsdb, row: Row) -> None:
+    """Checks annotations and histograms.
+
+    Raises:
+      ValueError: one is damaged, or is not in the cell that it belongs into.
+    """
+    for annotation in read_annotations(layout.options, row):
+        if annotation.note is None:
+            raise ValueError(annotation.damage)
+    for cell in row.cells:
+        if is_histogram(cell.qualifier) and not cell.value:
+            raise ValueError(f"histogram {cell.qualifier.hex()}: empty, so without the id of a codec")

@@ -23,20 +23,10 @@ from timebeam.schema.layouts.capabilities import (
     SeriesMeta,
     Trees,
 )
-from timebeam.schema.layouts.opentsdb import (
-    audit,
-    fragments,
-    many_rows,
-    names,
-    restore,
-    rows,
-    select,
-    uid_table,
-)
+from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb.encode import encode
-from timebeam.schema.layouts.opentsdb.merge import winner_of
-from timebeam.schema.layouts.opentsdb.options import OPTIONS, CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OPTIONS, CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.reading import (
     Decoded,
     DecodedRows,
@@ -109,7 +99,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         return (
             TableSpec(
                 self.data_table,
-                {fragments.FAMILY: 1},
+                {encode.FAMILY: 1},
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
@@ -123,7 +113,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
 
     def refuse(self, series: Series) -> RefusedError | None:
         """See `Layout.refuse`."""
-        return names.refuse_series(series, self.options.max_tags)
+        return uid_table.refuse_series(series, self.options.max_tags)
 
     def names(self, series: Series) -> Sequence[Name]:
         """See `Layout.names`."""
@@ -139,15 +129,13 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
         """See `Layout.encode`."""
-        return encode(batch, keys, self.data_table, self.options)
+        return encode.encode(batch, keys, self.data_table, self.options)
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
         if self.options.is_event_time:
-            return Row(
-                table, key, fragments.event_cells(packed, row_keys.parse_key(self.options, key).base_s)
-            )
-        return Row(table, key, fragments.cells(packed, packing))
+            return Row(table, key, encode.event_cells(packed, row_keys.parse_key(self.options, key).base_s))
+        return Row(table, key, encode.cells(packed, packing))
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
@@ -192,7 +180,7 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; annotations and histograms stay cells."""
-        return restore.restore(self, row, reader)
+        return compact.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

@@ -18,8 +18,8 @@ from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.layouts import Packing
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.messages import Framing
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.ingest import coders

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from tests.golden.cases import Case, cases
 from timebeam.schema.points import Series
-from timebeam.schema.query.histograms import answer_histograms
-from timebeam.schema.query.simple_histogram import Histogram, NotASimpleHistogramError, decode, merged
+from timebeam.schema.query.histograms import (
+    Histogram,
+    NotASimpleHistogramError,
+    answer_histograms,
+    decode,
+    merged,
+)
 
 floats = st.floats(width=32, allow_nan=False)
 counts = st.integers(0, (1 << 63) - 1) | st.integers(0, 300)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from tests.support.rolled import interval
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE

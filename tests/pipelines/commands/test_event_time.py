@@ -10,7 +10,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb.options import CellTime
+from timebeam.schema.layouts.opentsdb.keys import CellTime
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from timebeam.schema.annotations.edits import NO_CELL, AnnotationState, after
 from timebeam.schema.annotations.record import parse_stored
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.messages import Message, message_format
 
 OPTIONS = OpenTsdbOptions()

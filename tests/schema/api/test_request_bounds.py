@@ -22,7 +22,7 @@ from timebeam.schema.api.uri_query import uri_query
 from timebeam.schema.common.regex import PatternError, compiled
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.filters import MOST_PATTERN, TagFilter
+from timebeam.schema.query.question import MOST_PATTERN, TagFilter
 
 
 def by_url(filters: list[str]) -> None:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_tables import bucket_start_ms, key, to_ms
 
+from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.decode import decode
 from timebeam.schema.declared.codec.keys import ranges
 from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.rows import rows
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.model import TableLayout
 from timebeam.schema.layouts import Row

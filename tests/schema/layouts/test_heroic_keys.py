@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_heroic import PERIOD, qualifier, readable_key, wire_key
-from timebeam.schema.layouts.heroic.keys import KeyForm
+from timebeam.schema.layouts.heroic.keys import KeyForm, ReadableKeys
 from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
-from timebeam.schema.layouts.heroic.readable_key import ReadableKeys
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.points import Reason, Series
 

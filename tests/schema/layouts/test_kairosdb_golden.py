@@ -12,8 +12,8 @@ import pytest
 from tests.schema.layouts import plain_kairosdb as plain
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.layouts.kairosdb import keys, values
+from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
-from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
 from timebeam.schema.points import Kind, PointBatch, Reason, Series
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.schema.layouts import plain_kairosdb as plain
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.layouts.kairosdb import keys
+from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
-from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
 from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
 
 Value = int | float | str

@@ -19,8 +19,8 @@ from timebeam.schema.layouts import (
     Severity,
     UnknownNameError,
 )
+from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
-from timebeam.schema.layouts.kairosdb.options import KairosDbOptions, RowSpec
 from timebeam.schema.points import PointBatch, Series
 
 WIDTH = plain.WIDTH_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from timebeam.schema.layouts import Cell, Row, Severity
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 
 UIDS = {("metrics", b"m"): b"\0\0\1", ("tagk", b"host"): b"\0\0\1", ("tagv", b"a"): b"\0\0\1"}
 KEY = bytes.fromhex("00000150e22700000001000001")

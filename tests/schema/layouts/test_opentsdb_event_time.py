@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.golden.cases import HERE
 from tests.schema.layouts.plain_opentsdb import number
 from timebeam.schema.layouts import Cell, Packing, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb.keys import CellTime, Decimals, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import CellTime, Decimals, OpenTsdbOptions
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import PointBatch, Series
 

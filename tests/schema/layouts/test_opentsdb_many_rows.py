@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
+from timebeam.schema.layouts.opentsdb.keys import CellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.many_rows import read_rows
-from timebeam.schema.layouts.opentsdb.options import CellTime, OpenTsdbOptions
 from timebeam.schema.points import Series
 
 LAYOUT = OpenTsdb()

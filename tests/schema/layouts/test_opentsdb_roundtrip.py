@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append, split_column
 from timebeam.schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
+from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import Decimals, OpenTsdbOptions
 from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
 
 SERIES = [

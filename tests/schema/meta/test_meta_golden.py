@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden.meta_cases import GROUPS, AnyCell, MetaCase, created, meta_cases
 from timebeam.schema.layouts import Row
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.meta import ts_meta, tsuid, uid_meta
 from timebeam.schema.meta.rows import series_row, uid_rows
 from timebeam.schema.meta.ts_meta import TsMeta

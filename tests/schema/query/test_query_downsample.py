@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange, downsample, fill_gaps
-from timebeam.schema.query.interval_functions import FUNCTIONS
+from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill, QueryRange, downsample, fill_gaps
 
 NAN = math.nan
 

@@ -13,11 +13,9 @@ from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import QuerySeries, answer
-from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.interval_functions import FUNCTIONS
-from timebeam.schema.query.numbers import numbers
+from timebeam.schema.query.downsample import FUNCTIONS, Downsampling
+from timebeam.schema.query.numbers import RateOptions, numbers
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.query.rate import RateOptions
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600

@@ -10,17 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.joined import (
+from timebeam.schema.query.rollups import (
     NUMBERS,
     Partials,
+    Question,
     SourceSpan,
+    choose,
     gaps,
     is_covered,
     joined,
     merged_spans,
     of_points,
 )
-from timebeam.schema.query.rollups import Question, choose
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
