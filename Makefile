@@ -10,7 +10,7 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-streaming test test-long lint types unit lock bench docs clean
+.PHONY: demo demo-streaming test test-long test-clients lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -43,6 +43,11 @@ ifeq ($(SEEDS),)
 else
 	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)
 endif
+
+# The server with clients of others; a test whose program is missing is skipped and names Debian's package.
+test-clients: $(READY)
+	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/pytest -q -m clients tests/clients
 
 $(READY): requirements-test.lock setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \

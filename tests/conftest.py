@@ -3,7 +3,7 @@
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
 
 A test that uses the fixture `emulator` has the marker of that name. Tests marked `long` run only if `-m`
-names the marker: `make test-long` does.
+names the marker: `make test-long` does; those marked `clients` likewise, by `make test-clients`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ hypothesis.settings.load_profile("timebeam")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests that use an emulator, and deselects the long ones unless `-m` names them."""
+    """Marks the tests that use an emulator, and deselects those that run only if `-m` names them."""
     for item in items:
         if "emulator" in getattr(item, "fixturenames", ()):
             item.add_marker("emulator")
-    if "long" not in config.option.markexpr:
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for marker in ("long", "clients"):
+        if marker not in config.option.markexpr:
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])
+            items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
 class Bigtable(NamedTuple):

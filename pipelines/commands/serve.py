@@ -46,6 +46,13 @@ PARAMETERS = (
         "Server",
         setting=True,
     ),
+    Parameter(
+        "ignored_labels",
+        "external labels of a Prometheus that reads from here, which no series has",
+        "Server",
+        default=[],
+        many=True,
+    ),
     Parameter("max_rows", "rows that a request may read", "Budgets", positive, 1_000_000),
     Parameter("max_points", "points that a request may read, or fill in", "Budgets", positive, 20_000_000),
     Parameter("max_shown", "points of an answer", "Budgets", positive, 1_000_000),
@@ -127,4 +134,4 @@ def _application(options: argparse.Namespace) -> Starlette:
         float(options.max_seconds),
     )
     limits = Limits(budget, options.max_queries, options.max_waiting, options.max_body)
-    return application(Api(target, layout, rollups), limits)
+    return application(Api(target, layout, rollups, options.ignored_labels), limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from timebeam.schema.layouts import ReadableLayout, Reader, RollupTables
 from timebeam.schema.rollup.config import RollupConfig
@@ -17,6 +18,7 @@ class Api:
 
     Attributes:
       rollups: the rollup tables that may serve queries; None for points alone.
+      ignored_labels: labels that a Prometheus adds to what it asks for, and that no series has.
       meter: counts what a request reads; None for no budget.
       skipped: takes a line for each row that a request could not read.
     """
@@ -24,6 +26,7 @@ class Api:
     target: Target
     layout: ReadableLayout
     rollups: tuple[RollupTables, RollupConfig] | None = None
+    ignored_labels: Sequence[str] = ()
     meter: Meter | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
 

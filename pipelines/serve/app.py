@@ -120,9 +120,7 @@ class _Server:
             seconds * 1000,
             len(body),
         )
-        return HttpResponse(
-            body, response.status, dict(response.headers), media_type="application/json; charset=UTF-8"
-        )
+        return HttpResponse(body, response.status, dict(response.headers), response.media_type)
 
     async def _answer(self, http: HttpRequest) -> Response:
         """The answer to a request; whatever happens is one, without a trace."""
@@ -216,6 +214,8 @@ class _Server:
 def _encoded(api: Api, request: Request) -> Response:
     """The answer, its body as JSON."""
     response = respond(api, request)
+    if isinstance(response.body, bytes):
+        return response
     return dataclasses.replace(response, body=orjson.dumps(response.body))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.last import last_points
 from timebeam.pipelines.serve.queries import check_method, expressions, query
+from timebeam.pipelines.serve.remote_read import remote_read
 from timebeam.pipelines.serve.searches import lookup, suggest, uid_meta
 from timebeam.schema.api.errors import ApiError, not_found
 from timebeam.schema.api.filter_texts import CONFIG_FILTERS
@@ -37,12 +38,13 @@ class Response:
     """The answer to a request.
 
     Attributes:
-      body: what its JSON holds; or the JSON, encoded.
+      body: what its JSON holds; or the bytes of it, or of another type.
     """
 
     status: int
     body: Any
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    media_type: str = "application/json; charset=UTF-8"
 
 
 def respond(api: Api, request: Request) -> Response:
@@ -66,6 +68,8 @@ def respond(api: Api, request: Request) -> Response:
     except OverBudgetError as error:
         return Response(413, ApiError(str(error), 413).body())
     skipped = {SKIPPED: str(len(api.skipped))} if api.skipped else {}
+    if isinstance(body, bytes):
+        return Response(200, body, {"Content-Encoding": "snappy", **skipped}, "application/x-protobuf")
     return Response(200, body, skipped)
 
 
@@ -93,6 +97,7 @@ ENDPOINTS: dict[str, Callable[[Api, Request], Any]] = {
     "/api/search/lookup": lookup,
     "/api/suggest": suggest,
     "/api/uid/uidmeta": uid_meta,
+    "/api/v1/read": remote_read,
     "/api/version": _version,
 }
 """By path, without the slash at the end."""

@@ -21,7 +21,7 @@ from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.meta.uid_meta import QUALIFIERS, UidMeta
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta
+from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
 
 _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
 """Kinds of names by what requests call them."""
@@ -31,12 +31,8 @@ def suggest(api: Api, request: Request) -> Any:
     """The answer to /api/suggest."""
     check_method(request, ("GET", "POST"))
     query = suggest_query(request)
-    layout = find_capability(api.layout, UidTables)
-    if layout is None:
-        return _suggest_from_series(api, query.kind, query.start)[: query.limit]
     try:
-        names = names_from(layout.uid_table, query.kind, query.start, api.reader)
-        return [name for name, _ in itertools.islice(names, query.limit)]
+        return list(itertools.islice(_names(api, query.kind, query.start), query.limit))
     except UnicodeEncodeError:
         return []
 
@@ -49,6 +45,27 @@ def lookup(api: Api, request: Request) -> Any:
     listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
     results = list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
     return lookup_body(query, results, int((time.perf_counter() - begun) * 1000))
+
+
+def metric_names(api: Api) -> Iterator[str]:
+    """The names of all metrics."""
+    if find_capability(api.layout, UidTables) or find_capability(api.layout, SeriesIndex):
+        return _names(api, "metrics", "")
+    listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {}), api.meter))
+    return iter(sorted({one.series.metric for one in listed}))
+
+
+def _names(api: Api, kind: str, start: str) -> Iterator[str]:
+    """The names of a kind that begin with `start`, ascending by their bytes.
+
+    Raises:
+      UnicodeEncodeError: none can begin so.
+    """
+    layout = find_capability(api.layout, UidTables)
+    if layout is None:
+        yield from _names_of_series(api, kind, start)
+    else:
+        yield from (name for name, _ in names_from(layout.uid_table, kind, start, api.reader))
 
 
 def uid_meta(api: Api, request: Request) -> Any:
@@ -131,7 +148,7 @@ def _has_meta(api: Api, layout: SeriesMeta) -> bool:
         return False
 
 
-def _suggest_from_series(api: Api, kind: str, start: str) -> list[str]:
+def _names_of_series(api: Api, kind: str, start: str) -> list[str]:
     """Names of a kind in a layout whose row keys hold them, ascending by their bytes.
 
     None for declared tables, whose names are found by reading all rows: Grafana asks to see whether the

@@ -23,7 +23,7 @@ from timebeam.schema.query.numbers import RateOptions, to_floats
 POINT_BYTES = 250
 """Memory of a point while an answer is written: what everything else in an answer is counted in."""
 
-_OBJECT_POINTS = 4
+OBJECT_POINTS = 4
 """What a result without points counts, or an annotation without text."""
 
 
@@ -121,7 +121,7 @@ class _Writer:
 
     def result(self, answered: Answered, result: Result) -> dict[str, Any]:
         """The JSON of a result."""
-        raw, cost = self._query.raw, _OBJECT_POINTS + len(result.times_ms)
+        raw, cost = self._query.raw, OBJECT_POINTS + len(result.times_ms)
         beside: dict[str, Any] = {}
         if raw.show_query:
             beside["query"], query_cost = self._query_body(answered)
@@ -157,7 +157,7 @@ class _Writer:
 
 def _cost(bodies: Sequence[dict[str, Any]]) -> int:
     """How much memory some JSON objects and their text take, in points."""
-    return len(bodies) * _OBJECT_POINTS + len(msgspec.json.encode(bodies)) // POINT_BYTES
+    return len(bodies) * OBJECT_POINTS + len(msgspec.json.encode(bodies)) // POINT_BYTES
 
 
 def _starting_within(notes: Sequence[Annotation], query: TsQuery) -> list[dict[str, Any]]:

@@ -173,6 +173,7 @@ class Question:
       filters: of tag values, beside `tags`, which holds their keys too (`literals_of`).
       explicit_tags: whether a series may have no other tag keys than those of `tags`.
       series: the only series that pass; None for all of the metric.
+      matches: what else a series must pass; None for nothing.
     """
 
     metric: str
@@ -186,6 +187,7 @@ class Question:
     filters: Sequence[TagFilter] = ()
     explicit_tags: bool = False
     series: frozenset[Series] | None = None
+    matches: Callable[[Series], bool] | None = None
 
     def __post_init__(self) -> None:
         """Checks the query.
@@ -215,11 +217,13 @@ class Question:
     @property
     def filters_by_name(self) -> bool:
         """Whether there is more to pass than `tags`, which a layout looks for by itself."""
-        return bool(self.series is not None or self.explicit_tags or self._by_name)
+        return bool(self.series is not None or self.matches or self.explicit_tags or self._by_name)
 
     def passes(self, series: Series) -> bool:
         """Whether a series of the metric that has `tags` passes everything else."""
         if self.series is not None and series not in self.series:
+            return False
+        if self.matches is not None and not self.matches(series):
             return False
         tags = dict(series.tags)
         if self.explicit_tags and tags.keys() != self.tags.keys():

@@ -22,7 +22,7 @@ EDGES = {
     "rollup": {"common", "layouts", "points"},
     "meta": {"common", "layouts", "points"},
     "query": {"annotations", "common", "points", "rollup"},
-    "api": {"annotations", "meta", "points", "query"},
+    "api": {"annotations", "common", "meta", "points", "query"},
     "declared": {"common", "layouts", "messages", "points", "rollup"},
     "trees": {"common", "layouts", "meta", "points"},
     "sizing": {"common", "layouts", "points"},

@@ -10,11 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.support import remote_read
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.golden_api import differences, normal
 from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.points import FIRST_MS
+from tests.support.remote_read import EQ, NEQ, NRE, RE
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond
 from timebeam.pipelines.serve.targets import request_of
@@ -133,6 +135,56 @@ def test_random_queries(store: tuple[str, AnyStore]) -> None:
         if not query.is_rate and number % 10 == 0:
             check_command(made, query, [result for result in body if result["dps"]])
     assert answered > QUERIES // 2
+
+
+@pytest.mark.parametrize(
+    ("matchers", "hosts"),
+    [
+        ([(EQ, "__name__", "sys:load")], "abcd"),
+        ([(RE, "__name__", "sys:l.*"), (EQ, "dc", "x")], "ac"),
+        ([(NEQ, "__name__", "sys.load"), (EQ, "rack", "")], "ab"),
+        ([(EQ, "__name__", "sys:load"), (NRE, "host", "a|b")], "cd"),
+        ([(EQ, "__name__", "sys:load"), (EQ, "host", "nobody")], ""),
+        ([(EQ, "__name__", "sys:cpu")], ""),
+    ],
+)
+def test_remote_read(store: tuple[str, AnyStore], matchers: list[tuple[int, str, str]], hosts: str) -> None:
+    _, made = store
+    start_ms, end_ms = (BASE_S + 600) * 1000, (BASE_S + 7260) * 1000
+    body = remote_read.request(start_ms, end_ms, *matchers)
+    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", body))
+    assert (response.status, response.media_type) == (200, "application/x-protobuf")
+    expected = [
+        (
+            {"__name__": "sys:load"} | tags,
+            [(time_ms, float(value)) for time_ms, value in points if start_ms <= time_ms <= end_ms],
+        )
+        for tags, points in SERIES
+        if tags["host"] in hosts
+    ]
+    answer = remote_read.answer(response.body)
+    assert sorted(answer, key=lambda item: item[0]["host"]) == expected
+    assert [sorted(labels.items()) for labels, _ in answer] == sorted(
+        sorted(labels.items()) for labels, _ in expected
+    )
+
+
+def test_remote_read_of_intervals(store: tuple[str, AnyStore]) -> None:
+    _, made = store
+    start_ms, end_ms = BASE_S * 1000, (BASE_S + SPAN_S) * 1000
+    matchers = [(EQ, "__name__", "sys:load"), (EQ, "host", "a"), (EQ, "__rollup__", "1h-max")]
+    body = remote_read.request(start_ms, end_ms, *matchers)
+    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", body))
+    maxima: dict[int, float] = {}
+    for time_ms, value in SERIES[0][1]:
+        hour_ms = time_ms // 3_600_000 * 3_600_000
+        maxima[hour_ms] = max(value, maxima.get(hour_ms, value))
+    labels = {"__name__": "sys:load", "__rollup__": "1h-max"} | SERIES[0][0]
+    assert remote_read.answer(response.body) == [(labels, sorted(maxima.items()))]
+    wrong = remote_read.request(start_ms, end_ms, (EQ, "__rollup__", "hourly"))
+    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", wrong))
+    assert response.status == 400
+    assert "Label __rollup__" in response.body["error"]["message"]
 
 
 def check_command(made: AnyStore, query: PlainQuery, body: list[dict[str, Any]]) -> None:

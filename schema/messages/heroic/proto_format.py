@@ -17,6 +17,7 @@ import struct
 import pyarrow as pa
 
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer
 from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, series_of
@@ -25,20 +26,15 @@ from timebeam.schema.points import Reason, RefusedError, Series
 LARGEST_BATCH = 64 << 20
 """Bytes of a batch after decompression; a larger one is refused."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_METRIC = 1 << 3 | _BYTES
-_KEY, _TIME, _VALUE = 1 << 3 | _BYTES, 2 << 3 | _VARINT, 3 << 3 | _FIXED64
-_TAG, _RESOURCE, _TYPED_VALUE = 4 << 3 | _BYTES, 5 << 3 | _BYTES, 6 << 3 | _BYTES
+_METRIC = 1 << 3 | BYTES
+_KEY, _TIME, _VALUE = 1 << 3 | BYTES, 2 << 3 | VARINT, 3 << 3 | FIXED64
+_TAG, _RESOURCE, _TYPED_VALUE = 4 << 3 | BYTES, 5 << 3 | BYTES, 6 << 3 | BYTES
 _OF_SERIES = frozenset((_KEY, _TAG, _RESOURCE))
-_DOUBLE, _DISTRIBUTION = 1 << 3 | _FIXED64, 2 << 3 | _BYTES
-_ENTRY_KEY, _ENTRY_VALUE = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+_DOUBLE, _DISTRIBUTION = 1 << 3 | FIXED64, 2 << 3 | BYTES
+_ENTRY_KEY, _ENTRY_VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 _64_BITS = (1 << 64) - 1
 _read_double = struct.Struct("<d").unpack_from
-
-
-class ProtoError(ValueError):
-    """The bytes are not protobuf."""
 
 
 class HeroicProto(HeroicFormat):
@@ -61,7 +57,7 @@ class HeroicProto(HeroicFormat):
           RefusedError: CORRUPT_MESSAGE.
         """
         try:
-            size, _ = _varint(text, 0)
+            size, _ = varint(text, 0)
             if size > LARGEST_BATCH:
                 raise ProtoError(f"{size} bytes; at most {LARGEST_BATCH} are read")
             batch: bytes = pa.decompress(text, size, codec="snappy", asbytes=True)
@@ -76,8 +72,8 @@ class HeroicProto(HeroicFormat):
         while position < end:
             start = position
             try:
-                field, position = _varint(text, position)
-                first, position = _end(text, field, position, end)
+                field, position = varint(text, position)
+                first, position = end_of(text, field, position, end)
             except (ProtoError, IndexError) as error:
                 why = f"damaged batch: {error}; its metrics before are stored"
                 points.refuse(RefusedError(Reason.CORRUPT_MESSAGE, why), start, end)
@@ -102,50 +98,6 @@ class HeroicProto(HeroicFormat):
         return series
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """(the unsigned number that begins at `position`, where it ends).
-
-    Raises:
-      ProtoError: it has more than 10 bytes.
-      IndexError: the bytes end inside it.
-    """
-    byte = data[position]
-    if byte < 0x80:
-        return byte, position + 1
-    number = shift = 0
-    while byte > 0x7F:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 63:
-            raise ProtoError("a number of more than 64 bits")
-        position += 1
-        byte = data[position]
-    return number | byte << shift, position + 1
-
-
-def _end(text: bytes, field: int, position: int, limit: int) -> tuple[int, int]:
-    """(where the content of a field begins, where it ends); `field` is its number and type.
-
-    Raises:
-      ProtoError: it ends after `limit`, or has an unknown type.
-    """
-    wire_type = field & 7
-    if wire_type == _BYTES:
-        size, position = _varint(text, position)
-        end = position + size
-    elif wire_type == _FIXED64:
-        end = position + 8
-    elif wire_type == _FIXED32:
-        end = position + 4
-    elif wire_type == _VARINT:
-        _, end = _varint(text, position)
-    else:
-        raise ProtoError(f"a field of type {wire_type}")
-    if end > limit or field < 8:
-        raise ProtoError("a field ends after it" if field >= 8 else "a field of number 0")
-    return position, end
-
-
 def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
     """(encoded key, tags and resources, time in ms, value) of a metric.
 
@@ -162,21 +114,21 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
             field = text[position]
             position += 1
             if field > 0x7F:
-                field, position = _varint(text, start)
+                field, position = varint(text, start)
             if field in _OF_SERIES:
                 size = text[position]
                 position += 1
                 if size > 0x7F:
-                    size, position = _varint(text, position - 1)
+                    size, position = varint(text, position - 1)
                 position += size
                 series.append(text[start:position])
             elif field == _VALUE:
                 (value,) = _read_double(text, position)
                 position += 8
             elif field == _TIME:
-                time, position = _varint(text, position)
+                time, position = varint(text, position)
             else:
-                first, position = _end(text, field, position, end)
+                first, position = end_of(text, field, position, end)
                 if field == _TYPED_VALUE:
                     has_typed = True
                     typed = _typed_value(text, first, position, typed)
@@ -200,8 +152,8 @@ def _typed_value(text: bytes, position: int, end: int, before: Value | None) -> 
     """The value that a `Value` message sets; else `before`."""
     value = before
     while position < end:
-        field, position = _varint(text, position)
-        first, position = _end(text, field, position, end)
+        field, position = varint(text, position)
+        first, position = end_of(text, field, position, end)
         if field == _DOUBLE:
             (value,) = _read_double(text, first)
         elif field == _DISTRIBUTION:
@@ -222,8 +174,8 @@ def _series(fields: bytes) -> Series:
     position = 0
     try:
         while position < len(fields):
-            field, position = _varint(fields, position)
-            first, position = _end(fields, field, position, len(fields))
+            field, position = varint(fields, position)
+            first, position = end_of(fields, field, position, len(fields))
             if field == _KEY:
                 metric = fields[first:position]
             else:
@@ -242,8 +194,8 @@ def _entry(entry: bytes) -> tuple[str, str]:
     key = value = b""
     position = 0
     while position < len(entry):
-        field, position = _varint(entry, position)
-        first, position = _end(entry, field, position, len(entry))
+        field, position = varint(entry, position)
+        first, position = end_of(entry, field, position, len(entry))
         if field == _ENTRY_KEY:
             key = entry[first:position]
         elif field == _ENTRY_VALUE:

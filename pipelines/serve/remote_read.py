@@ -1,0 +1,58 @@
+"""/api/v1/read: points for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.queries import check_method
+from timebeam.pipelines.serve.searches import metric_names
+from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.query_answer import OBJECT_POINTS, POINT_BYTES
+from timebeam.schema.api.remote_read import LabelledPoints, ReadQuery, read_request, read_response
+from timebeam.schema.api.request import Request
+from timebeam.schema.layouts import UnknownNameError
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.question import NONE, Question
+from timebeam.transforms.query.evaluate import evaluate
+
+
+def remote_read(api: Api, request: Request) -> bytes:
+    """The answer to /api/v1/read; an unknown metric or tag has no series.
+
+    Raises:
+      ApiError: the request is wrong.
+    """
+    check_method(request, ("POST",))
+    now_ms = int(time.time() * 1000)
+    queries = read_request(request.body, api.ignored_labels)
+    return read_response([list(_series(api, query, now_ms)) for query in queries])
+
+
+def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]:
+    """The series of a query that have points."""
+    if query.end_ms < query.start_ms:
+        return
+    try:
+        downsampling = None if query.rollup is None else Downsampling.parse(query.rollup)
+    except ValueError as error:
+        raise ApiError(f"Label __rollup__: {error}") from error
+    rollups = None if downsampling is None else api.rollups
+    for metric in [query.metric] if query.metric else filter(query.passes_name, metric_names(api)):
+        question = Question(
+            metric, query.tags, (), NONE, downsampling, query.start_ms, query.end_ms, matches=query.passes
+        )
+        try:
+            evaluated = evaluate(api.target, api.layout, question, rollups, now_ms, api.meter)
+        except UnknownNameError:
+            continue
+        except ValueError as error:
+            raise ApiError(str(error)) from error
+        api.skipped.extend(evaluated.damage)
+        for result in evaluated.results:
+            if len(result.times_ms):
+                labels = query.labels(result.members[0])
+                size = sum(len(name) + len(value) for name, value in labels.items())
+                api.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
+                yield LabelledPoints(labels, result.times_ms, result.values)
