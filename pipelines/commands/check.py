@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from timebeam.pipelines.options.values import create_command, declaration_of, la
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
-from timebeam.transforms.bigtable.tables import check_tables, table_names
+from timebeam.transforms.bigtable.tables import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 
@@ -52,8 +53,8 @@ def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
     """
     if options.layout != DECLARED:
         return layout_of(options)
-    declaration = declaration_of(options)
-    return DeclaredTables(declaration, tuple(table_names(target)) if declaration.day_tables else ())
+    layout = DeclaredTables(declaration_of(options))
+    return layout.with_existing(functools.partial(recent_table_names, target))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

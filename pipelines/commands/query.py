@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = record_table(declaration, options.table_prefix, options.metric)
         if table is not None:
             return query_records(options, declaration, table)
-        return run(options, declared_points(declaration))
+        return run(options, declared_points(options, declaration))
     except UnknownNameError as error:
         near = " or ".join(repr(name) for name in error.near())
         hint = f"; did you mean {near}?" if near else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import shlex
@@ -37,6 +38,7 @@ from timebeam.schema.layouts import (
     capability,
 )
 from timebeam.schema.messages import FORMATS, Framing, message_format
+from timebeam.transforms.bigtable.tables import recent_table_names
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 C = TypeVar("C", bound=Capability)
@@ -110,10 +112,14 @@ def readable_of(options: argparse.Namespace) -> ReadableLayout:
     Raises:
       UsageError: see `layout_of`; or a declaration is wrong, or says of no table how it reads as points.
     """
-    return declared_points(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
+    return (
+        declared_points(options, declaration_of(options))
+        if options.layout == DECLARED
+        else layout_of(options)
+    )
 
 
-def declared_points(declaration: Declaration) -> DeclaredTables:
+def declared_points(options: argparse.Namespace, declaration: Declaration) -> ReadableLayout:
     """The tables of a declaration, at least one of which has points.
 
     Raises:
@@ -126,7 +132,7 @@ def declared_points(declaration: Declaration) -> DeclaredTables:
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
-    return layout
+    return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 
 
 def layout_named(name: str, options: Mapping[str, Any]) -> Layout:

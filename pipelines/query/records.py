@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import io
 import itertools
 import sys
@@ -12,16 +11,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell
-from timebeam.schema.common.spans import DAY_MS, first_instant
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.declared.codec.cells import tables as declared_tables
-from timebeam.schema.declared.codec.days import day_of
+from timebeam.schema.declared.codec.days import day_of, tables_within
 from timebeam.schema.declared.codec.decode import Record
 from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection, json_text
 from timebeam.schema.declared.layout import scan_reason
@@ -46,7 +42,6 @@ _OF_POINTS = (
 _WIDTH_RECORDS = 1000
 """Records that the widths of the columns of a table are taken from."""
 _SHOWN_FINDINGS = 10
-_EPOCH = datetime.date(1970, 1, 1)
 
 
 class RecordTable(NamedTuple):
@@ -104,7 +99,8 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
         check_tables(target, declared_tables(declaration), create_command(options))
         names = [layout.table]
     else:
-        names = _tables_of_days(target, table, table.days, selection)
+        days = tables_within(table.days, layout, table_names(target), selection.start_ms, selection.end_ms)
+        names = [name for name in days if table.day_table in (None, name)]
     if options.explain:
         _explain(plan, names)
     found = _Found(find_records(target, layout, names, selection, plan))
@@ -175,24 +171,6 @@ def field_filters(texts: Iterable[str]) -> Mapping[str, Sequence[str]]:
             raise UsageError(f"--where {text}: give each field once, as FIELD=V or FIELD=V|W")
         filters[field] = list(dict.fromkeys(values.split("|")))
     return filters
-
-
-def _tables_of_days(
-    target: Target, table: RecordTable, days: DayTables, selection: RecordSelection
-) -> list[str]:
-    """The existing tables of the days of a selection, ascending by day."""
-    by_day = {day: name for name in table_names(target) if (day := day_of(days, name)) is not None}
-    zone = table.layout.time.zone if table.layout.time else "UTC"
-    names = []
-    for day, name in sorted(by_day.items()):
-        midnight_ms = (day - _EPOCH).days * DAY_MS
-        edges = np.array([midnight_ms, midnight_ms + DAY_MS], np.int64)
-        start_ms, end_ms = first_instant(edges, zone).tolist()
-        is_late = selection.end_ms is not None and start_ms > selection.end_ms
-        is_early = end_ms <= (selection.start_ms or 0)
-        if not (is_late or is_early) and table.day_table in (None, name):
-            names.append(name)
-    return names
 
 
 def _explain(plan: ReadPlan, names: Sequence[str]) -> None:

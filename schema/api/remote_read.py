@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from timebeam.schema.query.filters import MOST_PATTERN
 
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.ts_query import check_filters
 from timebeam.schema.common.protobuf import ProtoError, encoded_bytes, encoded_varint, fields, varint
 from timebeam.schema.common.regex import PatternError, compiled
 from timebeam.schema.points import Int64s, Series
-from timebeam.schema.query.filters import MOST_PATTERN
 from timebeam.schema.query.numbers import Values, to_floats
 
 NAME, ROLLUP = "__name__", "__rollup__"

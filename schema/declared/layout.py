@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -15,9 +16,19 @@ from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec import keys, points
 from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.cells import tables
-from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day
+from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day, tables_within
 from timebeam.schema.declared.codec.selection import ReadPlan, folded_text, plan
-from timebeam.schema.declared.model import COLUMN, Declaration, Field, Hash, Suffix, TableLayout, Time, inputs
+from timebeam.schema.declared.model import (
+    COLUMN,
+    DayTables,
+    Declaration,
+    Field,
+    Hash,
+    Suffix,
+    TableLayout,
+    Time,
+    inputs,
+)
 from timebeam.schema.layouts import (
     Cell,
     ColumnRange,
@@ -67,11 +78,11 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     """The tables of a declaration; those with `[layout.NAME.points]` hold points.
 
     Attributes:
-      existing: names of Bigtable tables, among which `audit` finds the tables per day.
+      existing: gives the names of Bigtable tables, those of tables per day among them.
     """
 
     declaration: Declaration
-    existing: tuple[str, ...] = ()
+    existing: Callable[[], Sequence[str]] = tuple
     name = NAME
 
     def tables(self) -> Sequence[TableSpec]:
@@ -90,7 +101,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         """
         for table in self._tables_of(selection):
             series_by_name: LruCache[tuple[str, ...], Series] = LruCache(_SERIES)
-            for row in reader.scan(_scan(table)) if table.plan.ranges else ():
+            for row in self._rows(table, reader) if table.plan.ranges else ():
                 yield from _selected(table, row, series_by_name)
 
     def full_scan(self, selection: Selection) -> str:
@@ -147,11 +158,15 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         for layout in self.declaration.all_layouts:
             for rows in _batches(read(layout.table)):
                 yield from audit_rows(layout, rows)
-        for day_tables, name in itertools.product(self.declaration.day_tables, self.existing):
-            day = day_of(day_tables, name)
-            if day is not None:
-                layout = dataclasses.replace(self.declaration.layout(day_tables.source), table=name)
-                yield from _audit_day(layout, day, read(name))
+        for layout in self.declaration.all_layouts:
+            for day_tables, name in self._day_tables(layout, None, None):
+                day = day_of(day_tables, name)
+                assert day is not None
+                yield from _audit_day(dataclasses.replace(layout, table=name), day, read(name))
+
+    def with_existing(self, names: Callable[[], Sequence[str]]) -> DeclaredTables:
+        """See `ReadableLayout.with_existing`."""
+        return dataclasses.replace(self, existing=names)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `RefusedRows.restore`: the row itself, if the declaration would write it."""
@@ -162,6 +177,28 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                     raise ValueError(damage[0])
                 return Restored(PointBatch.of([], 0), row)
         raise ValueError(f"{self.declaration.file_name} declares no table {row.table}")
+
+    def _rows(self, table: _TableSelection, reader: Reader) -> Iterator[Row]:
+        """The rows of a table, in the order of their keys; with what its tables per day hold of them."""
+        scan, period = _scan(table), table.selection
+        names = [name for _, name in self._day_tables(table.layout, period.start_ms, period.end_ms)]
+        if not names:
+            yield from reader.scan(scan)
+            return
+        scan = dataclasses.replace(scan, ranges=sorted(scan.ranges))
+        scans = [reader.scan(dataclasses.replace(scan, table=name)) for name in (scan.table, *names)]
+        in_order = heapq.merge(*scans, key=lambda row: row.key)
+        for key, copies in itertools.groupby(in_order, key=lambda row: row.key):
+            yield Row(scan.table, key, _newest([cell for row in copies for cell in row.cells], scan.versions))
+
+    def _day_tables(
+        self, layout: TableLayout, start_ms: int | None, end_ms: int | None
+    ) -> Iterator[tuple[DayTables, str]]:
+        """The existing tables per day of a layout with a part in a range of time, and their names."""
+        for day_tables in self.declaration.day_tables:
+            if day_tables.source == layout.name:
+                for name in tables_within(day_tables, layout, self.existing(), start_ms, end_ms):
+                    yield day_tables, name
 
     def _readable(self) -> list[TableLayout]:
         """The layouts with points."""
@@ -217,6 +254,16 @@ def _audit_day(layout: TableLayout, day: datetime.date, rows: Iterable[Row]) -> 
         for row in batch:
             if row.key not in damaged and not is_of_day(layout, row.key, time_bytes):
                 yield Finding(Severity.DAMAGE, row.table, row.key, f"it is not a row of {day}")
+
+
+def _newest(cells: Sequence[Cell], versions: int) -> list[Cell]:
+    """The newest versions of the cells of one row, of several tables; of equal times the first one."""
+    distinct: dict[tuple[str, bytes, int], Cell] = {}
+    for cell in cells:
+        distinct.setdefault((cell.family, cell.qualifier, -cell.timestamp_ms), cell)
+    ordered = [distinct[place] for place in sorted(distinct)]
+    columns = itertools.groupby(ordered, key=lambda cell: (cell.family, cell.qualifier))
+    return [cell for _, column in columns for cell in itertools.islice(column, versions)]
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:

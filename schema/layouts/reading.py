@@ -228,6 +228,14 @@ class ReadableLayout(StoredLayout):
         """
         return key
 
+    def with_existing(self, names: Callable[[], Sequence[str]]) -> ReadableLayout:
+        """The same layout, which also reads those of its tables per day that exist.
+
+        Args:
+          names: gives the names of all tables.
+        """
+        return self
+
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """The series that may have the same instant in several selected rows.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import functools
 import os
 import pathlib
 import time
@@ -25,7 +26,7 @@ from timebeam.schema.query.answer import Result, answer
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import to_floats
 from timebeam.schema.query.question import Question
-from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.tables import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, NoPermissionError, Target
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.query.rollups import find_points
@@ -151,7 +152,7 @@ def _layout(
         layout = DeclaredTables(declaration.with_prefix(prefix))
         if not any(spec.holds_points for spec in layout.tables()):
             raise ValueError(f"{tables} declares no points: add a section [layout.NAME.points]")
-        return layout
+        return layout.with_existing(functools.partial(recent_table_names, target))
     if name not in LAYOUTS:
         raise ValueError(f"no layout {name!r}: choose {', '.join((*LAYOUTS, DECLARED))}")
     declared = {option.name: option for option in LAYOUTS[name].declared_options}

@@ -125,9 +125,8 @@ class RememberingReader:
 
 def within(reader: Reader, layout: ReadableLayout, keys: KeyRange) -> Reader:
     """A reader limited to the data rows in a range of keys, and to index rows with the same keys."""
-    return RangeReader(
-        reader, {spec.name for spec in layout.tables() if spec.holds_points or spec.same_keys}, keys
-    )
+    whole = {spec.name for spec in layout.tables() if not (spec.holds_points or spec.same_keys)}
+    return RangeReader(reader, whole, keys)
 
 
 def scan_within(scan: Scan, keys: KeyRange) -> Scan:
@@ -137,14 +136,14 @@ def scan_within(scan: Scan, keys: KeyRange) -> Scan:
 
 
 class RangeReader:
-    """A `Reader` limited to a range of keys in some tables; it reads all rows of others."""
+    """A `Reader` limited to a range of keys, but for the tables of `whole`."""
 
-    def __init__(self, reader: Reader, tables: Collection[str], within: KeyRange) -> None:
-        self._reader, self._tables, self._within = reader, tables, within
+    def __init__(self, reader: Reader, whole: Collection[str], within: KeyRange) -> None:
+        self._reader, self._whole, self._within = reader, whole, within
 
     def scan(self, scan: Scan) -> Iterator[Row]:
         """See `Reader.scan`."""
-        if scan.table in self._tables and self._within != WHOLE_TABLE:
+        if scan.table not in self._whole and self._within != WHOLE_TABLE:
             scan = scan_within(scan, self._within)
             if not scan.ranges:
                 return
@@ -152,7 +151,7 @@ class RangeReader:
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         """See `Reader.rows`."""
-        if table in self._tables:
+        if table not in self._whole:
             start, end = self._within
             keys = [key for key in keys if start <= key and (not end or key < end)]
         return self._reader.rows(table, keys)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
-from timebeam.schema.common.spans import first_instant
+from timebeam.schema.common.spans import DAY_MS, first_instant
 from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.model import DayTables, TableLayout
 
@@ -18,6 +19,7 @@ _DAY = re.compile(r"\{day:([^{}]*)\}")
 _PLACEHOLDER = re.compile(r"%(.?)")
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "j": 3}
 _WHOLE_DATES = (["Y", "d", "m"], ["Y", "j"])
+_EPOCH = datetime.date(1970, 1, 1)
 EXAMPLE = datetime.date(2026, 11, 22)
 _DIGIT = "\0"
 
@@ -102,6 +104,26 @@ def day_of(tables: DayTables, name: str) -> datetime.date | None:
     except ValueError:
         return None
     return day if day.year >= 1970 and table_of(tables, day) == name else None
+
+
+def tables_within(
+    tables: DayTables, source: TableLayout, names: Iterable[str], start_ms: int | None, end_ms: int | None
+) -> list[str]:
+    """Those of the names that are of days with a part in a range of time, ascending by day.
+
+    Args:
+      start_ms, end_ms: both inclusive; None for no limit.
+    """
+    assert source.time is not None
+    by_day = {day: name for name in names if (day := day_of(tables, name)) is not None}
+    within = []
+    for day, name in sorted(by_day.items()):
+        midnight_ms = (day - _EPOCH).days * DAY_MS
+        edges = np.array([midnight_ms, midnight_ms + DAY_MS], np.int64)
+        day_start_ms, day_end_ms = first_instant(edges, source.time.zone).tolist()
+        if (end_ms is None or day_start_ms <= end_ms) and day_end_ms > (start_ms or 0):
+            within.append(name)
+    return within
 
 
 def day_pattern(source: TableLayout, piece: bytes) -> bytes:

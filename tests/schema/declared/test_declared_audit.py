@@ -130,7 +130,9 @@ def test_a_row_in_the_table_of_another_day_is_damage() -> None:
     sensor = declared("sensor")
     tables = stored(sensor, [{"METER": 7, "TS": 1426490100000, "READING": "1"}])
     (row,) = tables.all("SENSOR")
-    layout = DeclaredTables(sensor.declaration, ("SENSOR_20150316", "SENSOR_20150317", "SENSOR_X", "OTHER"))
-    days = MemoryTables([row._replace(table=name) for name in layout.existing])
+    layout = DeclaredTables(
+        sensor.declaration, lambda: ("SENSOR_20150316", "SENSOR_20150317", "SENSOR_X", "OTHER")
+    )
+    days = MemoryTables([row._replace(table=name) for name in layout.existing()])
     (finding,) = layout.audit(days.all)
     assert (finding.table, finding.text) == ("SENSOR_20150317", "it is not a row of 2015-03-17")

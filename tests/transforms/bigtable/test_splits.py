@@ -45,16 +45,14 @@ def test_ranges_between_cuts_have_each_row_once(full: tuple[Target, str, list[by
     found = [
         [
             row.key
-            for row in RangeReader(reader, {table}, one).scan(
-                Scan(table, [(b"000100", b"002900"), (b"9", b"")])
-            )
+            for row in RangeReader(reader, (), one).scan(Scan(table, [(b"000100", b"002900"), (b"9", b"")]))
         ]
         for one in ranges
     ]
     assert [key for some in found for key in some] == names[100:2900]
-    elsewhere = RangeReader(reader, {"other"}, ranges[0])
+    elsewhere = RangeReader(reader, {table}, ranges[0])
     assert [row.key for row in elsewhere.scan(Scan(table, [(b"", b"")]))] == names
-    within = RangeReader(reader, {table}, (names[5], names[7]))
+    within = RangeReader(reader, (), (names[5], names[7]))
     assert sorted(within.rows(table, names[:10])) == names[5:7]
 
 
