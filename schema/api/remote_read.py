@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from timebeam.schema.query.filters import MOST_PATTERN
 
 from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.ts_query import check_filters
@@ -35,6 +34,7 @@ from timebeam.schema.common.protobuf import ProtoError, encoded_bytes, encoded_v
 from timebeam.schema.common.regex import PatternError, compiled
 from timebeam.schema.points import Int64s, Series
 from timebeam.schema.query.numbers import Values, to_floats
+from timebeam.schema.query.question import MOST_PATTERN
 
 NAME, ROLLUP = "__name__", "__rollup__"
 """The labels of the metric, and of a downsampling such as 1h-max, which may come from rollups."""
