@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,11 @@ Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+
+
+def source_checksum(source: str) -> int:
+    """The rank of a source among those whose input arrived at one time: the greatest one wins."""
+    return zlib.crc32(source.encode())
 
 
 class Kind(enum.IntEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -12,14 +12,14 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.ingest.records import RecordsGraph
-from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, Needs, Run, Source, StreamJob
+from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, Needs, PortionedJob, Run, Source, StreamJob
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import TableSpec
-from timebeam.schema.messages import Framing
+from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.replay import ReadLetters
-from timebeam.transforms.input.files import ReadBlocks, match
+from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
 
 Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""
@@ -54,17 +54,23 @@ class _BoundedJob(_StoringJob, Job):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class IngestFiles(_BoundedJob):
+class IngestFiles(_BoundedJob, PortionedJob):
     """Stores the points or records of files.
 
     Attributes:
       patterns: of the files.
       framing: how they are cut into blocks.
+      steps: what remembers names from portion to portion; None if nothing does.
     """
 
     graph: Graph
     patterns: Sequence[str]
     framing: Framing
+    steps: Steps | None = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        steps = Steps(self.graph, portions=True) if isinstance(self.graph, PointsGraph) else None
+        object.__setattr__(self, "steps", steps)
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
@@ -77,6 +83,27 @@ class IngestFiles(_BoundedJob):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))
+
+    def blocks(self) -> Iterator[Message | Rejected]:
+        """See `PortionedJob.blocks`."""
+        return blocks_by_arrival(match(self.patterns), self.framing)
+
+    def build_portion(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], *, snapshot: bool
+    ) -> Sequence[PCollection[Rejected]]:
+        """See `PortionedJob.build_portion`."""
+        if isinstance(self.graph, PointsGraph):
+            return self.graph.from_blocks(root, read, self.steps, snapshot=snapshot)
+        return self.graph.from_blocks(root, read)
+
+    def summarize_portions(self, run: Run) -> PointsSummary:
+        """See `PortionedJob.summarize_portions`."""
+        assert run.dead_letters is not None
+        return PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
+
+    def hold(self) -> object:
+        """See `PortionedJob.hold`."""
+        return None if self.steps is None else self.steps.hold()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from timebeam.schema.layouts import (
     Layout,
     Packing,
     RefusedRows,
+    Replacing,
     Row,
     SeriesIndex,
     SeriesMeta,
@@ -39,7 +40,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
-from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, RowKey
+from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, PackPortionFn, RowKey
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing
@@ -92,18 +93,25 @@ class PointsGraph:
         return self.packing is Packing.COMPACTED
 
     def from_blocks(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any]
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        steps: Steps | None = None,
+        *,
+        snapshot: bool = True,
     ) -> list[PCollection[Rejected]]:
         """Adds the graph of an ingest of files; returns what is refused.
 
         Args:
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+          steps: those of all portions of a job, with what they remember.
+          snapshot: see `Flow`.
         """
         blocks = root | "Read" >> read
         parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=False)
         refused = [blocks[REJECTED], parsed[REJECTED], annotations]
-        return refused + self._store(root, Steps(self), None, parsed.main)
+        return refused + self._store(root, steps or Steps(self), None, parsed.main, snapshot=snapshot)
 
     def from_points(
         self,
@@ -160,22 +168,29 @@ class PointsGraph:
             if not self.dry_run:
                 write = StoreRows(self.target, (), "direct", Packing.POINTS)
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
-        return refused + self._store(root, steps, flow, points)
+        snapshot = flow is None or flow.snapshot
+        return refused + self._store(root, steps, flow, points, snapshot=snapshot)
 
     def _annotations(self, *, endless: bool) -> StoreAnnotations:
         """The step that stores annotations."""
         return StoreAnnotations(self.target, self.layout, self.uids, endless=endless, dry_run=self.dry_run)
 
     def _store(
-        self, root: beam.Pipeline, steps: Steps, flow: Flow | None, points: PCollection[PointBatch]
+        self,
+        root: beam.Pipeline,
+        steps: Steps,
+        flow: Flow | None,
+        points: PCollection[PointBatch],
+        *,
+        snapshot: bool = True,
     ) -> list[PCollection[Rejected]]:
         """Adds the steps behind parsing; returns what they refuse."""
-        snapshot = root | "UidSnapshot" >> (
+        names = root | "UidSnapshot" >> (
             ReadUidSnapshot(self.target, self.layout, self.uids)
-            if flow is None or flow.snapshot
+            if snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
-        keyed = points | "AssignUids" >> refusing(steps.assign, KeyedBatch, beam.pvalue.AsIter(snapshot))
+        keyed = points | "AssignUids" >> refusing(steps.assign, KeyedBatch, beam.pvalue.AsIter(names))
         refused = [keyed[REJECTED]]
         batches = keyed.main
         if steps.index is not None:
@@ -191,7 +206,7 @@ class PointsGraph:
         else:
             encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), tuple[RowKey, bytes])
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> beam.GroupByKey()
-        packed = grouped | "Pack" >> refusing(PackFn(self.layout, self.packing), Row)
+        packed = grouped | "Pack" >> refusing(steps.pack, Row)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)
@@ -218,7 +233,14 @@ def _on_arrival(
 class Steps:
     """The steps of a job that remember things. Held, their memory outlives a run of the pipeline."""
 
-    def __init__(self, job: PointsGraph) -> None:
+    def __init__(self, job: PointsGraph, *, portions: bool = False) -> None:
+        """`portions`: see `PackPortionFn`."""
+        replacing = find_capability(job.layout, Replacing)
+        self.pack = (
+            PackPortionFn(job.target, replacing, job.packing)
+            if portions and not job.dry_run and replacing is not None and replacing.replaces(job.packing)
+            else PackFn(job.layout, job.packing)
+        )
         self.parse = ParseMessagesFn(job.format_name, job.format_options, job.formats)
         self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
         indexed = find_capability(job.layout, SeriesIndex)
@@ -235,5 +257,5 @@ class Steps:
 
     def hold(self) -> list[object]:
         """What keeps the memory of this process alive as long as it is held."""
-        steps = (self.parse, self.assign, self.index, self.track)
+        steps = (self.parse, self.assign, self.index, self.track, self.pack)
         return [step.hold() for step in steps if step is not None]

@@ -21,6 +21,7 @@ from timebeam.pipelines.options.parameters import Limit, UsageError
 from timebeam.pipelines.options.values import create_command, dead_letters_of
 from timebeam.pipelines.output.summary import Summary
 from timebeam.schema.layouts import Layout, Packing, TableSpec
+from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import TOPIC, WriteDeadLetters
@@ -190,6 +191,35 @@ class Job(AnyJob):
         return 0
 
 
+class PortionedJob(Job):
+    """A job over files, which a local runner does in portions."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Message | Rejected]:
+        """The input: where a block wins over another one, it comes later."""
+
+    @abc.abstractmethod
+    def build_portion(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], *, snapshot: bool
+    ) -> Sequence[PCollection[Rejected]]:
+        """Adds the graph of a portion to a pipeline; returns what is written as dead letters.
+
+        Args:
+          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+          snapshot: see `Flow`.
+        """
+
+    @abc.abstractmethod
+    def summarize_portions(self, run: Run) -> Summary:
+        """The figures of a finished run in this process."""
+
+    def hold(self) -> object:
+        """See `StreamJob.hold`."""
+        return None
+
+
 class JobSequence(AnyJob):
     """Jobs that run one after the other."""
 
@@ -255,16 +285,21 @@ class StreamJob(AnyJob):
 
 
 def write_dead_letters(
-    refused: Sequence[PCollection[Rejected]], dead_letters: str | None, run_ms: int | None
+    refused: Sequence[PCollection[Rejected]],
+    dead_letters: str | None,
+    run_ms: int | None,
+    *,
+    portions: bool = False,
 ) -> None:
     """Adds the last step of every graph.
 
     Args:
       dead_letters: a topic, or how the names of files begin.
       run_ms: time of the run in ms; None for a stream, whose dead letters have the time of each refusal.
+      portions: whether the graph runs repeatedly.
     """
     if not refused:
         return
     assert dead_letters is not None
-    letters = WriteDeadLetters(dead_letters, run_ms, bounded=run_ms is not None)
+    letters = WriteDeadLetters(dead_letters, run_ms, bounded=run_ms is not None, portions=portions)
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters

@@ -5,9 +5,11 @@ preflight ─► input ─► tables ─► dry run ─► dead letters ─► g
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
+from collections.abc import Iterator
 
 import apache_beam as beam
 import grpc
@@ -16,9 +18,19 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 from google.cloud.bigtable.batcher import MutationsBatchError
 
-from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, JobSequence, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.job import (
+    AnyJob,
+    Flow,
+    Job,
+    JobSequence,
+    PortionedJob,
+    Run,
+    StreamJob,
+    write_dead_letters,
+)
+from timebeam.pipelines.jobs.portions import run_portions
 from timebeam.pipelines.jobs.preflight import preflight
-from timebeam.pipelines.jobs.runners import is_dataflow, is_local
+from timebeam.pipelines.jobs.runners import is_dataflow, is_in_process, is_local
 from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
@@ -67,6 +79,10 @@ def run_job(job: AnyJob, run: Run) -> int:
         return 0
     _check_dead_letters(run)
     job.prepare(run)
+    if isinstance(job, PortionedJob) and is_in_process(run.flags):
+        with _progress():
+            run_portions(job, run)
+        return max(show(job.summarize_portions(run), run), job.finish(run))
     pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
     build(pipeline, job, run)
     if is_dataflow(run.flags):
@@ -155,6 +171,20 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end, with its progress on standard error.
 
     Raises:
+      Exception: see `_progress`.
+    """
+    with _progress() as progress:
+        result = start(pipeline)
+        progress.result = result
+        result.wait_until_finish()
+    return result
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    """Shows the progress of a run, and translates its errors.
+
+    Raises:
       UsageError: the runner cannot be started.
       BigtableError: Beam's own writer could not store all rows, or Bigtable failed in another process; it
         names the reason.
@@ -169,9 +199,7 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     metrics.totals.clear()
     try:
         with Progress() as progress:
-            result = start(pipeline)
-            progress.result = result
-            result.wait_until_finish()
+            yield progress
     except RuntimeError as error:
         if isinstance(error.__context__, MutationsBatchError):
             raise _writer_error(error.__context__) from error
@@ -181,7 +209,6 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
         if failure is None:
             raise
         raise failure from error
-    return result
 
 
 def start(pipeline: beam.Pipeline) -> PipelineResult:

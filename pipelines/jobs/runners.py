@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import (
+    DirectOptions,
     GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
@@ -115,6 +116,12 @@ def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
 def is_dataflow(flags: Sequence[str]) -> bool:
     """Whether Dataflow runs the pipeline, which continues after this program has ended."""
     return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
+
+
+def is_in_process(flags: Sequence[str]) -> bool:
+    """Whether one worker does all the work, in this process."""
+    direct = PipelineOptions([*flags]).view_as(DirectOptions)
+    return is_local(flags) and direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1
 
 
 def is_local(flags: Sequence[str]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from timebeam.schema.messages import Message
+from timebeam.transforms.dead_letters.rejected import RejectedOutput
 
-messages: dict[int, Sequence[Message]] = {}
+messages: dict[int, Iterable[Message | RejectedOutput]] = {}
 """The messages of each `TakeBatch`, by its number; each run replaces them."""

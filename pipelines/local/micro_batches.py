@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.pvalue import DoOutputsTuple, PBegin, PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
@@ -28,6 +28,7 @@ from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.messages import Message
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.retry import service_error
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refusing
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,24 +56,37 @@ class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
         """See the class."""
         return root | beam.Impulse() | beam.ParDo(_TakeFn(self.number)).with_output_types(Message)
 
-    def hand_over(self, messages: Sequence[Message]) -> None:
+    def hand_over(self, messages: Iterable[Message | RejectedOutput]) -> None:
         """Sets what the next run reads."""
         handed_over.messages[self.number] = messages
+
+
+class TakeBlocks(TakeBatch):
+    """The latest portion of the blocks of files, as `ReadBlocks` gives them."""
+
+    def expand(self, root: PBegin) -> DoOutputsTuple:  # type: ignore[override]
+        """See the class."""
+        return root | beam.Impulse() | refusing(_TakeFn(self.number), Message)
 
 
 class _TakeFn(beam.DoFn):
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def process(self, _: bytes) -> Iterable[Message]:
+    def process(self, _: bytes) -> Iterable[Message | RejectedOutput]:
         return handed_over.messages[self._number]
 
 
 class Repeated:
     """A bounded graph, built once and run for each batch."""
 
-    def __init__(self, build: Callable[[beam.Pipeline, TakeBatch], None], flags: Sequence[str] = ()) -> None:
-        self._source = TakeBatch()
+    def __init__(
+        self,
+        build: Callable[[beam.Pipeline, TakeBatch], None],
+        flags: Sequence[str] = (),
+        new_source: Callable[[], TakeBatch] = TakeBatch,
+    ) -> None:
+        self._source = new_source()
         self._flags = flags
         pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([*flags]))
         build(pipeline, self._source)
@@ -80,7 +94,7 @@ class Repeated:
         in_process = EmbeddedPythonEnvironment.default()
         self._graph = pipeline.to_runner_api(default_environment=in_process)
 
-    def run(self, messages: Sequence[Message]) -> None:
+    def run(self, messages: Iterable[Message | RejectedOutput]) -> None:
         """Runs the graph over messages; the counts of a failed run are discarded."""
         self._source.hand_over(messages)
         before = metrics.totals.copy()

@@ -10,6 +10,7 @@
 | `Annotations`, `Histograms` | cells beside the points of a row | opentsdb |
 | `SeriesMeta`, `Trees` | metadata of series, and trees of them | opentsdb |
 | `Compaction` | rows rewritten as one column | opentsdb |
+| `Replacing` | points of an instant that replace each other in different columns | opentsdb |
 
 `timebeam.schema.layouts.capability` looks one up; no other code asks a layout for its name or class.
 """
@@ -25,8 +26,8 @@ import numpy as np
 from timebeam.schema.layouts.base import Layout
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected
-from timebeam.schema.layouts.tables import Row, StoredLayout, UidSpec
-from timebeam.schema.layouts.writing import SeriesKey, WritableLayout
+from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
+from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
 
 
@@ -217,6 +218,33 @@ class Trees(UidTables):
     """A layout with a table of trees, which sort series by rules (docs/spec/opentsdb.md §6)."""
 
     noun = "trees"
+
+
+class SeriesSpan(NamedTuple):
+    """The points of one row: the row key without its time, the first and last time, and the arrivals, ms."""
+
+    series: bytes
+    first_ms: int
+    last_ms: int
+    arrivals_ms: set[int]
+
+
+class Replacing(Capability, Layout):
+    """A layout in which points of one instant, of different portions of an input, can be in two columns."""
+
+    noun = "columns of several points"
+
+    @abc.abstractmethod
+    def replaces(self, packing: Packing) -> bool:
+        """Whether a new column of this packing has to replace points of columns with the same timestamp."""
+
+    @abc.abstractmethod
+    def span(self, key: bytes, packed: Sequence[bytes]) -> SeriesSpan:
+        """The series and times of the fragments of one row."""
+
+    @abc.abstractmethod
+    def replacing(self, row: Row, existing: Sequence[Cell]) -> Row:
+        """A row that removes its instants from existing cells of the row that are not newer than its own."""
 
 
 class Compaction(UidTables):

@@ -64,12 +64,14 @@ def plain_row(row: AnyRow) -> Row:
 
 
 def split_row(row: Row) -> Iterator[Row]:
-    """A row as mutations of at most `MUTATIONS` cells each."""
-    if len(row.cells) <= MUTATIONS:
+    """A row as mutations of at most `MUTATIONS` cells and deletions each."""
+    if len(row.cells) + len(row.deleted) <= MUTATIONS:
         yield row
         return
+    for start in range(0, len(row.deleted), MUTATIONS):
+        yield row._replace(cells=(), deleted=row.deleted[start : start + MUTATIONS])
     for start in range(0, len(row.cells), MUTATIONS):
-        yield row._replace(cells=row.cells[start : start + MUTATIONS])
+        yield row._replace(cells=row.cells[start : start + MUTATIONS], deleted=())
 
 
 def over_limit(row: Row) -> Rejected | None:

@@ -172,11 +172,12 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
       run_ms: time of the run, in ms, written into each dead letter; None for the time of the refusal.
       bounded: write PREFIX-SSSSS-of-NNNNN.jsonl at the end of the run; else PREFIX-UUID.jsonl for each bundle
         with refusals.
+      portions: whether the graph runs repeatedly in this process: local letters are appended to one file.
     """
 
-    def __init__(self, place: str, run_ms: int | None, *, bounded: bool) -> None:
+    def __init__(self, place: str, run_ms: int | None, *, bounded: bool, portions: bool = False) -> None:
         super().__init__()
-        self._place, self._run_ms, self._bounded = place, run_ms, bounded
+        self._place, self._run_ms, self._bounded, self._portions = place, run_ms, bounded, portions
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
         """See the class."""
@@ -184,6 +185,10 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+        if self._portions:
+            is_local = FileSystems.get_scheme(self._place) is None
+            fn = _AppendFn(self._place) if is_local else _BundleFileFn(self._place)
+            return lines | "WriteFiles" >> beam.ParDo(fn)
         if self._bounded:
             if FileSystems.get_scheme(self._place) is None:
                 return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
@@ -261,6 +266,25 @@ class _BundleFileFn(beam.DoFn):
         if self._file is not None:
             self._file.close()
             FileSystems.rename([self._path + ".part"], [self._path])
+            self._file = None
+
+
+class _AppendFn(beam.DoFn):
+    """Lines in, appended to one local file."""
+
+    def __init__(self, prefix: str) -> None:
+        self._path = f"{prefix}-00000-of-00001.jsonl"
+        self._file: BinaryIO | None = None
+
+    def process(self, line: str) -> None:
+        if self._file is None:
+            os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+            self._file = open(self._path, "ab")  # noqa: SIM115
+        self._file.write(line.encode() + b"\n")
+
+    def finish_bundle(self) -> None:
+        if self._file is not None:
+            self._file.close()
             self._file = None
 
 

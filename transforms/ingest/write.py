@@ -19,6 +19,7 @@ import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 from apache_beam.pvalue import PCollection
 from google.cloud.bigtable.row import DirectRow
+from google.cloud.bigtable.row_filters import TimestampRange
 
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
 from timebeam.schema.points import Reason, Rejected, Stage
@@ -99,6 +100,9 @@ class _DirectRowFn(beam.DoFn):
         if row.table != self._table:
             return
         direct = DirectRow(row.key)
+        for family, qualifier, before_ms in row.deleted:
+            end = None if before_ms is None else _EPOCH + datetime.timedelta(milliseconds=before_ms)
+            direct.delete_cell(family, qualifier, TimestampRange(end=end))
         for cell in row.cells:
             timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
             direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)

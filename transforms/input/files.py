@@ -19,7 +19,7 @@ from apache_beam.pvalue import DoOutputsTuple, PBegin
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.input import line_cutter
@@ -169,6 +169,20 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
         return starts_document(opened.read(line_cutter.LINE_BYTES + 1))
 
 
+def blocks_by_arrival(files: Iterable[FileMetadata], framing: Framing) -> Iterator[Message | Rejected]:
+    """The blocks of all files, each after those that it wins over, and refusals as in `blocks`.
+
+    Of points with the same instant the one from the newest file wins; of files of one time the one whose path
+    has the greatest checksum; within a file the later one (`timebeam.schema.layouts`).
+    """
+    in_order = sorted(files, key=lambda file: (file.last_updated_in_seconds, source_checksum(file.path)))
+    for file in in_order:
+        metrics.plan_work(file.size_in_bytes)
+    for file in in_order:
+        for span in spans(file, framing):
+            yield from blocks(span, framing)
+
+
 def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
     """The blocks of a span, and a refusal for bytes that cannot be read."""
     with FileSystems.open(span.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
@@ -259,6 +273,18 @@ class _SpansFn(beam.DoFn):
             yield from spans(file, self._framing)
 
 
+def counted(blocks: Iterable[Message | Rejected]) -> Iterator[Message | RejectedOutput]:
+    """Blocks, counted as read, and refusals as elements of `REJECTED`."""
+    for block in blocks:
+        if isinstance(block, Rejected):
+            metrics.count("points_read")
+            yield refuse(block)
+        else:
+            metrics.count("messages_read")
+            metrics.count("bytes_read", len(block.text))
+            yield block
+
+
 class _BlocksFn(beam.DoFn):
     """`FileSpan` in; `Message` blocks out, unreadable bytes to `REJECTED`."""
 
@@ -266,14 +292,7 @@ class _BlocksFn(beam.DoFn):
         self._framing = framing
 
     def process(self, span: FileSpan) -> Iterable[Message | RejectedOutput]:
-        for block in blocks(span, self._framing):
-            if isinstance(block, Rejected):
-                metrics.count("points_read")
-                yield refuse(block)
-            else:
-                metrics.count("messages_read")
-                metrics.count("bytes_read", len(block.text))
-                yield block
+        return counted(blocks(span, self._framing))
 
 
 class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]

@@ -143,6 +143,37 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
     )
 
 
+def replacing_row(row: Row, existing: Sequence[Cell]) -> Row:
+    """A row that removes its instants from existing columns whose timestamps are not newer than its own.
+
+    Args:
+      row: of plain or compacted columns.
+      existing: cells of the stored row, newest versions; cells without points and damaged ones stay.
+    """
+    old, new = read_columns(existing), read_columns(row.cells)
+    if not len(old.elements):
+        return row
+    times_ms = np.array([cell.timestamp_ms for cell in new.cells])[new.column]
+    order = np.lexsort((times_ms, new.elements.offsets_ms))
+    instants, times_ms = new.elements.offsets_ms[order], times_ms[order]
+    old_instants = old.elements.offsets_ms
+    nearest = np.maximum(np.searchsorted(instants, old_instants, side="right") - 1, 0)
+    old_times_ms = np.array([cell.timestamp_ms for cell in old.cells])[old.column]
+    is_replaced = (instants[nearest] == old_instants) & (old_times_ms <= times_ms[nearest])
+    set_versions = {_version(cell) for cell in row.cells}
+    remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
+    cells, deleted = list(row.cells), list(row.deleted)
+    for number in np.unique(old.column[is_replaced]).tolist():
+        cell = old.cells[number]
+        if _version(cell) in set_versions:
+            continue
+        deleted.append(Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1))
+        if remaining_counts[number]:
+            remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
+            cells += columns(remaining, cell.timestamp_ms)
+    return row._replace(cells=cells, deleted=deleted)
+
+
 def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
     """See `Layout.restore`.
 

@@ -111,6 +111,12 @@ def packed_rows(
     ]
 
 
+def extent(packed: Iterable[bytes]) -> tuple[set[int], int, int]:
+    """(arrivals, offset of the first element and of the last one from the base time), in ms, of fragments."""
+    arrivals_ms, _, _, first_ms, last_ms, _, _ = zip(*map(_HEADER.unpack_from, packed), strict=True)
+    return set(arrivals_ms), min(first_ms), max(last_ms)
+
+
 def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     """The cells of one row, whatever the order of its fragments.
 

@@ -18,9 +18,11 @@ from timebeam.schema.layouts.capabilities import (
     Histograms,
     HourMarks,
     RefusedRows,
+    Replacing,
     Restored,
     RollupTables,
     SeriesMeta,
+    SeriesSpan,
     Trees,
 )
 from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
@@ -36,7 +38,7 @@ from timebeam.schema.layouts.reading import (
     Selection,
     join_decoded,
 )
-from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec, UidSpec
+from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Series
 
@@ -51,7 +53,9 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compaction, RefusedRows, HourMarks):
+class OpenTsdb(
+    RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compaction, Replacing, RefusedRows, HourMarks
+):
     """The layout with its options; see `OpenTsdbOptions`."""
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
@@ -136,6 +140,22 @@ class OpenTsdb(RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compact
         if self.options.is_event_time:
             return Row(table, key, encode.event_cells(packed, row_keys.parse_key(self.options, key).base_s))
         return Row(table, key, encode.cells(packed, packing))
+
+    def replaces(self, packing: Packing) -> bool:
+        """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
+        return packing is not Packing.APPEND and not self.options.is_event_time
+
+    def span(self, key: bytes, packed: Sequence[bytes]) -> SeriesSpan:
+        """See `Replacing.span`."""
+        base_at = self.options.salt_width + self.options.uid_width_metric
+        base_ms = row_keys.base_s_of(self.options, key) * 1000
+        arrivals_ms, first_ms, last_ms = encode.extent(packed)
+        series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
+        return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
+
+    def replacing(self, row: Row, existing: Sequence[Cell]) -> Row:
+        """See `Replacing.replacing`."""
+        return compact.replacing_row(row, existing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
