@@ -39,7 +39,7 @@ from benchmarks.kernel import best_and_median, machine
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
-from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target

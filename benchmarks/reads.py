@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.rollup import START, TARGET, client_scan, configure, load, scan
-from timebeam.pipelines.commands import check
+from timebeam.pipelines import cli
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
@@ -55,7 +55,7 @@ def check_tables(prefix: str) -> None:
     """Runs `timebeam check`."""
     with contextlib.redirect_stdout(io.StringIO()):
         place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--table_prefix={prefix}"]
-        assert check.main(["--layout=opentsdb", *place]) == 0
+        assert cli.main(["check", "--layout=opentsdb", *place]) == 0
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:

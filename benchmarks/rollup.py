@@ -49,12 +49,11 @@ from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from benchmarks.generate import write
-from timebeam.pipelines.commands import rollup
+from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Load
-from timebeam.pipelines.options.command_line import parser_of
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
@@ -210,7 +209,7 @@ def stored(arguments: list[str]) -> None:
 
 
 def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
-    options = parser_of("rollup", "", "", rollup.PARAMETERS).parse_args(arguments)
+    options = ROLLUP_COMMAND.parse(arguments)[0]
     return options, opentsdb_rollup(options, period_of(options, int(time.time() * 1000))).work
 
 

@@ -33,11 +33,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks import naive
-from timebeam.pipelines.commands.generate import publish
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.emulator import Emulator
+from timebeam.pipelines.local.generate import publish
 from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 from timebeam.pipelines.local.pubsub import publisher, subscriber

@@ -14,46 +14,19 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TextIO, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
 
-# A command is the module of its name in `commands/`, except these.
-_ELSEWHERE = {"emulator": "timebeam.pipelines.local.emulator"}
-COMMANDS = {
-    "init": "write a settings file for this folder",
-    "config": "show every setting and where it comes from",
-    "emulator": "run a local Bigtable emulator",
-    "tables": "create or adopt tables, show and set retention",
-    "ingest": "store points from files or Pub/Sub",
-    "replay": "ingest dead letters again",
-    "generate": "make test points, into a file or Pub/Sub",
-    "query": "read and aggregate points, as OpenTSDB does",
-    "serve": "serve OpenTSDB's read API over HTTP",
-    "series": "list series by pattern",
-    "suggest": "list metrics, tag keys or tag values by prefix",
-    "meta": "create OpenTSDB's metadata from the data table",
-    "trees": "build and show OpenTSDB's trees",
-    "copy": "copy points from one layout to another",
-    "reindex": "rebuild index tables from the data rows",
-    "rollup": "make rollups and pre-aggregates",
-    "compact": "merge the cells of each row of closed hours",
-    "check": "verify that rows decode and UIDs are consistent",
-    "plan": "estimate rows, bytes and nodes for a load",
-    "layout": "explain declared tables, plot their key heat",
-    "completion": "print a completion script for bash, zsh or fish",
-}
+if TYPE_CHECKING:
+    from timebeam.pipelines.options.command_line import Command
 
 _IN_BUCKET = re.compile(r"(^|=)gs://")
 _VERBOSITIES = ("--quiet", "--verbose")
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
-
-
-def module_of(command: str) -> str:
-    """The name of the module of a command."""
-    return _ELSEWHERE.get(command, f"timebeam.pipelines.commands.{command}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,12 +79,11 @@ def _take_verbosity(arguments: list[str]) -> str:
 
 
 def _run(command: str, arguments: list[str], verbosity: str) -> int:
-    """Runs the command's `main`; errors that a user can fix become one line."""
-    module = importlib.import_module(module_of(command))
+    """Runs a command; errors that a user can fix become one line."""
     try:
         _check_credentials(arguments)
         with _verbosity(verbosity):
-            code = module.main(arguments)
+            code = _start(find_command(command), arguments)
         sys.stdout.flush()
     except (SystemExit, KeyboardInterrupt, BrokenPipeError):
         raise
@@ -123,8 +95,27 @@ def _run(command: str, arguments: list[str], verbosity: str) -> int:
         text = str(error) if isinstance(error, RuntimeError) else one_line(str(error))
         print(f"timebeam {command}: {text}", file=sys.stderr)
         return 1
-    assert isinstance(code, int)
     return code
+
+
+def _start(command: Command, arguments: Sequence[str]) -> int:
+    """Parses the options, and imports what they start only then; returns the exit code."""
+    options, rest = command.parse(arguments)
+    starts_job = command.starts_job(options)
+    if starts_job:
+        rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
+    for layout, start in command.opened_layouts:
+        _named("timebeam.pipelines.options.stored:use_stored")(options, layout, start)
+    if starts_job:
+        return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
+    return _named(command.runs)(options)
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """The function that MODULE:FUNCTION names."""
+    module, _, function = name.partition(":")
+    named: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return named
 
 
 @contextlib.contextmanager

@@ -1,20 +1,10 @@
-"`timebeam ingest`: points from files or Pub/Sub into the tables of a layout."
+"""The commands that store points: ingest, replay, copy."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import time
-from collections.abc import Sequence
 
-from timebeam.pipelines.ingest.jobs import IngestFiles, IngestMessages
-from timebeam.pipelines.ingest.points import PointsGraph
-from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
-from timebeam.pipelines.jobs.job import Run, Source
-from timebeam.pipelines.jobs.preflight import PREFLIGHT
-from timebeam.pipelines.jobs.run import run_job
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     BUCKET_PATH,
@@ -25,34 +15,25 @@ from timebeam.pipelines.options.parameters import (
     LAYOUT,
     LETTERS,
     MAX_REFUSED,
+    PREFLIGHT,
     RECORDS,
     SUMMARY,
     TABLES,
+    TIME,
     Parameter,
     TemplateType,
-    UsageError,
     boolean,
     names,
     not_negative,
     positive,
     whole,
 )
-from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import (
-    check_writer,
-    format_of,
-    formats_of,
-    layout_of,
-    layout_with,
-    required,
-    target_of,
+from timebeam.schema.layouts import (
+    LAYOUTS,
+    Packing,
 )
-from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
-from timebeam.schema.messages import FORMATS, Framing
+from timebeam.schema.messages import FORMATS
 from timebeam.schema.meta.rows import MetaMode
-from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
-from timebeam.transforms.rollup.touched import Marker
 
 SOURCE = (
     Parameter(
@@ -170,6 +151,7 @@ WRITING = (
 )
 "How points are stored; the same for all inputs."
 
+
 STORING = (
     Parameter(
         "format",
@@ -205,9 +187,12 @@ STORING = (
     FORMATS_OF_MESSAGES,
 )
 
-PARAMETERS = (*SOURCE, *STORING, PREFLIGHT)
-
-EXAMPLES = """\
+INGEST_COMMAND = Command(
+    "ingest",
+    "Stores the points of files, or of Pub/Sub messages, in Bigtable.",
+    job="timebeam.pipelines.ingest.jobs:ingest_job",
+    parameters=(*SOURCE, *STORING, PREFLIGHT),
+    examples="""\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
       --auto_create_metrics --project my-project --instance my-instance
   timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
@@ -219,121 +204,79 @@ EXAMPLES = """\
   timebeam ingest ... --preflight
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
-Beam's own options can be given too"""
+Beam's own options can be given too""",
+)
 
+REPLAY_COMMAND = Command(
+    "replay",
+    "Ingests the payloads of dead letters.",
+    job="timebeam.pipelines.ingest.jobs:replay_job",
+    arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
+    parameters=STORING,
+    examples="""\
+  timebeam replay 'dead-letters-*.jsonl' --layout opentsdb --format opentsdb-json --auto_create_metrics
+  timebeam replay projects/my-project/subscriptions/dead --layout opentsdb --format influx \\
+      --dead_letters projects/my-project/topics/dead-again --stop_when_idle 10
+  timebeam replay 'dead-letters-*.jsonl' --layout table --tables market.toml --format records
 
-def job_of(options: argparse.Namespace) -> IngestFiles | IngestMessages:
-    """The job that the options describe.
+takes the options of `timebeam ingest`; give the same --layout options as there""",
+)
 
-    Raises:
-      UsageError: options that cannot go together.
-    """
-    inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
-    if len(inputs) != 1:
-        raise UsageError("give one of --input, --input_subscription and --input_topic")
-    graph: PointsGraph | RecordsGraph
-    if options.layout == DECLARED:
-        graph, framing = records_graph(options)
-    else:
-        graph, framing = points_graph(options, endless=not options.input)
-    if not options.input:
-        source = Source(options.input_subscription, options.input_topic)
-        return IngestMessages(graph, source, options.flush_seconds, options.stop_when_idle)
-    if framing is Framing.NONE and not options.preflight:
-        raise UsageError(f"--format {options.format} with these options reads messages, not files")
-    return IngestFiles(graph, options.input, framing)
+TO = "to_"
 
+COPY_COMMAND = Command(
+    "copy",
+    "Copies the points of a time range, then verifies the copy.",
+    job="timebeam.pipelines.ingest.copy:job_of",
+    layouts=(("from", ""), ("to", TO)),
+    parameters=(
+        Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
+        *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),
+        Parameter("to", "layout to write", "To", choices=tuple(LAYOUTS), required=True),
+        *(
+            dataclasses.replace(
+                parameter,
+                name=TO + parameter.name,
+                help=f"--{parameter.name} of the layout to write",
+                group="To",
+                shown_for=None,
+                setting=False,
+            )
+            for parameter in LAYOUT[1:]
+        ),
+        Parameter(
+            "start",
+            "first time: 30d-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970",
+            "Points",
+            required=True,
+            regex=TIME,
+            example="2026-11-01",
+        ),
+        Parameter(
+            "end",
+            "last time, in the forms of --start",
+            "Points",
+            default="now",
+            regex=TIME,
+            example="2026-11-21",
+        ),
+        DEAD_LETTERS,
+        *WRITING,
+        Parameter(
+            "verify_only",
+            "copy nothing; only compare both layouts",
+            "Run",
+            boolean,
+            False,
+            local="the program compares by itself and starts no job",
+        ),
+    ),
+    examples="""\
+  timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
+  timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
+      --to_table_prefix new- --auto_create_metrics --start 2020-01-01
+  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
+  timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
 
-def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:
-    """The graph that the options describe, and how files of its format are cut.
-
-    Raises:
-      UsageError: options that cannot go together.
-    """
-    graph = storing_graph(options, layout_of(options), endless=endless)
-    format_options, framing = format_of(options)
-    if FORMATS[options.format].edits_annotations:
-        layout_with(options, Annotations)
-    graph = dataclasses.replace(
-        graph, format_name=options.format, format_options=format_options, formats=formats_of(options)
-    )
-    return graph, framing
-
-
-def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool) -> PointsGraph:
-    """The graph of storing points in a layout; with no format, for points that are read as such.
-
-    Raises:
-      UsageError: options that cannot go together.
-    """
-    if layout.read_only:
-        raise UsageError(f"layout {layout.name}: {layout.read_only}")
-    default = Packing.POINTS if endless else layout.packings[0]
-    packing = Packing(options.packing) if options.packing else default
-    if packing not in layout.packings:
-        raise UsageError(
-            f"layout {layout.name} has no packing {packing.value}"
-            f"{' (' + layout.packing_limit + ')' if layout.packing_limit else ''}: "
-            f"choose {' or '.join(choice.value for choice in layout.packings)}"
-        )
-    check_writer(options, packing)
-    policy = UidPolicy(
-        options.auto_create_metrics,
-        options.auto_create_tagks,
-        options.auto_create_tagvs,
-        options.random_metrics,
-    )
-    return PointsGraph(
-        "",
-        {},
-        layout,
-        packing,
-        target_of(options),
-        options.bigtable_writer,
-        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
-        options.dry_run,
-        _marker_of(options, layout, packing),
-        _meta_of(options, layout),
-    )
-
-
-def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> Marker | None:
-    """What notes the hours that are to be rolled up again, if that is asked for.
-
-    Raises:
-      UsageError: it cannot be had with these options.
-    """
-    if not options.mark_touched:
-        return None
-    if options.bigtable_writer != "direct" or packing is Packing.APPEND:
-        raise UsageError("--mark_touched needs --bigtable_writer direct, and a packing other than append")
-    return Marker(required(layout, HourMarks))
-
-
-def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
-    """What is written of new series.
-
-    Raises:
-      UsageError: the layout has no metadata.
-    """
-    mode = MetaMode(options.meta)
-    if mode is not MetaMode.OFF:
-        required(layout, SeriesMeta)
-    return mode
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "ingest", "Stores the points of files, or of Pub/Sub messages, in Bigtable.", EXAMPLES, PARAMETERS
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Stores points or records; returns the exit code."""
-    parser = command_parser()
-    options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest, options.project, check=not options.preflight)
-    use_stored(options)
-    run_ms = int(time.time() * 1000)
-    return run_job(job_of(options), Run.of(options, flags, run_ms))
+Beam's own options can be given too""",
+)

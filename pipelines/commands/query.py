@@ -1,293 +1,212 @@
-"""`timebeam query`: points back out of the tables, aggregated as OpenTSDB's /api/query does.
-
-With a rollup configuration what is rolled up comes from there; the answer is the same.
-"""
+"""The commands that read: query, series, suggest, serve."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Iterable, Sequence
+import dataclasses
 
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
-    DECLARED,
+    CSV_GUARD,
     LAYOUT,
+    OUTPUTS,
     TABLES,
     Parameter,
-    UsageError,
     boolean,
     not_negative,
+    positive,
+    whole,
 )
-from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import (
-    create_command,
-    declaration_of,
-    declared_points,
-    layout_of,
-    layout_with,
-    target_of,
-)
-from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render import CSV_GUARD, OUTPUTS, check_output, render
-from timebeam.pipelines.query.records import query_records, record_table
-from timebeam.pipelines.rollup.config import rollups_of
-from timebeam.schema.common.times import parse_time
-from timebeam.schema.layouts import (
-    Annotations,
-    Histograms,
-    ReadableLayout,
-    Selection,
-    UnknownNameError,
-    find_capability,
-)
-from timebeam.schema.query.answer import QuerySeries, Result, all_of, annotated, answer
-from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.histograms import answer_histograms
-from timebeam.schema.query.question import NONE, Question
-from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.query.annotations import find_annotations
-from timebeam.transforms.query.histograms import find_histograms
-from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.query.rollups import find_points, find_rolled_up
+from timebeam.schema.layouts.opentsdb.uid_table import KINDS
 
-PARAMETERS = (
-    Parameter(
-        "start",
-        "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; required for points",
-        "Query",
+QUERY_COMMAND = Command(
+    "query",
+    "Reads and aggregates points.",
+    runs="timebeam.pipelines.query.points:run",
+    arguments=(
+        Argument(
+            "metric",
+            metavar="METRIC",
+            help="name of the metric; or of a declared table, whose records are read",
+        ),
     ),
-    Parameter("end", "last time, in the forms of --start", "Query", default="now"),
-    Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
-    Parameter(
-        "aggregator",
-        "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
-        "Query",
-        default="sum",
+    parameters=(
+        Parameter(
+            "start",
+            "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; required for points",
+            "Query",
+        ),
+        Parameter("end", "last time, in the forms of --start", "Query", default="now"),
+        Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
+        Parameter(
+            "aggregator",
+            "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
+            "Query",
+            default="sum",
+        ),
+        Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
+        Parameter(
+            "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
+        ),
+        Parameter(
+            "where",
+            "table: FIELD=V or FIELD=V|W: only records that have this value",
+            "Query",
+            default=[],
+            many=True,
+        ),
+        Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
+        CSV_GUARD,
+        Parameter(
+            "rollup_config",
+            "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
+            "Query",
+            setting=True,
+        ),
+        Parameter("no_annotations", "opentsdb: leave annotations out", "Query", boolean, False),
+        Parameter("global_annotations", "opentsdb: include global annotations", "Query", boolean, False),
+        Parameter(
+            "histogram", "opentsdb: counts of histograms, one result per bucket", "Query", boolean, False
+        ),
+        Parameter(
+            "percentiles",
+            "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
+            "Query",
+            not_negative,
+            default=[],
+            most=100.0,
+            many=True,
+        ),
+        Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
+        Parameter(
+            "explain", "print to standard error which tables served which part", "Query", boolean, False
+        ),
+        Parameter(
+            "full_scan",
+            "table: read all rows of a table if no key range serves the query",
+            "Query",
+            boolean,
+            False,
+        ),
+        *LAYOUT,
+        TABLES,
+        *BIGTABLE,
     ),
-    Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
-    Parameter(
-        "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
-    ),
-    Parameter(
-        "where",
-        "table: FIELD=V or FIELD=V|W: only records that have this value",
-        "Query",
-        default=[],
-        many=True,
-    ),
-    Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
-    CSV_GUARD,
-    Parameter(
-        "rollup_config",
-        "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
-        "Query",
-        setting=True,
-    ),
-    Parameter("no_annotations", "opentsdb: leave annotations out", "Query", boolean, False),
-    Parameter("global_annotations", "opentsdb: include global annotations", "Query", boolean, False),
-    Parameter("histogram", "opentsdb: counts of histograms, one result per bucket", "Query", boolean, False),
-    Parameter(
-        "percentiles",
-        "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
-        "Query",
-        not_negative,
-        default=[],
-        most=100.0,
-        many=True,
-    ),
-    Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
-    Parameter("explain", "print to standard error which tables served which part", "Query", boolean, False),
-    Parameter(
-        "full_scan",
-        "table: read all rows of a table if no key range serves the query",
-        "Query",
-        boolean,
-        False,
-    ),
-    *LAYOUT,
-    TABLES,
-    *BIGTABLE,
-)
-
-EXAMPLES = """\
+    examples="""\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
   timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
   timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
   timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99
-  timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago"""
+  timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago""",
+)
 
+SERIES_COMMAND = Command(
+    "series",
+    "Lists series.",
+    runs="timebeam.pipelines.query.series:list_series",
+    arguments=(Argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'"),),
+    parameters=(
+        Parameter(
+            "tag",
+            "k=v, k=v|w, k=web* or k=*: only series that have this tag",
+            "Series",
+            default=[],
+            many=True,
+        ),
+        Parameter(
+            "source",
+            "opentsdb: read the meta table or the keys of the data table; auto: the meta table "
+            "unless it is empty",
+            "Series",
+            default="auto",
+            choices=("auto", "meta", "data"),
+        ),
+        Parameter("output", "form of the list", "Series", default="text", choices=("text", "json", "csv")),
+        dataclasses.replace(CSV_GUARD, group="Series"),
+        *LAYOUT,
+        TABLES,
+        *BIGTABLE,
+    ),
+    examples="""\
+  timebeam series 'sys.cpu.*' --layout opentsdb
+  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
+  timebeam series sys.load --layout opentsdb --source data
+  timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
+  timebeam series '*' --layout table --tables market.toml
 
-def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The tags that a query asks for: allowed values by key, none for `*`.
+* in a pattern matches any text, including none; quote patterns to protect them from the shell""",
+)
 
-    Raises:
-      UsageError: a text is not k=v.
-    """
-    filters: dict[str, frozenset[str]] = {}
-    for text in texts:
-        key, equals, values = text.partition("=")
-        if not key or not equals or not values or key in filters:
-            raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
-        filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
-    return filters
+SUGGEST_COMMAND = Command(
+    "suggest",
+    "Lists names that begin with a prefix.",
+    runs="timebeam.pipelines.query.series:list_names",
+    arguments=(
+        Argument("kind", choices=KINDS, help="kind of names"),
+        Argument(
+            "prefix",
+            nargs="?",
+            default="",
+            metavar="PREFIX",
+            help="beginning of the names; by default all names",
+        ),
+    ),
+    parameters=(
+        Parameter("max", "names to list, in the order of their bytes", "Names", positive, 25),
+        Parameter("output", "form of the list", "Names", default="text", choices=("text", "json")),
+        *LAYOUT,
+        *BIGTABLE,
+    ),
+    examples="""\
+  timebeam suggest metrics sys. --layout opentsdb
+  timebeam suggest tagv web --layout opentsdb --max 1000 --output json
+  timebeam suggest tagk --layout opentsdb""",
+)
 
+_MAX_PORT = 65_535
 
-def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result]:
-    """The answer out of histograms.
-
-    Raises:
-      UsageError: the options ask for what histograms do not give.
-    """
-    layout, target = layout_with(options, Histograms), target_of(options)
-    if asked.downsampling is not None:
-        raise UsageError("histograms cannot be downsampled: leave --downsample out")
-    shape = (options.group_by, options.aggregator, options.percentiles)
-    try:
-        answer_histograms(options.metric, {}, *shape)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    check_tables(target, layout.tables(), create_command(options))
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    histograms, unread = find_histograms(target, layout, selection)
-    for line in unread:
-        print(f"skipped: {line}", file=sys.stderr)
-    return answer_histograms(options.metric, histograms, *shape)
-
-
-def _with_annotations(
-    options: argparse.Namespace, layout: ReadableLayout, results: Sequence[Result], asked: Question
-) -> Sequence[Result]:
-    """The results with the requested annotations; unreadable ones are named on standard error."""
-    annotating = find_capability(layout, Annotations)
-    if annotating is None or (options.no_annotations and not options.global_annotations):
-        return results
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    notes, unread = find_annotations(
-        target_of(options),
-        annotating,
-        selection,
-        of_series=not options.no_annotations,
-        of_all=options.global_annotations,
-    )
-    for line in unread:
-        print(f"skipped: {line}", file=sys.stderr)
-    complete = annotated(results, notes, asked.metric, asked.group_by, asked.aggregator)
-    left_out = len(all_of(complete)) if options.output == "csv" else 0
-    if left_out:
-        print(f"left out: {left_out} annotations (--output annotations lists them)", file=sys.stderr)
-    return complete
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    parser = parser_of("query", "Reads and aggregates points.", EXAMPLES, PARAMETERS)
-    parser.add_argument(
-        "metric", metavar="METRIC", help="name of the metric; or of a declared table, whose records are read"
-    )
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints or plots the answer; exit code 1 if a name is unknown."""
-    options = command_parser().parse_args(argv)
-    use_stored(options)
-    try:
-        if options.layout != DECLARED:
-            return run(options, layout_of(options))
-        declaration = declaration_of(options)
-        table = record_table(declaration, options.table_prefix, options.metric)
-        if table is not None:
-            return query_records(options, declaration, table)
-        return run(options, declared_points(options, declaration))
-    except UnknownNameError as error:
-        near = " or ".join(repr(name) for name in error.near())
-        hint = f"; did you mean {near}?" if near else ""
-        print(f"timebeam query: {printable(error.args[0] + hint)}", file=sys.stderr)
-        return 1
-
-
-def run(options: argparse.Namespace, layout: ReadableLayout) -> int:
-    """Answers the query of points that the options describe."""
-    target = target_of(options)
-    if options.where:
-        raise UsageError(
-            f"--where is for records, and {options.metric} is not a declared table: select points by --tag"
-        )
-    if options.start is None:
-        raise UsageError("the following options are required: --start")
-    if options.global_annotations:
-        layout_with(options, Annotations)
-    now_ms = int(time.time() * 1000)
-    try:
-        start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)
-        downsampling = Downsampling.parse(options.downsample) if options.downsample else None
-        check_output(options.output)
-        asked = Question(
-            options.metric,
-            tag_filters(options.tag),
-            options.group_by,
-            options.aggregator,
-            downsampling,
-            start_ms,
-            end_ms,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    if options.histogram or options.percentiles:
-        return _show(options, _histograms(options, asked), asked)
-    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    scanned = layout.full_scan(selection)
-    if scanned and not options.full_scan:
-        raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
-    check_tables(target, layout.tables(), create_command(options))
-    if rollups is None:
-        answered = find_points(target, layout, asked)
-    else:
-        answered = find_rolled_up(target, *rollups, asked, now_ms)
-    for line in answered.explained if options.explain else ():
-        print(line, file=sys.stderr)
-    for line in answered.damage:
-        print(f"skipped: {line}", file=sys.stderr)
-    try:
-        results = [result for result in answer(asked, answered.series) if len(result.times_ms)]
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    complete = _with_annotations(options, layout, results, asked)
-    if not complete:
-        print(f"nothing found: {_why_nothing(options, layout, answered.series)}", file=sys.stderr)
-    return _show(options, complete, asked)
-
-
-def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[QuerySeries]) -> str:
-    """Why a query has no results.
-
-    Args:
-      series: those that passed its filters and have points near its range of time.
-    """
-    if not series:
-        return why_nothing(target_of(options), layout)
-    keys = sorted({key for found_series in series for key, _ in found_series.series.tags})
-    missing = [key for key in options.group_by if key not in keys]
-    if missing and options.aggregator != NONE:
-        return (
-            f"no series has the tag key {printable(repr(missing[0]))} of --group_by; the series that match "
-            f"have {printable(', '.join(keys)) or 'no tags'}"
-        )
-    if options.group_by and options.aggregator != NONE:
-        return "no series with all tag keys of --group_by has points in this time range"
-    return "series match, but they have no points in this time range"
-
-
-def _show(options: argparse.Namespace, results: Sequence[Result], asked: Question) -> int:
-    """Prints or plots results; the exit code."""
-    title = " ".join(f"{options.aggregator} {options.downsample or ''} {options.metric}".split())
-    span_ms = asked.start_ms, asked.end_ms
-    text = render(results, options.output, printable(title), span_ms, options.csv_guard)
-    print(text if text is not None else f"wrote {options.output}", end="" if text else "\n")
-    return 0
+SERVE_COMMAND = Command(
+    "serve",
+    "Serves OpenTSDB's read API.",
+    runs="timebeam.pipelines.serve.server:run",
+    parameters=(
+        Parameter("bind", "address to listen on; 0.0.0.0 for all", "Server", default="127.0.0.1"),
+        Parameter("port", "port to listen on", "Server", positive, 4242, most=_MAX_PORT),
+        Parameter("workers", "worker processes", "Server", positive, 1, most=64),
+        Parameter(
+            "rollup_config",
+            "opentsdb: the rollup configuration; what is rolled up is not read point by point "
+            "(docs/how-to/rollups.md)",
+            "Server",
+            setting=True,
+        ),
+        Parameter(
+            "ignored_labels",
+            "external labels of a Prometheus that reads from here, which no series has",
+            "Server",
+            default=[],
+            many=True,
+        ),
+        Parameter("max_rows", "rows that a request may read", "Budgets", positive, 1_000_000),
+        Parameter(
+            "max_points", "points that a request may read, or fill in", "Budgets", positive, 20_000_000
+        ),
+        Parameter("max_shown", "points of an answer", "Budgets", positive, 1_000_000),
+        Parameter("max_bytes", "bytes that a request may read", "Budgets", positive, 1 << 30),
+        Parameter("max_seconds", "seconds that a request may take", "Budgets", positive, 60, most=3600),
+        Parameter(
+            "max_queries", "requests that a process works on at once", "Budgets", positive, 4, most=256
+        ),
+        Parameter("max_waiting", "requests that wait for their turn; others get a 503", "Budgets", whole, 64),
+        Parameter("max_body", "bytes of the body of a request", "Budgets", positive, 1 << 20),
+        *LAYOUT,
+        TABLES,
+        *BIGTABLE,
+    ),
+    examples="""\
+  timebeam serve --layout opentsdb
+  timebeam serve --layout opentsdb --rollup_config rollups.json --port 4242 --workers 2
+  timebeam serve --layout heroic --max_seconds 20 --max_points 10000000""",
+)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from timebeam.pipelines import cli
-from timebeam.pipelines.commands import compact, copy, ingest, rollup
+from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.command_line import with_profiles
 from timebeam.pipelines.options.parameters import Parameter
 
@@ -32,7 +32,6 @@ class Deployable:
       command: what its program runs: `timebeam COMMAND`.
       title: its name in a list of templates.
       description: what it does, in a sentence or two.
-      declared: the parameters of the command.
       required: names of those that a job on Dataflow cannot do without, required by the command or not.
       without: of those that are not this template's: name to the reason. `Parameter.local` has those
         that are no template's.
@@ -43,10 +42,14 @@ class Deployable:
     command: str
     title: str
     description: str
-    declared: Sequence[Parameter]
     required: frozenset[str]
     without: Mapping[str, str] = dataclasses.field(default_factory=dict)
     streaming: bool = False
+
+    @property
+    def declared(self) -> Sequence[Parameter]:
+        """The parameters of the command."""
+        return find_command(self.command).parameters
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -86,7 +89,6 @@ _JOBS = (
         "Streams metric points from a Pub/Sub subscription into Bigtable, in the layout of "
         "OpenTSDB, Heroic or KairosDB or in declared tables. Refused input goes to the dead "
         "letters.",
-        ingest.PARAMETERS,
         frozenset({"input_subscription", "format", "layout", "instance", "dead_letters"}),
         {"input": _OF_MESSAGES},
         streaming=True,
@@ -98,7 +100,6 @@ _JOBS = (
         "Stores metric points from files in Bigtable, in the layout of OpenTSDB, Heroic or "
         "KairosDB or in declared tables. It can run while a stream runs; a repeated run changes "
         "nothing.",
-        ingest.PARAMETERS,
         frozenset({"input", "format", "layout", "instance", "dead_letters"}),
         {"input_subscription": _OF_FILES, "flush_seconds": _OF_FILES},
     ),
@@ -108,7 +109,6 @@ _JOBS = (
         "Rollups of time series in Bigtable",
         "Makes the rollups and pre-aggregates of a day, by default of the last complete day. A "
         "repeated run gives the same result.",
-        rollup.PARAMETERS,
         frozenset({"layout", "instance", "dead_letters"}),
     ),
     Deployable(
@@ -117,7 +117,6 @@ _JOBS = (
         "Compaction of OpenTSDB rows in Bigtable",
         "Merges the cells of each row of closed hours into one, by default of the last closed "
         "day. Queries return the same before and after.",
-        compact.PARAMETERS,
         frozenset({"layout", "instance"}),
     ),
     Deployable(
@@ -126,7 +125,6 @@ _JOBS = (
         "Time series in Bigtable from layout to layout",
         "Copies the points of a time range from the tables of one layout to those of another. "
         "`timebeam copy --verify_only` then verifies the copy.",
-        copy.PARAMETERS,
         frozenset({"from", "to", "start", "instance", "dead_letters"}),
     ),
 )

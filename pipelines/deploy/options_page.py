@@ -6,12 +6,11 @@ python -m timebeam.pipelines.deploy.options_page check      # exit code 1 if the
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from timebeam.pipelines.cli import COMMANDS, module_of
+from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.command_line import with_profiles
 from timebeam.pipelines.options.parameters import Parameter
 
@@ -82,7 +81,7 @@ def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:
 
 def _parameters(command: str) -> tuple[Parameter, ...]:
     """The options that a command declares."""
-    return tuple(with_profiles(importlib.import_module(module_of(command)).PARAMETERS))
+    return tuple(with_profiles(find_command(command).parameters))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

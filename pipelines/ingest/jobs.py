@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,39 +12,38 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
-from timebeam.pipelines.ingest.records import RecordsGraph
-from timebeam.pipelines.jobs.job import AnyJob, Flow, Job, Needs, PortionedJob, Run, Source, StreamJob
+from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
+from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Run, Source, StreamJob
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    UsageError,
+)
+from timebeam.pipelines.options.values import (
+    check_writer,
+    format_of,
+    formats_of,
+    layout_of,
+    layout_with,
+    required,
+    target_of,
+)
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.layouts import TableSpec
-from timebeam.schema.messages import Framing, Message
+from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
+from timebeam.schema.messages import FORMATS, Framing, Message
+from timebeam.schema.meta.rows import MetaMode
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.replay import ReadLetters
+from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
+from timebeam.transforms.rollup.touched import Marker
 
 Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""
 
 
-class _StoringJob(AnyJob):
-    """What the jobs of this module have in common: a graph that stores points or records."""
-
-    __slots__ = ()
-
-    graph: Graph
-
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.graph.target
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return self.graph.tables()
-
-
-class _BoundedJob(_StoringJob, Job):
-    """The same, of input that ends."""
+class _StoringJob(Job):
+    """A job over input that ends, whose graph stores points or records."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class _BoundedJob(_StoringJob, Job):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class IngestFiles(_BoundedJob, PortionedJob):
+class IngestFiles(_StoringJob, PortionedJob):
     """Stores the points or records of files.
 
     Attributes:
@@ -107,7 +107,7 @@ class IngestFiles(_BoundedJob, PortionedJob):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReplayFiles(_BoundedJob):
+class ReplayFiles(_StoringJob):
     """Stores the payloads of dead letters.
 
     Attributes:
@@ -123,7 +123,7 @@ class ReplayFiles(_BoundedJob):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class IngestMessages(_StoringJob, StreamJob):
+class IngestMessages(StreamJob):
     """Stores the points or records of messages.
 
     Attributes:
@@ -132,9 +132,6 @@ class IngestMessages(_StoringJob, StreamJob):
     """
 
     graph: Graph
-    source: Source
-    flush_seconds: float
-    idle_seconds: float | None
     letters: bool = False
     steps: Steps | None = dataclasses.field(init=False)
 
@@ -165,3 +162,136 @@ class IngestMessages(_StoringJob, StreamJob):
     def hold(self) -> object:
         """See `StreamJob.hold`."""
         return None if self.steps is None else self.steps.hold()
+
+
+def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | IngestMessages:
+    """The job of `timebeam ingest`.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
+    if len(inputs) != 1:
+        raise UsageError("give one of --input, --input_subscription and --input_topic")
+    graph: PointsGraph | RecordsGraph
+    if options.layout == DECLARED:
+        graph, framing = records_graph(options)
+    else:
+        graph, framing = points_graph(options, endless=not options.input)
+    if not options.input:
+        source = Source(options.input_subscription, options.input_topic)
+        return _messages_job(options, graph, source)
+    if framing is Framing.NONE and not options.preflight:
+        raise UsageError(f"--format {options.format} with these options reads messages, not files")
+    return IngestFiles(graph.target, graph.tables(), graph, options.input, framing)
+
+
+def _messages_job(
+    options: argparse.Namespace, graph: Graph, source: Source, *, letters: bool = False
+) -> IngestMessages:
+    flush_seconds, idle_seconds = options.flush_seconds, options.stop_when_idle
+    return IngestMessages(graph.target, graph.tables(), source, flush_seconds, idle_seconds, graph, letters)
+
+
+def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:
+    """The graph that the options describe, and how files of its format are cut.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    graph = storing_graph(options, layout_of(options), endless=endless)
+    format_options, framing = format_of(options)
+    if FORMATS[options.format].edits_annotations:
+        layout_with(options, Annotations)
+    graph = dataclasses.replace(
+        graph, format_name=options.format, format_options=format_options, formats=formats_of(options)
+    )
+    return graph, framing
+
+
+def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool) -> PointsGraph:
+    """The graph of storing points in a layout; with no format, for points that are read as such.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    if layout.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.read_only}")
+    default = Packing.POINTS if endless else layout.packings[0]
+    packing = Packing(options.packing) if options.packing else default
+    if packing not in layout.packings:
+        raise UsageError(
+            f"layout {layout.name} has no packing {packing.value}"
+            f"{' (' + layout.packing_limit + ')' if layout.packing_limit else ''}: "
+            f"choose {' or '.join(choice.value for choice in layout.packings)}"
+        )
+    check_writer(options, packing)
+    policy = UidPolicy(
+        options.auto_create_metrics,
+        options.auto_create_tagks,
+        options.auto_create_tagvs,
+        options.random_metrics,
+    )
+    return PointsGraph(
+        "",
+        {},
+        layout,
+        packing,
+        target_of(options),
+        options.bigtable_writer,
+        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
+        options.dry_run,
+        _marker_of(options, layout, packing),
+        _meta_of(options, layout),
+    )
+
+
+def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> Marker | None:
+    """What notes the hours that are to be rolled up again, if that is asked for.
+
+    Raises:
+      UsageError: it cannot be had with these options.
+    """
+    if not options.mark_touched:
+        return None
+    if options.bigtable_writer != "direct" or packing is Packing.APPEND:
+        raise UsageError("--mark_touched needs --bigtable_writer direct, and a packing other than append")
+    return Marker(required(layout, HourMarks))
+
+
+def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
+    """What is written of new series.
+
+    Raises:
+      UsageError: the layout has no metadata.
+    """
+    mode = MetaMode(options.meta)
+    if mode is not MetaMode.OFF:
+        required(layout, SeriesMeta)
+    return mode
+
+
+def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | IngestMessages:
+    """The job of `timebeam replay`.
+
+    Raises:
+      UsageError: options that cannot go together.
+      OSError: there is no such file.
+    """
+    if options.source.startswith("projects/"):
+        graph = _graph(options, endless=True)
+        return _messages_job(options, graph, Source(options.source), letters=True)
+    graph = _graph(options, endless=False)
+    paths = [file.path for file in match([options.source])]
+    return ReplayFiles(graph.target, graph.tables(), graph, paths)
+
+
+def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
+    """How the payloads of the letters are stored.
+
+    Raises:
+      UsageError: options that cannot go together.
+    """
+    if options.layout == DECLARED:
+        return records_graph(options)[0]
+    return points_graph(options, endless=endless)[0]

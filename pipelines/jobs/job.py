@@ -59,13 +59,9 @@ class Run:
         options: argparse.Namespace,
         flags: Sequence[str],
         run_ms: int,
-        create_tables: str | None = None,
-        now_ms: int | None = None,
+        now_ms: int,
     ) -> Run:
         """The run that the options describe.
-
-        Args:
-          create_tables: the command that creates the tables; made from the options if None.
 
         Raises:
           UsageError: `--dead_letters` is not a topic and not a place for files.
@@ -74,8 +70,8 @@ class Run:
         return cls(
             flags,
             run_ms,
-            run_ms if now_ms is None else now_ms,
-            create_tables or create_command(options),
+            now_ms,
+            create_command(options),
             place,
             None if place is None else dead_letters_of(place, run_ms),
             options.dry_run,
@@ -134,19 +130,17 @@ class Source:
             raise UsageError(f"{self.topic!r} is not projects/PROJECT/topics/NAME")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class AnyJob(abc.ABC):
-    """What all kinds of jobs have in common."""
+    """What all kinds of jobs have in common.
 
-    __slots__ = ()
+    Attributes:
+      target: the Bigtable instance.
+      tables: those that must exist.
+    """
 
-    @property
-    @abc.abstractmethod
-    def target(self) -> Target:
-        """The Bigtable instance."""
-
-    @abc.abstractmethod
-    def tables(self) -> Sequence[TableSpec]:
-        """The tables that must exist."""
+    target: Target
+    tables: Sequence[TableSpec]
 
     @property
     def local_only(self) -> str:
@@ -163,17 +157,12 @@ class Job(AnyJob):
 
     __slots__ = ()
 
-    @property
-    def dry_run_runs(self) -> bool:
-        """Whether a dry run runs the graph and counts; if not, it prints `describe()`."""
-        return True
-
     def check(self) -> None:
         """Raises an error if the input does not exist."""
 
-    def describe(self) -> list[str]:
-        """What a dry run prints, in lines."""
-        return []
+    def run_here(self, run: Run) -> int | None:
+        """Does work that needs no pipeline, and returns the exit code; None if it needs one."""
+        return None
 
     def prepare(self, run: Run) -> None:
         """What is done before the graph is built: by this program, also if Dataflow runs the graph."""
@@ -244,6 +233,7 @@ class Flow:
     snapshot: bool = True
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class StreamJob(AnyJob):
     """A job over messages, which runs until it is stopped.
 
@@ -252,8 +242,6 @@ class StreamJob(AnyJob):
       flush_seconds: how long points are gathered to be packed together.
       idle_seconds: a local run ends after so many seconds without work; None: it runs until it is stopped.
     """
-
-    __slots__ = ()
 
     source: Source
     flush_seconds: float

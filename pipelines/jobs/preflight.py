@@ -23,20 +23,10 @@ from timebeam.pipelines.jobs.bigtable_checks import UNASKABLE, BigtableChecks, C
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE, publisher, subscriber
-from timebeam.pipelines.options.parameters import Parameter, boolean
 from timebeam.schema.layouts import Packing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.dead_letters.store import TOPIC, check_writable
 from timebeam.transforms.input.files import match
-
-PREFLIGHT = Parameter(
-    "preflight",
-    "check prerequisites, print how to fix what is missing, and exit",
-    "Run",
-    boolean,
-    False,
-    local="it starts no job",
-)
 
 
 def preflight(job: AnyJob, run: Run) -> int:
@@ -71,7 +61,7 @@ def checks(job: AnyJob, run: Run) -> Iterator[Check]:
     Raises:
       BigtableError: Bigtable does not answer, or there are no credentials.
     """
-    needs, tables = job.needs(), job.tables()
+    needs, tables = job.needs(), job.tables
     bigtable = BigtableChecks(job.target)
     table_checks = list(bigtable.tables(tables, run.create_command))
     yield from table_checks

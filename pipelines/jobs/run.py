@@ -5,11 +5,13 @@ preflight ─► input ─► tables ─► dry run ─► dead letters ─► g
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import grpc
@@ -53,6 +55,28 @@ _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
 """What runners say of a worker that is gone: the local one, and Prism."""
 
 
+def clock_ms() -> int:
+    """The time now, in ms since 1970."""
+    return int(time.time() * 1000)
+
+
+def run_command(
+    job_of: Callable[[argparse.Namespace, int], AnyJob], options: argparse.Namespace, flags: Sequence[str]
+) -> int:
+    """Runs the job that the options describe; returns the exit code.
+
+    Args:
+      job_of: makes the job out of the options and the time in ms since 1970.
+      flags: Beam's options.
+
+    Raises:
+      UsageError, BigtableError, OSError: see `run_job`.
+    """
+    run_ms, now_ms = int(time.time() * 1000), clock_ms()
+    job = job_of(options, now_ms)
+    return run_job(job, Run.of(options, flags, run_ms, now_ms))
+
+
 def run_job(job: AnyJob, run: Run) -> int:
     """Runs a job, or hands it to Dataflow; returns the exit code.
 
@@ -65,18 +89,18 @@ def run_job(job: AnyJob, run: Run) -> int:
         return preflight(job, run)
     _check_dataflow(job, run)
     if isinstance(job, JobSequence):
-        check_tables(job.target, job.tables(), run.create_command)
+        check_tables(job.target, job.tables, run.create_command)
         return max((run_job(step, run.restarted()) for step in job.jobs(run)), default=0)
     if isinstance(job, StreamJob):
-        check_tables(job.target, job.tables(), run.create_command)
+        check_tables(job.target, job.tables, run.create_command)
         _check_dead_letters(run)
         return _run_stream(job, run)
     assert isinstance(job, Job)
     job.check()
-    check_tables(job.target, job.tables(), run.create_command)
-    if run.dry_run and not job.dry_run_runs:
-        print("\n".join(job.describe()))
-        return 0
+    check_tables(job.target, job.tables, run.create_command)
+    code = job.run_here(run)
+    if code is not None:
+        return code
     _check_dead_letters(run)
     job.prepare(run)
     if isinstance(job, PortionedJob) and is_in_process(run.flags):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import create_runner
 
+from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import Parser
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
@@ -70,6 +72,12 @@ def beam_options(
     if check:
         check_runner(flags)
     return flags
+
+
+def flags_of(command: Command, options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Beam's options of a command line; see `beam_options`."""
+    check = not getattr(options, "preflight", False)
+    return beam_options(command.parser(), rest, options.project, check=check)
 
 
 def check_runner(flags: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
 
         with _Signals(stop), status:
             try:
-                under_way = UnderWay([name, *(table.name for table in job.tables())])
+                under_way = UnderWay([name, *(table.name for table in job.tables)])
                 drive(subscription, _graphs(job, run), limits, status, stopping, under_way)
             except StoppedError:
                 print("stopped; messages that were not stored are delivered again", file=sys.stderr)

@@ -6,6 +6,7 @@ gcloud SDK ships as `cbtemulator`. It keeps nothing on disk, so stopping it is k
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import contextlib
 import errno
@@ -23,8 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import Parameter, boolean, whole
+from timebeam.pipelines.options.parameters import UsageError
 
 # Runs in the child just before the emulator takes its place. A prctl here and not in a preexec_fn:
 # that would run Python code between fork and exec, which can deadlock beside gRPC's threads.
@@ -306,23 +306,6 @@ class Emulator:
         return os.pread(self._log.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
 
 
-PARAMETERS = (
-    Parameter("port", "port to listen on; 0 for any free one", "Emulator", whole, 8086, most=65_535),
-    Parameter(
-        "build_only",
-        "print the path of the emulator, built if necessary; do not run it",
-        "Emulator",
-        boolean,
-        False,
-    ),
-)
-
-EXAMPLES = """\
-  timebeam emulator                 on the port that gcloud uses too, 8086
-  timebeam emulator --port 0        on any free port
-  timebeam emulator --build_only    only build it, for an image or a CI cache"""
-
-
 def _is_free(port: int) -> bool:
     """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
@@ -334,22 +317,10 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "emulator",
-        "Runs Google's Bigtable emulator in the foreground; builds it first if there is none.",
-        EXAMPLES,
-        PARAMETERS,
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """The command `timebeam emulator`: runs the emulator until Ctrl-C. Returns the exit code."""
-    parser = command_parser()
-    options = parser.parse_args(argv)
     if not options.build_only and not _is_free(options.port):
-        parser.error(f"--port {options.port} is in use: give another one, or 0 for any free one")
+        raise UsageError(f"--port {options.port} is in use: give another one, or 0 for any free one")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.build_only:

@@ -7,10 +7,13 @@ by the commands that open tables.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib
+import importlib.util
 import os
-import pkgutil
+import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +24,7 @@ from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, va
 DEFAULT = "default"
 """The origin of a value that nothing gives."""
 
-_COMMANDS = "timebeam.pipelines.commands"
+_BEAM_OPTION = re.compile(r"argument\(\s*((?:[\"']--[-\w]+[\"'],?\s*)+)")
 
 CONFIG = Parameter(
     "config",
@@ -125,17 +128,13 @@ def given_settings(
 
 @functools.cache
 def setting_parameters() -> dict[str, Parameter]:
-    """The parameters of all commands that a settings file may give, by name.
-
-    The modules of `timebeam.pipelines.commands` declare them; they are imported by name, like plug-ins.
-    """
-    folder = importlib.import_module(_COMMANDS)
-    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__, _COMMANDS + "."))
-    declared = [parameter for name in names for parameter in importlib.import_module(name).PARAMETERS]
+    """The parameters of all commands that a settings file may give, by name."""
+    commands = importlib.import_module("timebeam.pipelines.commands")  # by name: it imports this module
     settings: dict[str, Parameter] = {}
-    for parameter in declared:
-        if parameter.setting:
-            settings.setdefault(parameter.name, parameter)
+    for command in sorted(commands.COMMANDS):
+        for parameter in commands.find_command(command).parameters:
+            if parameter.setting:
+                settings.setdefault(parameter.name, parameter)
     return settings
 
 
@@ -161,14 +160,98 @@ def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Paramet
         groups[parameter.group].add_argument(f"--{parameter.name}", **options)
 
 
-def parser_of(
-    command: str, description: str, examples: str, parameters: Iterable[Parameter]
-) -> CommandParser:
-    """The parser of one command, with examples at the end of its help."""
-    return CommandParser(
-        tuple(parameters),
-        prog=f"timebeam {command}",
-        description=description,
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a command that is no option; see `argparse.ArgumentParser.add_argument`."""
+
+    name: str
+    help: str
+    choices: Sequence[str] | None = None
+    metavar: str | None = None
+    nargs: str | None = None
+    default: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Command:
+    """A command of `timebeam`: its options, and what runs it.
+
+    A declaration imports neither Beam nor Google's clients; what it names is imported when its options have
+    been parsed.
+
+    Attributes:
+      description: what it does, in a sentence.
+      runs: MODULE:FUNCTION: takes the options and returns the exit code; empty if it always starts a job.
+      job: MODULE:FUNCTION: takes the options and the time in ms since 1970, and makes the job. The command
+        then takes Beam's own options too.
+      job_action: the `action` that is the job, if others are what `runs` does.
+      layouts: (option of a layout, start of the names of its other options), whose stored settings are
+        compared with the options; by default `--layout` of a command that opens tables.
+    """
+
+    name: str
+    description: str
+    parameters: Sequence[Parameter]
+    examples: str
+    runs: str = ""
+    job: str = ""
+    job_action: str = ""
+    arguments: Sequence[Argument] = ()
+    layouts: Sequence[tuple[str, str]] | None = None
+
+    def parser(self) -> CommandParser:
+        """The parser of its options, with examples at the end of its help."""
+        parser = CommandParser(
+            tuple(self.parameters),
+            prog=f"timebeam {self.name}",
+            description=self.description,
+            epilog=f"examples:\n{self.examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for argument in self.arguments:
+            options = {
+                name: value for name, value in dataclasses.asdict(argument).items() if value is not None
+            }
+            parser.add_argument(options.pop("name"), **options)
+        return parser
+
+    def parse(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """(the options, those that are Beam's); ends the program with exit code 2 if they are wrong.
+
+        Raises:
+          UsageError: see `CommandParser.parse_known_args`.
+        """
+        parser = self.parser()
+        takes_words = any(argument.nargs == "*" for argument in self.arguments)
+        parse = parser.parse_known_intermixed_args if takes_words else parser.parse_known_args
+        options, rest = parse(words)
+        if rest and not self.starts_job(options):
+            parser.unknown(rest[0])
+        if not any(word.partition("=")[0] == "--runner" for word in rest):  # it may have options of its own
+            names = _beam_option_names() if rest else frozenset()
+            for word in rest:
+                if word.startswith("-") and word.partition("=")[0] not in names:
+                    parser.unknown(word, names)
+        return options, rest
+
+    @property
+    def opened_layouts(self) -> Sequence[tuple[str, str]]:
+        """`layouts`, or its default."""
+        if self.layouts is not None:
+            return self.layouts
+        opens_tables = any(parameter.name == "app_profile" for parameter in self.parameters)
+        return (("layout", ""),) if opens_tables else ()
+
+    def starts_job(self, options: argparse.Namespace) -> bool:
+        """Whether the options start a job, and not only what `runs` does."""
+        return bool(self.job) and self.job_action in ("", getattr(options, "action", ""))
+
+
+def _beam_option_names() -> frozenset[str]:
+    """The names of Beam's options, from its source: to import it takes a second."""
+    beam = importlib.util.find_spec("apache_beam")
+    assert beam is not None
+    assert beam.origin is not None
+    source = pathlib.Path(beam.origin).parent / "options" / "pipeline_options.py"
+    declared = _BEAM_OPTION.findall(source.read_text("utf-8"))
+    return frozenset(name for names in declared for name in re.findall(r"--[-\w]+", names))

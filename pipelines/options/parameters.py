@@ -355,3 +355,34 @@ MAX_REFUSED = Parameter(
     example="0.5%",
     local="a job on Dataflow outlives the program",
 )
+
+
+PREFLIGHT = Parameter(
+    "preflight",
+    "check prerequisites, print how to fix what is missing, and exit",
+    "Run",
+    boolean,
+    False,
+    local="it starts no job",
+)
+
+ROLLUP_CONFIG = Parameter(
+    "rollup_config",
+    "OpenTSDB's rollup configuration, a JSON file (docs/how-to/rollups.md); declared tables use --tables",
+    "Rollup",
+    template=TemplateType.READ_FILE,
+    regex=BUCKET_PATH,
+    example="gs://my-bucket/rollups.json",
+    setting=True,
+)
+
+OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.html"
+"""What `timebeam.pipelines.output.render.render` accepts, for help and messages."""
+
+CSV_GUARD = Parameter(
+    "csv_guard",
+    "csv: put ' before cells that a spreadsheet would take for formulas: those that begin with =, +, - or @",
+    "Query",
+    boolean,
+    False,
+)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import enum
 import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
@@ -173,3 +174,10 @@ def _texts(table: Mapping[str, Any], place: str, names: Collection[str]) -> dict
             raise UsageError(f"{place}: {key} must be a string, a number, true, false, or a list of strings")
         texts[key] = tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in values)
     return texts
+
+
+def setting_text(value: Any) -> str:
+    """A value as an option takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value) if isinstance(value, enum.Enum) else str(value)

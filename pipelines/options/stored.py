@@ -14,7 +14,6 @@ Cells have timestamp 0. A setting that a row lacks is not checked. Tables that o
 from __future__ import annotations
 
 import argparse
-import enum
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,6 +24,7 @@ from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
+from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import layout_named, target_of
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import create_cells
@@ -167,13 +167,6 @@ def store_again(options: argparse.Namespace) -> str:
     if failures:
         raise BigtableError(f"table {spec.name} refused the settings: {failures[0]}")
     return f"stored {_shown(options.layout, texts)}"
-
-
-def setting_text(value: Any) -> str:
-    """A value as an option takes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value.value) if isinstance(value, enum.Enum) else str(value)
 
 
 def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:

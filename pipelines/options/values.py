@@ -34,11 +34,13 @@ from timebeam.schema.layouts import (
     MissingCapabilityError,
     Packing,
     ReadableLayout,
+    RollupTables,
     TableSpec,
     capability,
 )
 from timebeam.schema.messages import FORMATS, Framing, message_format
-from timebeam.transforms.bigtable.tables import recent_table_names
+from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
+from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 C = TypeVar("C", bound=Capability)
@@ -132,6 +134,8 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
+    from timebeam.transforms.bigtable.tables import recent_table_names  # imports Google's clients
+
     return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 
 
@@ -198,6 +202,35 @@ def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
     return layout_of(options).tables()
 
 
+def read_config(path: str) -> RollupConfig:
+    """The configuration in a file.
+
+    Raises:
+      UsageError: it cannot be read, or used.
+    """
+    try:
+        return parse_config(text_of(path, "rollup configuration"))
+    except RollupConfigError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def rollups_of(options: argparse.Namespace) -> tuple[RollupTables, RollupConfig]:
+    """The layout and the rollup configuration that the options name.
+
+    Raises:
+      UsageError: the layout has no rollups, or the configuration is not of its tables.
+    """
+    layout = layout_with(options, RollupTables)
+    config = read_config(options.rollup_config)
+    raw = layout.options.table_prefix + config.default.table
+    if raw != layout.data_table:
+        raise UsageError(
+            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
+            f"the raw points are in {layout.data_table}"
+        )
+    return layout, config
+
+
 def check_writer(options: argparse.Namespace, packing: Packing) -> None:
     """Raises UsageError if the writer cannot do what is asked of it."""
     if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
@@ -255,7 +288,9 @@ def create_command(options: argparse.Namespace) -> str:
         if value != parameter.default:
             text = str(value).lower() if parameter.kind is boolean else str(value)
             command += f" --{parameter.name} {shlex.quote(text)}"
-    if getattr(options, "mark_touched", False):
+    if getattr(options, "rollup_config", None):
+        command += f" --rollup_config {shlex.quote(options.rollup_config)}"
+    elif getattr(options, "mark_touched", False):
         command += " --rollup_config FILE"
     if getattr(options, "meta", "off") not in ("off", False):
         command += " --meta"

@@ -13,23 +13,12 @@ import pathlib
 import uuid
 from collections.abc import Sequence
 
-from timebeam.pipelines.options.parameters import Parameter, boolean
+from timebeam.pipelines.options.parameters import OUTPUTS
 from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
 from timebeam.pipelines.output.page import chart_page
 from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.query.answer import Result, all_of, to_json
-
-OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.html"
-"""What `render` accepts, for help texts."""
-
-CSV_GUARD = Parameter(
-    "csv_guard",
-    "csv: put ' before cells that a spreadsheet would take for formulas: those that begin with =, +, - or @",
-    "Query",
-    boolean,
-    False,
-)
 
 _TEXTS = ("table", "table-all", "json", "json-ms", "csv", "annotations")
 _LIBRARIES = {".png": "matplotlib", ".html": "plotly"}

@@ -12,17 +12,17 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import days_of, range_of_day
 from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.rollup.layout import summary_of
+from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.common.spans import bucket_starts
 from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, is_expired
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
-from timebeam.schema.layouts import Cell, Packing, Row, TableSpec
+from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.tables import create_tables, drop_table, table_names
@@ -75,35 +75,20 @@ def _is_old(tables: DayTables, name: str, today: datetime.date) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeclaredRollups(Job):
+class DeclaredRollups(DescribedRollup):
     """Fills tables per day, makes declared rollups, and drops expired tables per day.
 
     Attributes:
       today: the day, in UTC, from which the age of tables per day is counted.
     """
 
-    bigtable: Target
     declaration: Declaration
     copies: Sequence[DayCopy]
     rollups: Sequence[DeclaredRollupJob]
     today: datetime.date
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.bigtable
-
-    @property
-    def dry_run_runs(self) -> bool:
-        """See `Job.dry_run_runs`."""
-        return False
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return tables(self.declaration)
-
     def describe(self) -> list[str]:
-        """See `Job.describe`."""
+        """See `DescribedRollup.describe`."""
         lines = [f"would copy {copy.day} of {copy.source.table} into {copy.table}" for copy in self.copies]
         for rollup in self.rollups:
             start, end = (
@@ -176,7 +161,7 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
                 f"{copy.day} is older than the {copy.tables.expire_days} days after which the tables of "
                 f"layout {copy.tables.name} are dropped: choose a later day, or raise expire"
             )
-    return DeclaredRollups(target_of(options), declaration, copies, rollups, today)
+    return DeclaredRollups(target_of(options), tables(declaration), declaration, copies, rollups, today)
 
 
 def _ranges(root: beam.Pipeline, target: Target, table: str, name: str) -> PCollection[KeyRange]:

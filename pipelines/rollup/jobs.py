@@ -17,11 +17,21 @@ from collections.abc import Mapping, Sequence
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.period import Period
-from timebeam.pipelines.options.values import layout_named, layout_with, target_of
-from timebeam.pipelines.rollup.config import rollups_of
-from timebeam.pipelines.rollup.layout import LayoutRollup
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    UsageError,
+)
+from timebeam.pipelines.options.period import Period, delay_ms, period_of
+from timebeam.pipelines.options.values import (
+    layout_named,
+    layout_of,
+    layout_with,
+    read_config,
+    rollups_of,
+    target_of,
+)
+from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
+from timebeam.pipelines.rollup.layout import LayoutRollup, TouchedRollups
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import (
     Layout,
@@ -30,6 +40,7 @@ from timebeam.schema.layouts import (
     RollupSeries,
     RollupTables,
     TableSpec,
+    find_capability,
 )
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
@@ -53,16 +64,14 @@ class OpenTsdbRollup(LayoutRollup):
 
     work: RollupJob
 
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return [*self.work.layout.tables(), *rollup_tables(self.work.config, self.work.layout)]
-
     def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> OpenTsdbRollup:
         """See `LayoutRollup.with_plan`; the metrics are UIDs."""
-        return OpenTsdbRollup(dataclasses.replace(self.work, plan=rollup_plan, metrics=metrics))
+        return dataclasses.replace(
+            self, work=dataclasses.replace(self.work, plan=rollup_plan, metrics=metrics)
+        )
 
     def describe(self) -> list[str]:
-        """See `Job.describe`."""
+        """See `DescribedRollup.describe`."""
         job = self.work
         metrics = job.metric_uids(TableReader(job.target))
         hours = len(job.plan.raw_bases())
@@ -100,10 +109,9 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     layout, config = rollups_of(options)
     # Names that rollups need and no raw point has: the tags of aggregates.
     policy = UidPolicy(auto_create_metrics=False, auto_create_tagks=True, auto_create_tagvs=True)
-    work = RollupJob(
-        target_of(options), layout, config, period.plan(config), UidOptions(policy), options.dry_run
-    )
-    return OpenTsdbRollup(work)
+    target = target_of(options)
+    work = RollupJob(target, layout, config, period.plan(config), UidOptions(policy), options.dry_run)
+    return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
 
 
 def add_rollup(root: beam.Pipeline, job: RollupJob, *, write: bool = True) -> list[PCollection[Rejected]]:
@@ -172,17 +180,13 @@ class SeriesRollup(LayoutRollup):
 
     work: SeriesRollupJob
 
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return [*self.work.layout.tables(), *_tables_of(self.work.layout, self.work.layouts)]
-
     def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> SeriesRollup:
         """See `LayoutRollup.with_plan`; the metrics are names in UTF-8."""
         names = frozenset(metric.decode() for metric in metrics)
-        return SeriesRollup(dataclasses.replace(self.work, plan=rollup_plan, metrics=names))
+        return dataclasses.replace(self, work=dataclasses.replace(self.work, plan=rollup_plan, metrics=names))
 
     def describe(self) -> list[str]:
-        """See `Job.describe`."""
+        """See `DescribedRollup.describe`."""
         job = self.work
         if job.metrics is None:
             splits = ranges_between(split_keys(job.target, job.data_table, cut_at=job.layout.cut_at))
@@ -223,5 +227,29 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     layouts = interval_layouts(options, layout, config)
     if layout.read_only:
         raise UsageError(layout.read_only)
-    work = SeriesRollupJob(target_of(options), layout, config, period.plan(config), layouts)
-    return SeriesRollup(work)
+    target = target_of(options)
+    work = SeriesRollupJob(target, layout, config, period.plan(config), layouts)
+    return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRollups | DeclaredRollups:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    if options.touched and (options.day or options.start or options.end or options.lookback_days):
+        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+    if options.layout == DECLARED:
+        return declared_rollups(options, now_ms)
+    if not options.rollup_config:
+        raise UsageError("give the rollup configuration: --rollup_config FILE")
+    period = period_of(options, now_ms)
+    rollup: LayoutRollup
+    if find_capability(layout_of(options), RollupTables) is not None:
+        rollup = opentsdb_rollup(options, period)
+    else:
+        rollup = series_rollup(options, read_config(options.rollup_config), period)
+    if not options.touched:
+        return rollup
+    return TouchedRollups(rollup.target, rollup.tables, rollup, now_ms - delay_ms(options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from apache_beam.runners.runner import PipelineResult
 
@@ -12,9 +12,7 @@ from timebeam.pipelines.jobs.job import Job, JobSequence, Needs, Run
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.layouts import TableSpec
 from timebeam.schema.rollup.plan import RollupPlan, plan
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
@@ -33,26 +31,32 @@ def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
     return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
 
 
-class LayoutRollup(Job):
+class DescribedRollup(Job):
+    """A rollup whose dry run only says what it would do."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """What a dry run prints, in lines."""
+
+    def run_here(self, run: Run) -> int | None:
+        """Describes what it would do, in a dry run; see `Job.run_here`."""
+        if not run.dry_run:
+            return None
+        print("\n".join(self.describe()))
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LayoutRollup(DescribedRollup):
     """A rollup of the points of a layout.
 
     Attributes:
       work: the layout of the points, the rollup configuration, and what is written of each interval.
     """
 
-    __slots__ = ()
-
     work: RollupJob | SeriesRollupJob
-
-    @property
-    def dry_run_runs(self) -> bool:
-        """See `Job.dry_run_runs`."""
-        return False
-
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
 
     def only(self, touched: Touched, complete_ms: int) -> LayoutRollup:
         """The same job, for the hours and metrics that late points touched."""
@@ -94,18 +98,9 @@ class TouchedRollups(JobSequence):
     complete_ms: int
 
     @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.rollup.target
-
-    @property
     def local_only(self) -> str:
         """See `AnyJob.local_only`."""
         return "--touched clears its marks when a range is done: leave --runner out to run on this machine"
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return self.rollup.tables()
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""

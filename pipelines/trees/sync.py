@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +13,10 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.jobs.run import run_job
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.trees.options import places_of, stored_trees
-from timebeam.schema.layouts import TableSpec, Trees
+from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
+from timebeam.schema.layouts import Trees
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.schema.points import Rejected
 from timebeam.schema.trees.definitions import Tree
@@ -74,15 +72,6 @@ class TreesSync(Job):
     work: TreeSyncJob
     all_used: bool
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return [*self.work.layout.tables(), tree_table(self.work.layout.options.table_prefix)]
-
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         return [root | SyncTrees(self.work)]
@@ -100,20 +89,17 @@ class TreesSync(Job):
         )
 
 
-def run_sync(options: argparse.Namespace, flags: Sequence[str]) -> int:
-    """Places all series; returns the exit code.
-
-    Args:
-      flags: Beam's options.
+def job_of(options: argparse.Namespace, now_ms: int) -> TreesSync:
+    """The job that the options describe.
 
     Raises:
       UsageError: there is no such tree, or none that is enabled.
     """
-    run_ms = int(time.time() * 1000)
+    refuse_arguments(options)
     layout, target, table = places_of(options)
     trees, all_used = _trees(options, table)
     work = TreeSyncJob(target, layout, tuple(trees), _source(options, layout, target), options.dry_run)
-    return run_job(TreesSync(work, all_used), Run.of(options, flags, run_ms))
+    return TreesSync(target, [*layout.tables(), tree_table(layout.options.table_prefix)], work, all_used)
 
 
 def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], bool]:

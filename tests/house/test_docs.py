@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from timebeam.pipelines.cli import COMMANDS
-from timebeam.pipelines.commands import query
+from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.deploy import options_page
-from timebeam.pipelines.options.command_line import parser_of
 from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.messages import FORMATS
@@ -136,8 +134,7 @@ def test_command_lines_that_read_have_their_metric_before_options_of_several_val
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """An option that takes several values takes a METRIC behind them too."""
-    parser = parser_of("query", "", "", query.PARAMETERS)
-    parser.add_argument("metric")
+    parser = find_command("query").parser()
     seen = 0
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for arguments in command_lines(path.read_text()):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
 from tests.support.stored import Store
-from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond
 from timebeam.pipelines.serve.targets import request_of

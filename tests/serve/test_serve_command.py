@@ -9,8 +9,9 @@ from starlette.applications import Starlette
 
 from tests.support.commands import timebeam
 from tests.support.stored import Store
-from timebeam.pipelines.commands import serve
+from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import readable_of, target_of
+from timebeam.pipelines.serve import server
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond
 from timebeam.pipelines.serve.targets import request_of
@@ -31,8 +32,8 @@ def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> N
     place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
     flags = ["--layout=table", f"--tables={MARKET}", *place]
     assert timebeam("tables", "create", *flags).code == 0
-    options = serve.command_parser().parse_args(flags)
-    assert isinstance(serve._application(options), Starlette)
+    options = find_command("serve").parser().parse_args(flags)
+    assert isinstance(server._application(options), Starlette)
     api = Api(target_of(options), readable_of(options))
     health = request_of("GET", "/api/suggest?type=metrics&q=cpu", b"")
     assert (respond(api, health).status, respond(api, health).body) == (200, [])

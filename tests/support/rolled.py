@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import math
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
-from timebeam.pipelines.commands import rollup
-from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.options.values import read_config
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.rollup.job import rollup_tables
@@ -118,11 +114,5 @@ def same(found: Any, wanted: Any, *, exact: bool, tags: bool = True) -> None:
 
 def rollup_at(now_s: float, *arguments: str | Path) -> Ran:
     """`timebeam rollup`, as if it were run at that time."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = rollup.main([str(argument) for argument in arguments], now_ms=int(now_s * 1000))
-        except UsageError as error:
-            code = 2
-            print(error, file=sys.stderr)
-    return Ran(code, out.getvalue(), err.getvalue())
+    with mock.patch("timebeam.pipelines.jobs.run.clock_ms", return_value=int(now_s * 1000)):
+        return timebeam("rollup", *arguments)

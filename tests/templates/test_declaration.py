@@ -15,10 +15,9 @@ from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
 from tests.support.dataflow import ROOT, as_texts, environment
-from timebeam.pipelines.deploy import jobs as launch
-from timebeam.pipelines.deploy.jobs import JOBS
+from timebeam.pipelines.commands import find_command
+from timebeam.pipelines.deploy.jobs import JOBS, main
 from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
-from timebeam.pipelines.options.command_line import parser_of
 
 FLEX = list(JOBS)
 NO_VALUE = "no\nvalue"
@@ -138,7 +137,7 @@ def test_the_program_knows_all_parameters_and_the_template_all_options(name: str
         contextlib.redirect_stdout(shown),
         pytest.raises(SystemExit),
     ):
-        launch.main(["--help"])
+        main(["--help"])
     options = set(re.findall(r"^  --([a-z_]+)", shown.getvalue(), re.MULTILINE))
     parameters = {one["name"] for one in template_parameters(name)}
     left_out = JOBS[name].left_out
@@ -150,7 +149,7 @@ def test_the_program_knows_all_parameters_and_the_template_all_options(name: str
 @pytest.mark.parametrize("name", JOBS)
 def test_the_program_reads_examples_and_defaults_as_texts(name: str) -> None:
     job = JOBS[name]
-    parser = parser_of(job.command, "", "", job.declared)
+    parser = find_command(job.command).parser()
     for one in parser._actions:
         one.required = False
     described = template_parameters(name)

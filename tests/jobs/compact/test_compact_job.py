@@ -28,7 +28,7 @@ from tests.support.killed import run_and_kill
 from tests.support.model import Point, StoredCell
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
-from timebeam.pipelines.commands import compact
+from timebeam.pipelines.jobs import compact
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.transforms.bigtable.target import open_table
 

@@ -23,7 +23,7 @@ from tests.support.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.options.values import read_config
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import Result, answer

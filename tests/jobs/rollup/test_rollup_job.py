@@ -36,7 +36,7 @@ from tests.support.rollup_day import (
     stored,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.rollup.config import read_config
+from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import timebeam
-from timebeam.pipelines.cli import COMMANDS, module_of
-from timebeam.pipelines.commands.completion import SHELLS
+from timebeam.pipelines.commands import COMMANDS, find_command
+from timebeam.pipelines.commands.setup import SHELLS
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_bash_completes_commands(script: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bash_completes_every_option(script: Path, command: str) -> None:
-    parser = importlib.import_module(module_of(command)).command_parser()
+    parser = find_command(command).parser()
     options = {f"--{parameter.name}" for parameter in parser.parameters}
     assert completed(script, "timebeam", command, "--") >= options | {"--help"}
 

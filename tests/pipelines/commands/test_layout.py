@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from timebeam.pipelines.commands import layout
+from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.tables import layout
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/tables"
 
@@ -18,7 +19,8 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = layout.main([str(argument) for argument in arguments])
+        options, _ = find_command("layout").parse([str(argument) for argument in arguments])
+        code = layout.run(options)
     return code, out.getvalue(), err.getvalue()
 
 

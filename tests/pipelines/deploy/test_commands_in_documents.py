@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.parsers import refusal
-from timebeam.pipelines.cli import COMMANDS
+from timebeam.pipelines.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("templates/**/*.md")])

@@ -7,7 +7,6 @@ is right ends with the line that says so, before any work.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -16,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Ran, timebeam
-from timebeam.pipelines.cli import COMMANDS, module_of
+from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.options.command_line import parser_of
+from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import LAYOUT, Parameter, boolean, not_negative, positive, whole
 
 NOWHERE = "localhost:1"
@@ -76,8 +75,7 @@ ENDS = ("0", "1e9", "999999999", str(2**63 - 1))
 
 def declared(command: str) -> tuple[Parameter, ...]:
     """The options of a command."""
-    parameters: tuple[Parameter, ...] = importlib.import_module(module_of(command)).PARAMETERS
-    return parameters
+    return tuple(find_command(command).parameters)
 
 
 OPTIONS = [
@@ -167,7 +165,7 @@ def test_repeated(command: str, parameter: Parameter) -> None:
         ran = run(command, option, values[0], option, values[1])
         assert ran.code == 2
         assert f"{option} is given twice" in ran.err
-    parser = parser_of(command, "", "", [dataclasses.replace(parameter, required=False)])
+    parser = Command(command, "", [dataclasses.replace(parameter, required=False)], "").parser()
     for value in values:
         once, twice = (parser.parse_args([option, value] * times) for times in (1, 2))
         assert parameter.many or once == twice
@@ -176,7 +174,7 @@ def test_repeated(command: str, parameter: Parameter) -> None:
 @pytest.mark.parametrize(("command", "parameter"), [each for each in OPTIONS if each.values[1].many])
 def test_lists_add_up(command: str, parameter: Parameter) -> None:
     option = f"--{parameter.name}"
-    parser = parser_of(command, "", "", [parameter])
+    parser = Command(command, "", [parameter], "").parser()
     for _ in range(2):  # the default is not what is added to
         options = parser.parse_args([option, "1", "2", option, "3"])
         assert getattr(options, parameter.name) == [parameter.value_of(text) for text in "123"]

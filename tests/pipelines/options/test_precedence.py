@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from tests.conftest import Bigtable
 from tests.support.commands import timebeam
-from timebeam.pipelines.cli import COMMANDS, module_of
-from timebeam.pipelines.commands import ingest
+from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.command_line import setting_parameters
 from timebeam.pipelines.options.profiles import FILE
 
@@ -26,7 +24,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    return ingest.command_parser().parse_args([*arguments])
+    return find_command("ingest").parser().parse_args([*arguments])
 
 
 def test_each_origin_wins_over_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +92,7 @@ def declared() -> list[tuple[str, str]]:
     return [
         (command, parameter.name)
         for command in COMMANDS
-        for parameter in importlib.import_module(module_of(command)).PARAMETERS
+        for parameter in find_command(command).parameters
         if parameter.setting
     ]
 
@@ -102,7 +100,7 @@ def declared() -> list[tuple[str, str]]:
 def test_a_setting_means_the_same_in_every_command() -> None:
     settings = setting_parameters()
     for command, name in declared():
-        for parameter in importlib.import_module(module_of(command)).PARAMETERS:
+        for parameter in find_command(command).parameters:
             if parameter.name == name:
                 same = settings[name]
                 assert (parameter.kind, parameter.many, parameter.most) == (

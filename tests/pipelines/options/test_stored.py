@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Bigtable
 from tests.support.commands import Ran, timebeam
-from timebeam.pipelines.cli import COMMANDS
+from timebeam.pipelines.commands import COMMANDS
 from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.stored import FAMILY, read_rows, settings_table, store_new

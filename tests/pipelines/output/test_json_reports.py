@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.jobs.trees.forest import Forest
 from tests.support.commands import timebeam
-from timebeam.pipelines.cli import COMMANDS, module_of
+from timebeam.pipelines.commands import COMMANDS, find_command
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/tables"
 WITHOUT_REPORT = {"init", "emulator", "serve", "completion"}
@@ -28,9 +27,7 @@ def report(*arguments: str | Path) -> Any:
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - WITHOUT_REPORT))
 def test_every_report_can_be_json(command: str) -> None:
     forms = [
-        parameter
-        for parameter in importlib.import_module(module_of(command)).PARAMETERS
-        if parameter.name in ("output", "summary")
+        parameter for parameter in find_command(command).parameters if parameter.name in ("output", "summary")
     ]
     assert any("json" in form.choices or "json" in form.help for form in forms), command
 

@@ -8,10 +8,9 @@ import re
 import pytest
 
 from tests.support.results import NAN, SPAN_MS, result
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import OUTPUTS, UsageError
 from timebeam.pipelines.output import render as rendering
 from timebeam.pipelines.output.chart import label
-from timebeam.pipelines.output.render import OUTPUTS
 
 
 def render(results, output, title, csv_guard=False):

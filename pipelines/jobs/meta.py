@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,48 +14,18 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.jobs.run import run_job
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, UsageError, boolean
-from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import create_command, layout_with, target_of
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
-from timebeam.schema.layouts import Row, SeriesMeta, TableSpec
+from timebeam.schema.layouts import Row, SeriesMeta
 from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.meta.find import orphans, remove
 from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, MetaSyncTally, SyncMeta
 from timebeam.transforms.readers.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000
-
-PARAMETERS = (
-    Parameter(
-        "count",
-        "count the points of each series into ts_ctr; reads all points",
-        "Meta",
-        boolean,
-        False,
-    ),
-    Parameter("purge", "afterwards list the metadata of series without points", "Meta", boolean, False),
-    Parameter("yes", "with --purge: delete the listed metadata", "Meta", boolean, False),
-    *LAYOUT,
-    *BIGTABLE,
-    Parameter("dry_run", "count what would be written; write nothing", "Run", boolean, False),
-    SUMMARY,
-)
-
-EXAMPLES = """\
-  timebeam meta sync --layout opentsdb --dry_run
-  timebeam meta sync --layout opentsdb --salt_width 1 --project my-project --instance my-instance
-  timebeam meta sync --layout opentsdb --count
-  timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
-  timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
-
-existing metadata is not changed, except ts_ctr with --count; Beam's own options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,18 +80,9 @@ class MetaSync(Job):
     remove: bool
 
     @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    @property
     def local_only(self) -> str:
         """See `AnyJob.local_only`."""
         return "--purge runs on this machine: leave --runner out" if self.purge else ""
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return [*self.work.layout.tables(), meta_table(self.work.layout.options.table_prefix)]
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -143,7 +103,7 @@ class MetaSync(Job):
         )
 
 
-def job_of(options: argparse.Namespace) -> MetaSync:
+def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
     """The job that the options describe.
 
     Raises:
@@ -154,33 +114,11 @@ def job_of(options: argparse.Namespace) -> MetaSync:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
         raise UsageError("--yes removes and --dry_run writes nothing: give only one of them")
-    work = MetaSyncJob(target_of(options), layout, options.count, options.dry_run)
-    return MetaSync(work, options.purge, options.yes)
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    parser = parser_of(
-        "meta",
-        "Creates missing metadata of series and names; safe to repeat.",
-        EXAMPLES,
-        PARAMETERS,
-    )
-    parser.add_argument(
-        "action", choices=["sync"], help="create missing metadata, as `tsdb uid metasync` does"
-    )
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Creates what is missing; returns the exit code."""
-    parser = command_parser()
-    options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest, options.project)
-    use_stored(options)
-    run_ms = int(time.time() * 1000)
-    command = create_command(argparse.Namespace(**{**vars(options), "meta": True}))
-    return run_job(job_of(options), Run.of(options, flags, run_ms, command))
+    options.meta = True  # in the command that creates missing tables
+    target = target_of(options)
+    tables = [*layout.tables(), meta_table(layout.options.table_prefix)]
+    work = MetaSyncJob(target, layout, options.count, options.dry_run)
+    return MetaSync(target, tables, work, options.purge, options.yes)
 
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,30 +12,11 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.jobs.run import run_job
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, SUMMARY, Parameter, boolean
-from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
-from timebeam.schema.layouts import SeriesIndex, TableSpec
+from timebeam.schema.layouts import SeriesIndex
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob, ReindexTally
-
-PARAMETERS = (
-    *LAYOUT,
-    *BIGTABLE,
-    Parameter("dry_run", "read and count; write nothing", "Run", boolean, False),
-    SUMMARY,
-)
-
-EXAMPLES = """\
-  timebeam reindex --layout heroic --project my-project --instance my-instance
-  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run
-
-all of Beam's options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,15 +48,6 @@ class RebuildIndex(Job):
 
     work: ReindexJob
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return self.work.layout.tables()
-
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         root | Reindex(self.work)
@@ -93,26 +64,12 @@ class RebuildIndex(Job):
         )
 
 
-def job_of(options: argparse.Namespace) -> RebuildIndex:
+def job_of(options: argparse.Namespace, now_ms: int) -> RebuildIndex:
     """The job that the options describe.
 
     Raises:
       UsageError: the layout has no index tables.
     """
     layout = layout_with(options, SeriesIndex)
-    return RebuildIndex(ReindexJob(target_of(options), layout, options.dry_run))
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of("reindex", "Rebuilds the index tables; safe to repeat.", EXAMPLES, PARAMETERS)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Rebuilds the index tables; returns the exit code."""
-    parser = command_parser()
-    options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest, options.project)
-    use_stored(options)
-    run_ms = int(time.time() * 1000)
-    return run_job(job_of(options), Run.of(options, flags, run_ms))
+    target = target_of(options)
+    return RebuildIndex(target, layout.tables(), ReindexJob(target, layout, options.dry_run))

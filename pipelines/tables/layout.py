@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import SUMMARY, Parameter, UsageError
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
@@ -26,39 +25,9 @@ from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.messages import Message
 
-PARAMETERS = (
-    Parameter(
-        "input", "heat: sample of the records: .csv with a header, .avro, otherwise JSON lines", "Heat"
-    ),
-    Parameter("layout", "heat: layout to plot; by default all layouts of the file", "Heat"),
-    Parameter("output", "heat: file of the plot, .png", "Heat", default="heat.png"),
-    SUMMARY,
-)
 
-EXAMPLES = """\
-  timebeam layout check examples/tables/market.toml
-  timebeam layout heat examples/tables/battery_salted.toml --input examples/tables/battery.jsonl"""
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    parser = parser_of(
-        "layout",
-        "Explains tables declared in TOML, or plots how writes spread over their keys.",
-        EXAMPLES,
-        PARAMETERS,
-    )
-    parser.add_argument(
-        "action", choices=["check", "heat"], help="check: explain the tables; heat: plot key heat"
-    )
-    parser.add_argument("file", help="the declaration, a TOML file")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Explains a declaration, or draws a sample's writes; exit code 1 if the declaration is wrong."""
-    parser = command_parser()
-    options = parser.parse_args(argv)
     try:
         declaration = load(text_of(options.file, "declaration of tables"), options.file)
     except DeclarationError as error:

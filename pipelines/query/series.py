@@ -7,20 +7,22 @@ import csv
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
-from timebeam.pipelines.commands.query import tag_filters
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Parameter, UsageError
+from timebeam.pipelines.options.parameters import (
+    UsageError,
+)
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render import CSV_GUARD, csv_cell
+from timebeam.pipelines.output.render import csv_cell
+from timebeam.pipelines.query.points import tag_filters
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.select import names_from
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -28,38 +30,11 @@ from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
 from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.readers.table_reader import TableReader
 
 _SHOWN = 10
 
 _Form = Callable[[Iterable[Listed]], Iterator[str]]
-
-PARAMETERS = (
-    Parameter(
-        "tag", "k=v, k=v|w, k=web* or k=*: only series that have this tag", "Series", default=[], many=True
-    ),
-    Parameter(
-        "source",
-        "opentsdb: read the meta table or the keys of the data table; auto: the meta table "
-        "unless it is empty",
-        "Series",
-        default="auto",
-        choices=("auto", "meta", "data"),
-    ),
-    Parameter("output", "form of the list", "Series", default="text", choices=("text", "json", "csv")),
-    dataclasses.replace(CSV_GUARD, group="Series"),
-    *LAYOUT,
-    TABLES,
-    *BIGTABLE,
-)
-
-EXAMPLES = """\
-  timebeam series 'sys.cpu.*' --layout opentsdb
-  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
-  timebeam series sys.load --layout opentsdb --source data
-  timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
-  timebeam series '*' --layout table --tables market.toml
-
-* in a pattern matches any text, including none; quote patterns to protect them from the shell"""
 
 
 def wanted_of(options: argparse.Namespace) -> SeriesQuery:
@@ -72,18 +47,8 @@ def wanted_of(options: argparse.Namespace) -> SeriesQuery:
     return SeriesQuery(options.metric, tags)
 
 
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    parser = parser_of("series", "Lists series.", EXAMPLES, PARAMETERS)
-    parser.add_argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def list_series(options: argparse.Namespace) -> int:
     """Lists series, none are a result too; exit code 1 if some could not be read."""
-    parser = command_parser()
-    options = parser.parse_args(argv)
-    use_stored(options)
     layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
     results, where = _find(options, target, layout, pattern)
@@ -211,3 +176,20 @@ def _csv_line(*values: object) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()
+
+
+def list_names(options: argparse.Namespace) -> int:
+    """Lists names; none are a result too."""
+    layout, target = layout_of(options), target_of(options)
+    if layout.uids is None:
+        raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
+    check_storable(options.prefix)
+    check_tables(target, layout.tables(), create_command(options))
+    matches = names_from(layout.uids.table, options.kind, options.prefix, TableReader(target))
+    names = [name for name, _ in itertools.islice(matches, options.max)]
+    if options.output == "json":
+        print(json.dumps(names, ensure_ascii=False))
+    else:
+        for name in names:
+            print(printable(name))
+    return 0

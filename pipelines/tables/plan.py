@@ -6,92 +6,19 @@ import argparse
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
+from timebeam.pipelines.commands.tables import RETENTION_CLASSES
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     LAYOUT,
-    Parameter,
     UsageError,
-    names,
-    not_negative,
-    positive,
 )
 from timebeam.pipelines.options.values import layout_named
-from timebeam.schema.common.times import parse_duration
 from timebeam.schema.layouts import Layout
 from timebeam.schema.points import RefusedError
 from timebeam.schema.sizing.load import SizingLoad, Values
 from timebeam.schema.sizing.plan import HEADROOM, NODES, Sizes, SizingPlan, plan
-
-
-def _duration(text: str) -> int:
-    """A duration in ms, for argparse."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-_CLASSES = ("retention", "retention_class")
-"""Retention classes of kairosdb: nothing is larger or smaller by them, and `retention` is a time here."""
-
-PARAMETERS = (
-    Parameter("series", "number of series", "Load", positive, most=10**12, required=True),
-    Parameter("interval", "time between points of a series: 10s, 1m, 500ms", "Load", _duration, "10s"),
-    Parameter("retention", "how long points are kept: 30d, 1y", "Load", _duration, "30d"),
-    Parameter(
-        "metrics",
-        "number of metrics, each with the same number of series",
-        "Load",
-        positive,
-        100,
-        most=10**12,
-    ),
-    Parameter("tags", "tags per series", "Load", positive, 4, most=100),
-    Parameter(
-        "tag_values",
-        "number of tag values, all keys together; by default one per series of a metric",
-        "Load",
-        positive,
-        most=10**12,
-    ),
-    Parameter(
-        "name_length",
-        "characters per name; layouts without UIDs have names in keys",
-        "Load",
-        positive,
-        12,
-        most=4096,
-    ),
-    Parameter("values", "kind of values", "Load", default=Values.MIXED.value, choices=names(Values)),
-    Parameter("points_per_message", "points of one series per message", "Load", positive, 1, most=100_000),
-    Parameter(
-        "flush_seconds",
-        "seconds that a stream gathers points, as in ingest",
-        "Load",
-        not_negative,
-        30.0,
-        most=86_400,
-    ),
-    *(parameter for parameter in LAYOUT if parameter.name not in _CLASSES),
-    Parameter("storage", "storage of the nodes", "Bigtable", default="ssd", choices=tuple(NODES)),
-    Parameter(
-        "node_price", "price per node and hour, to estimate the monthly cost", "Bigtable", not_negative
-    ),
-    Parameter("gb_price", "price per stored GB and month", "Bigtable", not_negative),
-    Parameter("summary", "output form", "Run", default="text", choices=("text", "json")),
-)
-
-EXAMPLES = """\
-  timebeam plan --series 1000000 --interval 10s --layout opentsdb --retention 30d
-  timebeam plan --series 1000000 --layout opentsdb --salt_width 1 --salt_buckets 20 --points_per_message 6
-  timebeam plan --series 50000 --interval 1s --layout heroic --name_length 20 --summary json
-  timebeam plan --series 200000 --layout kairosdb --node_price 0.65 --gb_price 0.17
-
-bytes are measured on a sample, before compression; docs/how-to/sizing.md explains the output"""
 
 _MONTH_HOURS = 730
 
@@ -132,22 +59,17 @@ def _layout_of(options: argparse.Namespace) -> Layout:
             f"layout {DECLARED}: `timebeam layout check FILE` estimates the sizes of declared tables, "
             "from the `estimate` in the file"
         )
-    defaults = {parameter.name: parameter.default for parameter in LAYOUT if parameter.name in _CLASSES}
+    defaults = {
+        parameter.name: parameter.default for parameter in LAYOUT if parameter.name in RETENTION_CLASSES
+    }
     layout = layout_named(options.layout, {**vars(options), **defaults})
     if layout.read_only:
         raise UsageError(f"layout {layout.name}: {layout.read_only}")
     return layout
 
 
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of("plan", "Estimates what a load of points needs, for each packing.", EXAMPLES, PARAMETERS)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measures a sample and prints what the load needs."""
-    parser = command_parser()
-    options = parser.parse_args(argv)
     layout, load = _layout_of(options), load_of(options)
     try:
         sizing = plan(layout, load, NODES[options.storage])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,68 +15,20 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.jobs.run import run_job
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
-    BIGTABLE,
-    CENTURY_DAYS,
-    LAYOUT,
-    SUMMARY,
-    Parameter,
     UsageError,
-    boolean,
-    not_negative,
 )
-from timebeam.pipelines.options.period import named_day, named_range, range_of_day, range_parameters
-from timebeam.pipelines.options.stored import use_stored
+from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
-from timebeam.schema.layouts import Compaction, Packing, TableSpec
+from timebeam.schema.layouts import Compaction, Packing
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.compact import COUNTERS, CompactJob, CompactRows, CompactTally
 from timebeam.transforms.query.points import why_nothing
 
 _LAST_S = 1 << 32
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
-
-PARAMETERS = (
-    *range_parameters(
-        "Compact",
-        "day in UTC, such as 2026-11-20; by default the last closed day",
-        "end of the range, exclusive; only whole hours are compacted",
-        "1d-ago",
-    ),
-    Parameter(
-        "closed_hours",
-        "hours after the end of an hour until it is closed",
-        "Compact",
-        not_negative,
-        1.0,
-        most=24 * CENTURY_DAYS,
-    ),
-    Parameter(
-        "form",
-        "write compacted columns, or the append column (for tables that a TSD appends to)",
-        "Compact",
-        default=Packing.COMPACTED.value,
-        choices=(Packing.COMPACTED.value, Packing.APPEND.value),
-    ),
-    *LAYOUT,
-    *BIGTABLE,
-    Parameter("dry_run", "count what would change; write nothing", "Run", boolean, False),
-    SUMMARY,
-)
-
-EXAMPLES = """\
-  timebeam compact --layout opentsdb --dry_run
-  timebeam compact --layout opentsdb --day 2026-11-20
-  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
-
-queries return the same before and after; cell timestamps change their meaning, see docs/how-to/compact.md;
-Beam's own options can be given too"""
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -127,15 +78,6 @@ class Compact(Job):
 
     work: CompactJob
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.work.target
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return self.work.layout.tables()
-
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         root | CompactRows(self.work)
@@ -168,21 +110,5 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
     start_s, end_s = hours_of(options, now_ms)
     target, form = target_of(options), Packing(options.form)
     settled_ms = now_ms - _SETTLED_MS
-    return Compact(CompactJob(target, layout, start_s, end_s, form, settled_ms, options.dry_run))
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "compact", "Merges the cells of each row of closed hours into one.", EXAMPLES, PARAMETERS
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compacts one range of time; returns the exit code."""
-    parser = command_parser()
-    options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest, options.project)
-    use_stored(options)
-    run_ms = int(time.time() * 1000)
-    return run_job(job_of(options, run_ms), Run.of(options, flags, run_ms))
+    work = CompactJob(target, layout, start_s, end_s, form, settled_ms, options.dry_run)
+    return Compact(target, layout.tables(), work)

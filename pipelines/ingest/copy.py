@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,96 +14,35 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.commands.ingest import DEAD_LETTERS, WRITING, storing_graph
+from timebeam.pipelines.commands.ingest import TO
+from timebeam.pipelines.ingest.jobs import storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.jobs.run import run_job
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
-    DECLARED,
     LAYOUT,
-    TABLES,
-    TIME,
-    Parameter,
     UsageError,
-    boolean,
 )
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import (
-    LAYOUTS,
     Annotations,
     Layout,
     MissingCapabilityError,
     ReadableLayout,
-    StoredLayout,
-    TableSpec,
     find_capability,
 )
-from timebeam.schema.meta.rows import MetaMode
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
 from timebeam.transforms.copy.compare import Compared, compare
 from timebeam.transforms.copy.read_points import ReadPoints
 from timebeam.transforms.dead_letters.store import count_letters
 from timebeam.transforms.query.points import why_nothing
 
-_TO = "to_"
 _SHOWN = 10  # series of which points are missing
-
-PARAMETERS = (
-    Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
-    *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),
-    Parameter("to", "layout to write", "To", choices=tuple(LAYOUTS), required=True),
-    *(
-        dataclasses.replace(
-            parameter,
-            name=_TO + parameter.name,
-            help=f"--{parameter.name} of the layout to write",
-            group="To",
-            shown_for=None,
-            setting=False,
-        )
-        for parameter in LAYOUT[1:]
-    ),
-    Parameter(
-        "start",
-        "first time: 30d-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970",
-        "Points",
-        required=True,
-        regex=TIME,
-        example="2026-11-01",
-    ),
-    Parameter(
-        "end", "last time, in the forms of --start", "Points", default="now", regex=TIME, example="2026-11-21"
-    ),
-    DEAD_LETTERS,
-    *WRITING,
-    Parameter(
-        "verify_only",
-        "copy nothing; only compare both layouts",
-        "Run",
-        boolean,
-        False,
-        local="the program compares by itself and starts no job",
-    ),
-)
-
-EXAMPLES = """\
-  timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
-  timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
-      --to_table_prefix new- --auto_create_metrics --start 2020-01-01
-  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
-  timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
-
-Beam's own options can be given too"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,21 +53,18 @@ class Copy(Job):
       graph: how the points are stored.
       source: the layout to read.
       start_ms, end_ms: first and last time.
+      verify_only: copy nothing, only compare.
     """
 
     graph: PointsGraph
     source: ReadableLayout
     start_ms: int
     end_ms: int
+    verify_only: bool
 
-    @property
-    def target(self) -> Target:
-        """See `AnyJob.target`."""
-        return self.graph.target
-
-    def tables(self) -> Sequence[TableSpec]:
-        """See `AnyJob.tables`."""
-        return self.graph.tables()
+    def run_here(self, run: Run) -> int | None:
+        """Compares only, if that is asked for; see `Job.run_here`."""
+        return self.verify({}, as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -191,58 +126,33 @@ class Copy(Job):
         return code, figures
 
 
-def job_of(options: argparse.Namespace, run_ms: int) -> Copy:
+def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     """The job that the options describe.
 
     Raises:
       UsageError: options that cannot go together.
+      BigtableError: a table to be read is missing.
     """
     values = vars(options)
     source = readable_of(argparse.Namespace(**values, layout=values["from"]))
     sink = layout_named(options.to, _sink_options(values))
-    start_ms, end_ms = time_of(options.start, run_ms), time_of(options.end, run_ms)
+    start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     if start_ms > end_ms:
         raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
     graph = storing_graph(options, sink, endless=False)
     if shared:
         raise UsageError(f"table {min(shared)} is both read and written: change --to_table_prefix")
-    return Copy(graph, source, start_ms, end_ms)
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "copy", "Copies the points of a time range, then verifies the copy.", EXAMPLES, PARAMETERS
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Copies, and reads everything back; returns the exit code."""
-    parser = command_parser()
-    options, rest = parser.parse_known_args(argv)
-    flags = beam_options(parser, rest, options.project)
-    use_stored(options, "from")
-    use_stored(options, "to", _TO)
-    run_ms = int(time.time() * 1000)
-    job, values = job_of(options, run_ms), vars(options)
-    create_source = _create_command(job.source, {**values, "meta": MetaMode.OFF.value})
-    check_tables(job.target, job.source.tables(), create_source)
-    create_sink = _create_command(job.graph.layout, {**_sink_options(values), "meta": options.meta})
-    if options.verify_only:
-        check_tables(job.target, job.tables(), create_sink)
-        return job.verify({}, as_json=options.summary == "json")
-    return run_job(job, Run.of(options, flags, run_ms, create_sink))
+    create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))
+    check_tables(graph.target, source.tables(), create_source)
+    # The command that creates missing tables is then of those that are written.
+    values.update(_sink_options(values), layout=sink.name, tables=None)
+    return Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
 
 
 def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the layout to write, by their names without `to_`."""
-    return {parameter.name: values[_TO + parameter.name] for parameter in LAYOUT[1:]}
-
-
-def _create_command(layout: StoredLayout, values: Mapping[str, Any]) -> str:
-    """What a user runs to create the tables of a layout with these options."""
-    return create_command(argparse.Namespace(**{**values, "layout": layout.name}))
+    return {parameter.name: values[TO + parameter.name] for parameter in LAYOUT[1:]}
 
 
 def _print_compared(compared: Compared, refused: int, unread: int) -> int:

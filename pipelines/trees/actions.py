@@ -11,22 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from timebeam.pipelines.jobs.runners import beam_options
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.stored import use_stored
-from timebeam.pipelines.options.values import create_command, layout_with, target_of
-from timebeam.pipelines.trees.options import (
-    EXAMPLES,
-    OUTPUTS,
-    PARAMETERS,
-    chosen,
-    places_of,
-    stored_trees,
-    trees_in,
+from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
+from timebeam.pipelines.options.parameters import (
+    UsageError,
 )
+from timebeam.pipelines.options.values import create_command, layout_with, target_of, text_of
 from timebeam.pipelines.trees.page import trees_page
-from timebeam.pipelines.trees.sync import run_sync
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.layouts import Trees
 from timebeam.schema.points import RefusedError
@@ -35,43 +25,84 @@ from timebeam.schema.trees.browse import Content
 from timebeam.schema.trees.definitions import Tree, TreeError
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.schema.trees.explain import placement_lines, tree_lines
-from timebeam.schema.trees.parsing import warnings_of
+from timebeam.schema.trees.parsing import parse_trees, warnings_of
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.trees.series import UidNames, find_series
-from timebeam.transforms.trees.table import TreeTable
+from timebeam.transforms.trees.table import TreeTable, tree_table
+
+
+def refuse_arguments(options: argparse.Namespace) -> None:
+    """Raises UsageError if an action that takes no argument has one."""
+    if options.argument:
+        raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
+
+
+def trees_in(path: str) -> list[Tree]:
+    """The trees of a file.
+
+    Raises:
+      UsageError: it cannot be read, or used.
+    """
+    try:
+        return parse_trees(text_of(path, "tree"))
+    except TreeError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def chosen(trees: Sequence[Tree], id_or_name: str | None) -> list[Tree]:
+    """The tree of an id or a name; all without one.
+
+    Raises:
+      UsageError: there is none, or several have the name.
+    """
+    if id_or_name is None:
+        return list(trees)
+    named = [tree for tree in trees if str(tree.tree_id) == id_or_name]
+    named = named or [tree for tree in trees if tree.name == id_or_name]
+    if len(named) != 1:
+        existing = ", ".join(f"{tree.tree_id} ({tree.name})" for tree in trees) or "none"
+        why = "several trees have the name" if named else "there is no tree"
+        raise UsageError(f"{why} {id_or_name!r}; trees: {existing}")
+    return named
+
+
+def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], bool]:
+    """(the tree of an id or a name, or all; whether all that are stored could be read).
+
+    Those that could not are named on standard error.
+
+    Raises:
+      UsageError: see `chosen`.
+    """
+    trees, damage = table.trees()
+    for text in damage:
+        print(f"skipped: {text}", file=sys.stderr)
+    return chosen(trees, id_or_name), not damage
+
+
+def places_of(options: argparse.Namespace) -> tuple[Trees, Target, TreeTable]:
+    """The layout, the instance, and the table of trees, which is there.
+
+    Raises:
+      BigtableError: a table is missing.
+    """
+    layout, target = layout_with(options, Trees), target_of(options)
+    prefix = layout.options.table_prefix
+    command = create_command(argparse.Namespace(**{**vars(options), "trees": True}))
+    check_tables(target, [*layout.tables(), tree_table(prefix)], command)
+    return layout, target, TreeTable(target, prefix)
+
 
 _SERIES_AT_ONCE = 2_000
 
 
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    parser = parser_of("trees", "Places series in OpenTSDB's trees, by rules.", EXAMPLES, PARAMETERS)
-    parser.add_argument(
-        "action", choices=["create", "show", "test", "sync"], help="what to do; see the examples"
-    )
-    parser.add_argument(
-        "argument",
-        nargs="*",
-        help="create: the file with the tree; test: the series, as metric tag=value ..., or a TSUID",
-    )
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one of the four actions; exit code 1 if a tree in the table cannot be read whole."""
-    parser = command_parser()
-    options, rest = parser.parse_known_intermixed_args(argv)
-    if options.action != "sync" and rest:
-        parser.unknown(rest[0])
-    if options.action in ("show", "sync") and options.argument:
-        raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
-    use_stored(options)
+def run(options: argparse.Namespace) -> int:
+    """Creates, shows or tests trees; exit code 1 if a tree in the table cannot be read whole."""
     try:
-        if options.action == "sync":
-            return run_sync(options, beam_options(parser, rest, options.project))
         if options.action == "show":
+            refuse_arguments(options)
             return _show(options)
         if options.output not in ("text", "json"):
             raise UsageError(f"--output {options.output}: {options.action} prints text or json")
@@ -138,7 +169,7 @@ def _write(options: argparse.Namespace, shown: Sequence[ShownTree]) -> None:
     elif form == ".html":
         text = trees_page(shown, title)
     else:
-        raise UsageError(f"unknown output {options.output!r}; give one of {OUTPUTS}")
+        raise UsageError(f"unknown output {options.output!r}; give one of {TREE_OUTPUTS}")
     if options.output in ("text", "json", "html"):
         print(text)
         return

@@ -10,9 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
-from timebeam.pipelines.options.parameters import BIGTABLE, DECLARED, LAYOUT, TABLES, Parameter, positive
-from timebeam.pipelines.options.stored import use_stored
+from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
@@ -20,29 +18,6 @@ from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
-
-PARAMETERS = (
-    *LAYOUT,
-    TABLES,
-    *BIGTABLE,
-    Parameter("output", "form of the findings", "Run", default="text", choices=("text", "json")),
-    Parameter("most", "findings to list; the rest are counted", "Run", positive, 100),
-)
-
-EXAMPLES = """\
-  timebeam check --layout opentsdb --project my-project --instance my-instance
-  timebeam check --layout opentsdb --salt_width 1 --most 1000
-  timebeam check --layout table --tables market.toml"""
-
-
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "check",
-        "Verifies that every row decodes, and that names and UIDs map one to one.",
-        EXAMPLES,
-        PARAMETERS,
-    )
 
 
 def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
@@ -57,10 +32,8 @@ def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
     return layout.with_existing(functools.partial(recent_table_names, target))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
-    options = command_parser().parse_args(argv)
-    use_stored(options)
     target = target_of(options)
     layout = _layout_of(options, target)
     check_tables(target, layout.tables(), create_command(options))

@@ -17,85 +17,20 @@ import grpc
 from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
-from timebeam.pipelines.local.generator import FORMATS, Expected, Generator, Load
+from timebeam.pipelines.local.generator import Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
-from timebeam.pipelines.options.command_line import CommandParser, parser_of
 from timebeam.pipelines.options.parameters import (
-    SUMMARY,
-    Parameter,
     UsageError,
-    not_negative,
-    positive,
-    whole,
 )
 from timebeam.pipelines.options.parsing import note
 from timebeam.schema.common.times import parse_time
-
-PARAMETERS = (
-    Parameter("points", "number of different points", "Load", positive, 100_000),
-    Parameter("series", "number of series", "Load", positive, 400, most=1_000_000),
-    Parameter("format", "format of the lines", "Load", default="opentsdb-json", choices=tuple(FORMATS)),
-    Parameter("step", "seconds between points of a series", "Load", positive, 10, most=86_400),
-    Parameter(
-        "start",
-        "time of the first points; with `now` each run makes other bytes",
-        "Load",
-        default="2026-01-01",
-    ),
-    Parameter(
-        "jitter_ms", "points are up to this many ms after their step", "Load", whole, 0, most=86_400_000
-    ),
-    Parameter("late", "share of points that are sent late", "Load", not_negative, 0.0, most=1.0),
-    Parameter("late_steps", "maximum delay of late points, in steps", "Load", positive, 60, most=1_000_000),
-    Parameter("duplicates", "share of points that are sent twice", "Load", not_negative, 0.0, most=1.0),
-    Parameter(
-        "corrections",
-        "share of points that are sent again with another value",
-        "Load",
-        not_negative,
-        0.0,
-        most=1.0,
-    ),
-    Parameter("poison", "share of records that cannot be stored", "Load", not_negative, 0.0, most=1.0),
-    Parameter("seed", "the same seed gives the same bytes", "Load", whole, 1),
-    Parameter("output", "file, compressed if its name ends in .gz; - for standard output", "Output"),
-    Parameter("topic", "projects/P/topics/T", "Output"),
-    Parameter(
-        "rate",
-        "points per second into the topic; by default as fast as possible",
-        "Output",
-        not_negative,
-        most=1e9,
-    ),
-    Parameter("points_per_message", "lines per message", "Output", positive, 1, most=1_000_000),
-    Parameter("expect", "file for the points that a correct pipeline stores, as CSV", "Output"),
-    SUMMARY,
-)
-
-EXAMPLES = """\
-  timebeam generate --points 1000000 --output points.json.gz
-  timebeam generate --format influx --late 0.01 --corrections 0.01 --poison 0.001 \\
-      --output points.lp --expect expected.csv
-  timebeam generate --topic projects/my-project/topics/points --start now --rate 5000"""
 
 _BYTES_A_REQUEST = 4_000_000
 _MESSAGES_A_REQUEST = 1000
 
 
-def command_parser() -> CommandParser:
-    """The parser of the command."""
-    return parser_of(
-        "generate",
-        "Generates test points, including late, duplicate, corrected and bad ones.",
-        EXAMPLES,
-        PARAMETERS,
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Sends everything, with a line about it on standard error."""
-    parser = command_parser()
-    options = parser.parse_args(argv)
     if bool(options.output) == bool(options.topic):
         raise UsageError("give one of --output and --topic")
     expected = Expected() if options.expect else None

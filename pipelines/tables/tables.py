@@ -1,0 +1,152 @@
+"`timebeam tables`: creates the tables of a layout, shows and sets their retention."
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    UsageError,
+)
+from timebeam.pipelines.options.stored import store_again, store_new, use_stored
+from timebeam.pipelines.options.values import (
+    create_command,
+    layout_of,
+    layout_with,
+    read_config,
+    tables_of,
+    target_of,
+)
+from timebeam.pipelines.tables.check import audit_aloud
+from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
+from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
+from timebeam.transforms.trees.table import tree_table
+
+_FINDINGS = 10
+
+
+def run(options: argparse.Namespace) -> int:
+    """Creates what is missing, or sets an age; says what it did; doing it again changes nothing."""
+    if options.action == "adopt":
+        return _adopt(options)
+    use_stored(options)
+    specs = list(tables_of(options))
+    if options.rollup_config:
+        specs += _tables_of_rollups(options)
+    if options.meta:
+        layout_with(options, SeriesMeta)
+        specs.append(meta_table(options.table_prefix))
+    if options.trees:
+        layout_with(options, Trees)
+        specs.append(tree_table(options.table_prefix))
+    if options.action == "retention":
+        return _retention(options, specs)
+    settings = () if options.layout == DECLARED else store_new(options, dry_run=options.dry_run)
+    _show(options, settings, create_tables(target_of(options), specs, dry_run=options.dry_run))
+    return 0
+
+
+def _show(options: argparse.Namespace, *messages: Iterable[str]) -> None:
+    """Prints each line as what it says is done; or all of them as JSON."""
+    lines = itertools.chain(*messages)
+    if options.output == "json":
+        print(json.dumps({"dry_run": options.dry_run, "messages": list(lines)}))
+        return
+    for line in lines:
+        print(line)
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    """Stores the settings of the options if the rows in the tables agree with them; 1 if they do not.
+
+    Raises:
+      UsageError: the layout is not given, or is that of declared tables.
+    """
+    if options.layout is None:
+        raise UsageError("adopt needs the layout of the tables: --layout")
+    layout, target = layout_of(options), target_of(options)
+    check_tables(target, layout.tables(), create_command(options))
+    with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):
+        result = audit_aloud(target, layout, _FINDINGS, options.rows or None)
+    if result.damaged:
+        print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
+        return 1
+    fit = "these settings fit the rows; nothing was stored (dry run)"
+    _show(options, [fit if options.dry_run else store_again(options)])
+    return 0
+
+
+def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
+    """Shows the rules of garbage collection, or sets a maximum age.
+
+    Raises:
+      UsageError: the options name no such table or family, or one whose cells must not expire.
+    """
+    target, days = target_of(options), options.max_age_days
+    chosen = _chosen(options, specs)
+    if days is None:
+        ages = (
+            f"table {spec.name}: age counts from {spec.cell_time}" if spec.cell_time else _no_age(spec)
+            for spec in chosen
+        )
+        _show(options, show_rules(target, chosen), ages)
+        return 0
+    ageing = [spec for spec in chosen if spec.cell_time]
+    if not ageing or (options.table and len(ageing) < len(chosen)):
+        raise UsageError("; ".join(map(_no_age, chosen)))
+    check_tables(target, ageing, create_command(options))
+    _show(options, set_max_age(target, ageing, days, dry_run=options.dry_run))
+    for spec in ageing if days else ():
+        print(
+            f"warning: table {spec.name}: Bigtable permanently deletes older cells; "
+            f"age counts from {spec.cell_time}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[TableSpec]:
+    """The tables, and of them the families, that `--table` and `--family` name; all without them."""
+    chosen = [
+        dataclasses.replace(
+            spec, families={name: n for name, n in spec.families.items() if options.family in (None, name)}
+        )
+        for spec in specs
+        if options.table in (None, spec.name)
+    ]
+    chosen = [spec for spec in chosen if spec.families]
+    if not chosen:
+        existing = "; ".join(f"{spec.name}, families {', '.join(spec.families)}" for spec in specs)
+        raise UsageError(f"no such table or family; choose from: {existing}")
+    return chosen
+
+
+def _no_age(spec: TableSpec) -> str:
+    return (
+        f"table {spec.name} cannot have a maximum age: its cells must not expire "
+        "(names, index entries, marks) or carry no time"
+    )
+
+
+def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
+    """The tables that the rollup configuration adds to those of the layout.
+
+    Raises:
+      UsageError: the layout has no rollups, or the configuration is wrong.
+    """
+    # These import Beam, which takes a second, and other tables do not need it.
+    from timebeam.pipelines.rollup.jobs import series_tables
+    from timebeam.transforms.rollup.job import rollup_tables
+
+    config = read_config(options.rollup_config)
+    layout = find_capability(layout_of(options), RollupTables)
+    if layout is not None:
+        return list(rollup_tables(config, layout))
+    return series_tables(options, config)
