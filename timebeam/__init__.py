@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from timebeam.transforms.query.frame import read_frame
+    from timebeam.pipelines.query.frame import read_frame
 
 __version__ = "0.1.0"
 
@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
     """`read_frame`, imported when it is first used: `import timebeam` alone is quick."""
     if name != "read_frame":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from timebeam.transforms.query.frame import read_frame
+    from timebeam.pipelines.query.frame import read_frame
 
     return read_frame

@@ -19,6 +19,44 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.schema.layouts.opentsdb.uid_table import KINDS
 
+SELECTION = (
+    Parameter(
+        "start",
+        "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; required for points",
+        "Query",
+    ),
+    Parameter("end", "last time, in the forms of --start", "Query", default="now"),
+    Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
+    Parameter(
+        "aggregator",
+        "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
+        "Query",
+        default="sum",
+    ),
+    Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
+    Parameter(
+        "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
+    ),
+    Parameter(
+        "rollup_config",
+        "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
+        "Query",
+        setting=True,
+    ),
+    Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
+    Parameter(
+        "full_scan",
+        "table: read all rows of a table if no key range serves the query",
+        "Query",
+        boolean,
+        False,
+    ),
+    *LAYOUT,
+    TABLES,
+    *BIGTABLE,
+)
+"""The parameters that say which points a query reads, and how it aggregates them."""
+
 QUERY_COMMAND = Command(
     "query",
     "Reads and aggregates points.",
@@ -31,23 +69,7 @@ QUERY_COMMAND = Command(
         ),
     ),
     parameters=(
-        Parameter(
-            "start",
-            "first time: 1h-ago, 2026-11-21T08:00:00Z, seconds or ms since 1970; required for points",
-            "Query",
-        ),
-        Parameter("end", "last time, in the forms of --start", "Query", default="now"),
-        Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
-        Parameter(
-            "aggregator",
-            "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
-            "Query",
-            default="sum",
-        ),
-        Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
-        Parameter(
-            "group_by", "tag keys: one result per combination of their values", "Query", default=[], many=True
-        ),
+        *SELECTION,
         Parameter(
             "where",
             "table: FIELD=V or FIELD=V|W: only records that have this value",
@@ -57,12 +79,6 @@ QUERY_COMMAND = Command(
         ),
         Parameter("output", f"one of {OUTPUTS}", "Query", default="table"),
         CSV_GUARD,
-        Parameter(
-            "rollup_config",
-            "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
-            "Query",
-            setting=True,
-        ),
         Parameter("no_annotations", "opentsdb: leave annotations out", "Query", boolean, False),
         Parameter("global_annotations", "opentsdb: include global annotations", "Query", boolean, False),
         Parameter(
@@ -77,20 +93,9 @@ QUERY_COMMAND = Command(
             most=100.0,
             many=True,
         ),
-        Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
         Parameter(
             "explain", "print to standard error which tables served which part", "Query", boolean, False
         ),
-        Parameter(
-            "full_scan",
-            "table: read all rows of a table if no key range serves the query",
-            "Query",
-            boolean,
-            False,
-        ),
-        *LAYOUT,
-        TABLES,
-        *BIGTABLE,
     ),
     examples="""\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core

@@ -43,7 +43,7 @@ from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.query.annotations import find_annotations
 from timebeam.transforms.query.histograms import find_histograms
 from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.query.rollups import find_points, find_rolled_up
+from timebeam.transforms.query.rollups import QueryResult, find_points, find_rolled_up
 
 
 def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -59,6 +59,49 @@ def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
             raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
         filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
     return filters
+
+
+def question_of(options: argparse.Namespace, now_ms: int) -> Question:
+    """The question that the options ask.
+
+    Raises:
+      UsageError: an option is wrong, or `start` is missing.
+    """
+    if options.start is None:
+        raise UsageError("the following options are required: --start")
+    try:
+        return Question(
+            options.metric,
+            tag_filters(options.tag),
+            options.group_by,
+            options.aggregator,
+            Downsampling.parse(options.downsample) if options.downsample else None,
+            parse_time(options.start, now_ms),
+            parse_time(options.end, now_ms),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def answered_of(
+    options: argparse.Namespace, layout: ReadableLayout, asked: Question, now_ms: int
+) -> QueryResult:
+    """The points of the question, out of rollups where a configuration is given and they serve it.
+
+    Raises:
+      UsageError: the read is a full scan without `full_scan`, or the configuration is wrong.
+      BigtableError: a table is missing.
+      UnknownNameError: a metric, tag key or tag value is unknown.
+    """
+    target = target_of(options)
+    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
+    scanned = layout.full_scan(Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms))
+    if scanned and not options.full_scan:
+        raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
+    check_tables(target, layout.tables(), create_command(options))
+    if rollups is None:
+        return find_points(target, layout, asked)
+    return find_rolled_up(target, *rollups, asked, now_ms)
 
 
 def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result]:
@@ -126,43 +169,21 @@ def run(options: argparse.Namespace) -> int:
 
 def answer_points(options: argparse.Namespace, layout: ReadableLayout) -> int:
     """Answers the query of points that the options describe."""
-    target = target_of(options)
     if options.where:
         raise UsageError(
             f"--where is for records, and {options.metric} is not a declared table: select points by --tag"
         )
-    if options.start is None:
-        raise UsageError("the following options are required: --start")
-    if options.global_annotations:
-        layout_with(options, Annotations)
-    now_ms = int(time.time() * 1000)
     try:
-        start_ms, end_ms = parse_time(options.start, now_ms), parse_time(options.end, now_ms)
-        downsampling = Downsampling.parse(options.downsample) if options.downsample else None
         check_output(options.output)
-        asked = Question(
-            options.metric,
-            tag_filters(options.tag),
-            options.group_by,
-            options.aggregator,
-            downsampling,
-            start_ms,
-            end_ms,
-        )
     except ValueError as error:
         raise UsageError(str(error)) from error
+    now_ms = int(time.time() * 1000)
+    asked = question_of(options, now_ms)
+    if options.global_annotations:
+        layout_with(options, Annotations)
     if options.histogram or options.percentiles:
         return _show(options, _histograms(options, asked), asked)
-    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    scanned = layout.full_scan(selection)
-    if scanned and not options.full_scan:
-        raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
-    check_tables(target, layout.tables(), create_command(options))
-    if rollups is None:
-        answered = find_points(target, layout, asked)
-    else:
-        answered = find_rolled_up(target, *rollups, asked, now_ms)
+    answered = answered_of(options, layout, asked, now_ms)
     for line in answered.explained if options.explain else ():
         print(line, file=sys.stderr)
     for line in answered.damage:

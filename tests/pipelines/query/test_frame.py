@@ -18,7 +18,9 @@ from tests.support.commands import timebeam as run
 from tests.support.documents import blocks, run_shell, shell_lines
 from tests.support.plain_query import END_MS, SENT, START_MS
 from tests.support.points import put_file
+from tests.support.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.stored import Store
+from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.target import BigtableError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,14 +99,14 @@ def test_times_may_be_datetimes(store: Store) -> None:
     ("arguments", "error", "message"),
     [
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
-        ({"layout": "influx"}, ValueError, "no layout 'influx'"),
-        ({"salt_widht": 1}, ValueError, "did you mean salt_width"),
-        ({"tags": {"host": []}}, ValueError, "no value for host"),
+        ({"layout": "influx"}, ValueError, "invalid choice: 'influx'"),
+        ({"salt_widht": 1}, ValueError, "did you mean --salt_width"),
+        ({"tags": {"host": []}}, ValueError, "--tag host=: give each key once"),
         ({"start": "soon"}, ValueError, "soon"),
         ({"start": END_MS, "end": START_MS}, ValueError, "before it starts"),
         ({"aggregator": "mean"}, ValueError, "mean"),
         ({"downsample": "often"}, ValueError, "often"),
-        ({"layout": "table", "salt_width": 1}, ValueError, "tables=FILE"),
+        ({"layout": "table"}, ValueError, "--tables FILE"),
         ({"table_prefix": "none_"}, BigtableError, "timebeam tables create --layout opentsdb"),
     ],
 )
@@ -126,7 +128,7 @@ def test_stored_settings_are_used_and_not_contradicted(
     options = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix, "layout": "opentsdb"}
     table = timebeam.read_frame("sys.cpu", start=START_MS, end=END_MS, arrow=True, **options)
     assert table.num_rows > 5
-    with pytest.raises(ValueError, match="contradicts the stored settings"):
+    with pytest.raises(ValueError, match="--salt_width says salt_width 0, but table"):
         timebeam.read_frame("sys.cpu", start=START_MS, arrow=True, salt_width=0, **options)
 
 
@@ -147,3 +149,46 @@ def test_the_page_on_notebooks_runs_as_it_is_printed(
     code = blocks(page, "python")
     assert len(code) >= 5
     exec(compile("\n".join(code), "notebook.md", "exec"), {"__name__": "example"})
+
+
+def test_settings_of_a_profile_and_of_variables(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without options in the call: from timebeam.toml of the folder, and its profile, as `timebeam query`."""
+    monkeypatch.chdir(tmp_path)
+    place = f'project = "{store.target.project}"\ninstance = "{store.target.instance}"\n'
+    text = f'layout = "opentsdb"\n{place}[profiles.salted]\ntable_prefix = "frame_"\nsalt_width = 1\n'
+    Path("timebeam.toml").write_text(text)
+    period = {"start": START_MS, "end": END_MS, "arrow": True}
+    with pytest.raises(BigtableError, match="tsdb"):
+        timebeam.read_frame("sys.cpu", **period)
+    assert timebeam.read_frame("sys.cpu", profile="salted", **period).equals(frame(store))
+    Path("timebeam.toml").rename("other.toml")
+    assert timebeam.read_frame("sys.cpu", config="other.toml", profile="salted", **period).num_rows > 5
+    monkeypatch.setenv("TIMEBEAM_CONFIG", "other.toml")
+    monkeypatch.setenv("TIMEBEAM_PROFILE", "salted")
+    assert timebeam.read_frame("sys.cpu", **period).num_rows > 5
+    with pytest.raises(ValueError, match="no profile 'salty'"):
+        timebeam.read_frame("sys.cpu", profile="salty", **period)
+
+
+def test_rollups_are_read_as_by_a_query(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """The points are gone, so that what is returned can only be from the rollups."""
+    store = Store.create(bigtable, prefix)
+    config = config_file(tmp_path, [interval("1h", "1d")])
+    with_tables(store, config)
+    series = Series.of("sys.load", {"host": "a"})
+    send(store, tmp_path, {(series, DAY + 60 * n): float(n) for n in range(24 * 60)})
+    rolled = run("rollup", *store.flags, "--rollup_config", config, "--day=2024-02-28")
+    assert rolled.code == 0, rolled.err
+    for row in store.rows():
+        store.remove_row(store.layout.data_table, row.key)
+    place = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix, "layout": "opentsdb"}
+    hourly = {"start": DAY, "end": DAY + 86_399, "downsample": "1h-sum", "arrow": True, **place}
+    table = timebeam.read_frame("sys.load", rollup_config=config, **hourly)
+    expected = [float(sum(range(60 * hour, 60 * hour + 60))) for hour in range(24)]
+    assert table.column("value").to_pylist() == expected
+    with pytest.warns(UserWarning, match="nothing found"):
+        assert timebeam.read_frame("sys.load", **hourly).num_rows == 0
+    with pytest.warns(UserWarning, match="nothing found"):
+        assert timebeam.read_frame("sys.load", rollup_config=config, no_rollup=True, **hourly).num_rows == 0
