@@ -127,8 +127,6 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
-    from timebeam.transforms.bigtable.tables import recent_table_names  # imports Google's clients
-
     layout = DeclaredTables(declaration)
     if not any(spec.holds_points for spec in layout.tables()):
         names = ", ".join(each.name for each in layout.declaration.all_layouts)
@@ -136,6 +134,7 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
+    from timebeam.transforms.bigtable.tables import recent_table_names  # imports Google's clients
 
     return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 
