@@ -23,7 +23,6 @@ from timebeam.schema.layouts import (
     Packing,
     RefusedRows,
     Replacing,
-    Row,
     SeriesIndex,
     SeriesMeta,
     TableSpec,
@@ -40,7 +39,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
-from timebeam.transforms.ingest.pack import EncodeFn, EncodeTogetherFn, PackFn, PackPortionFn, RowKey
+from timebeam.transforms.ingest.pack import EncodeFn, EncodePointsFn, PackFn, PackPortionFn, RowKey
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing
@@ -200,13 +199,14 @@ class PointsGraph:
         if self.packing is Packing.POINTS and flow is not None:
             # A cell for each point needs nothing of the row's others, and the newer message wins by its time:
             # no shuffle. (Blocks of one file have one time, and are put in order by it.)
-            encode = refusing(EncodeTogetherFn(self.layout), tuple[RowKey, list[bytes]])
+            encode = refusing(EncodePointsFn(self.layout, self.packing), tuple[RowKey, list[bytes]])
             encoded = batches | "Encode" >> encode
             grouped = encoded.main
         else:
-            encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), tuple[RowKey, bytes])
+            encode = refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
+            encoded = batches | "Encode" >> encode
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> beam.GroupByKey()
-        packed = grouped | "Pack" >> refusing(steps.pack, Row)
+        packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)

@@ -239,7 +239,7 @@ class Replacing(Capability, Layout):
         """Whether a new column of this packing has to replace points of columns with the same timestamp."""
 
     @abc.abstractmethod
-    def span(self, key: bytes, packed: Sequence[bytes]) -> SeriesSpan:
+    def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
         """The series and times of the fragments of one row."""
 
     @abc.abstractmethod

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import Row, StoredLayout, UidSpec
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Rejected, Series
 
@@ -101,16 +102,23 @@ class WritableLayout(StoredLayout):
         """
 
     @abc.abstractmethod
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         """Encodes a batch into fragments of rows.
 
         Args:
           keys: the key of each series of the batch; None for a series without points in it.
+          packing: how the fragments are to be packed; None for the first of `packings`.
         """
 
     @abc.abstractmethod
+    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
+        """The cells of rows in packing `points`: (row key, its fragments, in any order) for each row."""
+
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """One row mutation from the fragments of one row, whatever their order."""
+        return Row(table, key, self.point_cells([(key, packed)]).cells(0))
 
     def stored_floats(self, floats: Floats) -> Floats:
         """float64[n]: floats as the layout stores them; unchanged if it stores 8 bytes."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from timebeam.schema.layouts import Encoded, SeriesKey
+from timebeam.schema.layouts import Encoded, Packing, SeriesKey
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import PointBatch
 
@@ -17,13 +17,17 @@ FOLDER = "TIMEBEAM_TEST_PIDS"
 class Tracked(OpenTsdb):
     """OpenTSDB's layout, with the trace."""
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         (Path(os.environ[FOLDER]) / str(os.getpid())).touch()
-        return super().encode(batch, keys)
+        return super().encode(batch, keys, packing)
 
 
 class Deadly(OpenTsdb):
     """OpenTSDB's layout, by which a process that encodes ends at once."""
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         os._exit(1)

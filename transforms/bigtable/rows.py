@@ -62,12 +62,14 @@ class EncodedRow(NamedTuple):
     Attributes:
       mutations: fields 2 of a MutateRowsRequest.Entry, concatenated.
       mutation_count: their number.
+      last_ms: the timestamp of the last cell, in ms; None if it is not noted.
     """
 
     table: str
     key: bytes
     mutations: bytes
     mutation_count: int
+    last_ms: int | None = None
 
 
 CellTuple = tuple[str, bytes, int, bytes]

@@ -13,7 +13,7 @@ wire format: a field is its number and type, then a varint, or a length and so m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,65 +32,94 @@ from timebeam.transforms.bigtable.rows import (
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
+Strings = tuple[bytes, Int64s]
+"""n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
 _ENTRY = MutateRowsRequest.Entry.pb()
 _MORE = np.array([0] + [int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)], np.int64)
 """By size of a varint, its continuation bits."""
 
 
-def set_cells(family: str, qualifiers: Bytes, times_ms: Int64s, values: Bytes) -> tuple[bytes, Int64s]:
+def set_cells(
+    families: Sequence[str], family_of: Int64s, qualifiers: Strings, times_ms: Int64s, values: Strings
+) -> tuple[bytes, Int64s]:
     """(the mutations that set n cells, concatenated; int64[n + 1] the start of each, and the end).
 
-    Args:
-      qualifiers: uint8[n, q].
-      times_ms: int64[n], timestamps in ms, not negative.
-      values: uint8[n, v].
+    Cells of one form, that is with one family and equal lengths, differ only in qualifier, timestamp and
+    value: each form is encoded at once.
 
-    Raises:
-      ValueError: cells of more than about a hundred bytes, whose lengths take more than one byte.
+    Args:
+      family_of: int64[n], the number of each cell's family.
+      times_ms: int64[n], timestamps in ms, not negative.
     """
     n = len(times_ms)
-    name = family.encode()
+    sizes_of = [np.diff(starts) for _, starts in (qualifiers, values)]
     micros, sizes = _varints(times_ms * 1000)
-    q, v, used = qualifiers.shape[1], values.shape[1], micros.shape[1]
-    head = bytes([0x0A, len(name)]) + name + bytes([0x12, q])
-    inner = len(head) + q + 1 + 2 + v  # of a SetCell, without its timestamp
-    if inner + used + 2 > 0x7F:
-        raise ValueError(f"cells with qualifiers of {q} bytes and values of {v} bytes are too large")
-    form = np.dtype(
-        [
-            *(
-                ("before", "V1"),
-                ("mutation", "u1"),
-                ("set_cell", "V1"),
-                ("cell", "u1"),
-                ("head", f"V{len(head)}"),
-            ),
-            *(("qualifier", f"V{q}"), ("time_of", "V1"), ("micros", f"V{used}"), ("value_of", "V2")),
-            ("value", f"V{v}"),
+    forms = family_of
+    for column in (sizes, *sizes_of):
+        forms = forms * (int(column.max(initial=0)) + 1) + column
+    if n and (forms == forms[0]).all():
+        firsts, form_of = [0], np.zeros(n, np.int64)
+    else:
+        _, where, form_of = np.unique(forms, return_index=True, return_inverse=True)
+        firsts = where.tolist()
+    tables, widths = [], np.zeros(len(firsts), np.int64)
+    for form, first in enumerate(firsts):
+        cells = np.flatnonzero(form_of == form) if len(firsts) > 1 else np.arange(n)
+        columns = [
+            _equal(strings, int(column[first]), cells)
+            for strings, column in zip((qualifiers, values), sizes_of, strict=True)
         ]
-    )
-    table = np.empty(n, form)
-    tags = (b"\x12", b"\x0a", head, b"\x18", bytes([0x22, v]))
-    for field, tag in zip(("before", "set_cell", "head", "time_of", "value_of"), tags, strict=True):
-        table[field] = np.void(tag)
-    table["cell"] = inner + sizes
-    table["mutation"] = inner + 2 + sizes
-    for field, columns in (("qualifier", qualifiers), ("micros", micros), ("value", values)):
-        table[field] = np.ascontiguousarray(columns).view(form[field]).reshape(n)
+        time = np.ascontiguousarray(micros[cells, : sizes[first]])
+        table = _mutations(families[int(family_of[first])], columns[0], time, columns[1])
+        tables.append((cells, table))
+        widths[form] = table.dtype.itemsize
     starts = np.zeros(n + 1, np.int64)
-    np.cumsum(inner + 4 + sizes, out=starts[1:])
-    if not n or int(sizes.min()) == used:
-        return table.tobytes(), starts
-    raw = table.view(np.uint8).reshape(n, form.itemsize)
-    is_used = np.ones(raw.shape, np.bool_)  # shorter timestamps do not use all bytes
-    micros_start = 4 + len(head) + q + 1
-    is_used[:, micros_start : micros_start + used] = np.arange(used) < sizes[:, None]
-    return raw[is_used].tobytes(), starts
+    np.cumsum(widths[form_of], out=starts[1:])
+    if len(tables) == 1:
+        return tables[0][1].tobytes(), starts
+    content = np.empty(int(starts[-1]), np.uint8)
+    for cells, table in tables:
+        _windows(content.data, table.dtype.itemsize)[starts[cells]] = table
+    return content.tobytes(), starts
+
+
+def _mutations(family: str, qualifiers: Bytes, micros: Bytes, values: Bytes) -> npt.NDArray[np.void]:
+    """The mutations that set n cells of one form, one item each; columns uint8[n, size]."""
+    sizes = [column.shape[1] for column in (qualifiers, micros, values)]
+    heads = [_field(1, family.encode()) + _head(2, sizes[0]), b"\x18", _head(4, sizes[2])]
+    size = sum(map(len, heads)) + sum(sizes)
+    heads[0] = _head(2, len(_head(1, size)) + size) + _head(1, size) + heads[0]
+    fields: list[tuple[bytes, Bytes]] = list(zip(heads, (qualifiers, micros, values), strict=True))
+    form = [
+        field
+        for number, (head, column) in enumerate(fields)
+        for field in ((f"head{number}", f"V{len(head)}"), (f"column{number}", f"V{column.shape[1]}"))
+        if field[1] != "V0"
+    ]
+    table = np.empty(len(micros), np.dtype(form))
+    for number, (head, column) in enumerate(fields):
+        table[f"head{number}"] = np.void(head)
+        if column.shape[1]:
+            table[f"column{number}"] = column.view(f"V{column.shape[1]}").reshape(-1)
+    return table.view(f"V{table.dtype.itemsize}")
+
+
+def _equal(strings: Strings, size: int, numbers: Int64s) -> Bytes:
+    """uint8[m, size]: strings of equal size, by their numbers int64[m]."""
+    content, starts = strings
+    if not size:
+        return np.empty((len(numbers), 0), np.uint8)
+    return _windows(content, size)[starts[numbers]].view(np.uint8).reshape(-1, size)
+
+
+def _windows(content: bytes | memoryview, size: int) -> npt.NDArray[np.void]:
+    """Every slice of so many bytes."""
+    return np.ndarray((len(content) - size + 1,), f"V{size}", content, 0, (1,))
 
 
 def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
-    """(uint8[n, w] varints of numbers below 2**56, w the size of the longest; int64[n] the size of each)."""
+    """(uint8[n, 8] varints of numbers below 2**56, int64[n] the size of each)."""
     sizes = np.ones(len(numbers), np.int64)
     most = int(numbers.max()) if len(numbers) else 0
     for size in range(1, 8):
@@ -101,8 +130,7 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF
     spread = (spread & 0x3F803F803F803F80) << 1 | spread & 0x7F007F007F007F
     spread |= _MORE[sizes]
-    width = int(sizes.max()) if len(numbers) else 1
-    return spread.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width], sizes
+    return spread.astype("<i8").view(np.uint8).reshape(-1, 8), sizes
 
 
 def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:
@@ -159,7 +187,12 @@ def request_bytes(table_name: str, app_profile: str, rows: Iterable[RowMutation]
 
 def _field(number: int, content: bytes) -> bytes:
     """A field of bytes."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+    return _head(number, len(content)) + content
+
+
+def _head(number: int, size: int) -> bytes:
+    """What precedes the content of a field of bytes."""
+    return bytes([number << 3 | 2]) + _varint(size)
 
 
 def _varint(number: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,13 +11,26 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
-from timebeam.schema.common.cell_size import stored_bytes
-from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, SeriesSpan
+from timebeam.schema.common.cell_size import stored_bytes, stored_bytes_of
+from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, RowFragment, SeriesSpan
+from timebeam.schema.layouts.slots import CellColumns
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row, windowed
+from timebeam.transforms.bigtable.wire import encoded_mutations, set_cells
+from timebeam.transforms.dead_letters.rejected import (
+    AnyRow,
+    RejectedOutput,
+    over_limit,
+    refuse,
+    split_row,
+    windowed,
+)
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.readers.table_reader import read_rows
+
+_BYTES_AT_ONCE = 4 << 20
+"""Bytes of fragments whose rows are encoded together."""
 
 RowKey = tuple[str, bytes]
 
@@ -24,52 +38,78 @@ RowKey = tuple[str, bytes]
 class EncodeFn(beam.DoFn):
     """`KeyedBatch` in; ((table, row key), packed fragment) out, unstorable points to `REJECTED`."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, packing: Packing) -> None:
+        self._layout, self._packing = layout, packing
 
-    def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, bytes] | RejectedOutput]:
+    def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, Any] | RejectedOutput]:
         """See the class."""
-        encoded = self._layout.encode(keyed.batch, keyed.keys)
+        encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
         for rejected in encoded.rejected:
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))
-        for table, key, packed in encoded.fragments:
+        yield from self._outputs(encoded.fragments)
+
+    def _outputs(self, fragments: Iterable[RowFragment]) -> Iterable[tuple[RowKey, Any]]:
+        for table, key, packed in fragments:
             yield (table, key), packed
 
 
-class EncodeTogetherFn(EncodeFn):
-    """`KeyedBatch` in; ((table, row key), fragments) out, for each row the fragments of this batch.
+class EncodePointsFn(EncodeFn):
+    """`KeyedBatch` in; ((table, row key), [fragment]) out: packing `points` makes one fragment for each row.
 
     As `EncodeFn` and a GroupByKey, but for one batch and without a shuffle.
     """
 
-    def process(self, keyed: KeyedBatch) -> Iterable[Any]:
-        """See the class."""
-        rows: dict[RowKey, list[bytes]] = {}
-        for output in super().process(keyed):
-            if isinstance(output, TaggedOutput):
-                yield output
-            else:
-                row_key, packed = output
-                rows.setdefault(row_key, []).append(packed)
-        yield from rows.items()
+    def _outputs(self, fragments: Iterable[RowFragment]) -> Iterable[tuple[RowKey, Any]]:
+        for table, key, packed in fragments:
+            yield (table, key), [packed]
 
 
 class PackFn(beam.DoFn):
-    """((table, row key), fragments) in; `Row` mutations out, rows over a limit to `REJECTED`."""
+    """((table, row key), fragments) in; mutations out, rows over a limit to `REJECTED`.
+
+    They are `Row`, or `EncodedRow` in packing `points`, in which each point becomes a cell: the cells of many
+    rows are encoded together, since an object for each takes ten times as long.
+    """
 
     def __init__(self, layout: Layout, packing: Packing) -> None:
         self._layout, self._packing = layout, packing
+        self._rows: dict[str, list[tuple[bytes, list[bytes]]]] = {}
+        self._bytes = 0
 
     def hold(self) -> object:
         """Nothing: no memory between runs."""
         return None
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
+    @property
+    def output_type(self) -> Any:
+        """The type of the mutations."""
+        return EncodedRow if self._packing is Packing.POINTS else Row
+
+    def start_bundle(self) -> None:
+        """Starts with an empty buffer."""
+        self._rows, self._bytes = {}, 0
+
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
         """See the class."""
         (table, key), packed = group
-        return mutations((self._layout.pack(table, key, packed, self._packing),))
+        if self._packing is not Packing.POINTS:
+            return mutations((self._layout.pack(table, key, packed, self._packing),))
+        fragments = list(packed)
+        self._rows.setdefault(table, []).append((key, fragments))
+        self._bytes += sum(map(len, fragments))
+        return self._buffered() if self._bytes >= _BYTES_AT_ONCE else ()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """The rest of the bundle."""
+        return windowed(self._buffered())
+
+    def _buffered(self) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of the buffered rows."""
+        rows, self._rows, self._bytes = self._rows, {}, 0
+        for table, group in rows.items():
+            yield from _encoded_rows(table, [key for key, _ in group], self._layout.point_cells(group))
 
 
 class _Spans:
@@ -136,16 +176,17 @@ class PackPortionFn(PackFn):
 
     def start_bundle(self) -> None:
         """A new portion."""
+        super().start_bundle()
         assert self._earlier is not None
         self._earlier.spans.add(self._earlier.new_spans)
         self._suspects = []
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[Row | RejectedOutput]:
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
         """See the class."""
         assert self._earlier is not None
         (table, key), fragments = group
         packed = list(fragments)
-        span = self._replacing.span(key, packed)
+        span = self._replacing.span(key, packed, self._packing)
         self._earlier.new_spans.note(span)
         self._earlier.arrivals_ms.update(span.arrivals_ms)
         if not self._earlier.spans.meets(span):
@@ -157,9 +198,10 @@ class PackPortionFn(PackFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         """The rest of the portion."""
-        return windowed(self._replaced() if self._suspects else ())
+        yield from super().finish_bundle()
+        yield from windowed(self._replaced() if self._suspects else ())
 
-    def _replaced(self) -> Iterable[Row | RejectedOutput]:
+    def _replaced(self) -> Iterable[AnyRow | RejectedOutput]:
         """Mutations of the rows of which earlier portions may have points."""
         assert self._earlier is not None
         suspects, self._suspects = self._suspects, []
@@ -170,7 +212,58 @@ class PackPortionFn(PackFn):
                     cell for cell in existing[row.key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
                 ]
                 row = self._replacing.replacing(row, cells)
-            yield from mutations((row,))
+            written = mutations((row,))
+            yield from _encoded(written) if self._packing is Packing.POINTS else written
+
+
+def _encoded_rows(
+    table: str, keys: Sequence[bytes], cells: CellColumns
+) -> Iterator[EncodedRow | RejectedOutput]:
+    """Mutations that set the cells of rows with these keys, counted as written; refusals of other rows."""
+    if _exceeds_limits(keys, cells):
+        rows = (Row(table, key, cells.cells(number)) for number, key in enumerate(keys))
+        yield from _encoded(mutations(rows))
+        return
+    content, starts = set_cells(
+        cells.families, cells.family_of, cells.qualifiers, cells.times_ms, cells.values
+    )
+    bounds = cells.bounds
+    last_ms = cells.times_ms[bounds[1:] - 1].tolist()
+    written = zip(keys, itertools.pairwise(bounds.tolist()), last_ms, strict=True)
+    for key, (first, end), last in written:
+        for start in range(first, end, MUTATIONS):
+            stop = min(start + MUTATIONS, end)
+            yield EncodedRow(table, key, content[starts[start] : starts[stop]], stop - start, last)
+    metrics.count("rows_written", len(keys))
+    metrics.count("cells_written", len(cells.times_ms))
+    key_bytes = int(np.dot(np.array([len(key) for key in keys], np.int64), np.diff(bounds)))
+    family_bytes = int(np.array([len(name) for name in cells.families])[cells.family_of].sum())
+    strings = len(cells.qualifiers[0]) + len(cells.values[0])
+    metrics.count(
+        "bytes_written",
+        key_bytes + family_bytes + strings + len(cells.times_ms) * stored_bytes_of(0, 0, 0, 0),
+    )
+
+
+def _exceeds_limits(keys: Sequence[bytes], cells: CellColumns) -> bool:
+    """Whether a row may be over one of Bigtable's limits: as `over_limit`, for all rows."""
+    return bool(
+        not all(0 < len(key) <= KEY_BYTES for key in keys)
+        or int(np.diff(cells.qualifiers[1]).max(initial=0)) > QUALIFIER_BYTES
+        or int(np.diff(cells.values[1]).max(initial=0)) > CELL_BYTES
+        or int(cells.times_ms.min(initial=0)) < 0
+    )
+
+
+def _encoded(outputs: Iterable[Row | RejectedOutput]) -> Iterator[EncodedRow | RejectedOutput]:
+    """Rows with an object for each cell as bytes, and refusals."""
+    for output in outputs:
+        if isinstance(output, TaggedOutput):
+            yield output
+            continue
+        table, key, cells, deleted = output
+        last_ms = cells[-1].timestamp_ms if cells else None
+        yield EncodedRow(table, key, encoded_mutations(cells, deleted), len(cells) + len(deleted), last_ms)
 
 
 def merged_rows(rows: Iterable[Row]) -> list[Row]:

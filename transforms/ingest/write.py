@@ -27,6 +27,7 @@ from timebeam.transforms import bigtable, metrics
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.retry import REFUSALS
+from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row
 
@@ -45,7 +46,7 @@ class Marker(Protocol):
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes rows: `Row` mutations (`direct`: `EncodedRow` too) in, `Rejected` rows out.
+    """Writes rows: `Row` and `EncodedRow` mutations in, `Rejected` rows out.
 
     Args:
       tables: the names of all tables of the rows.
@@ -66,7 +67,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
         self._marker = marker
 
-    def expand(self, rows: PCollection[Row]) -> PCollection[Rejected]:
+    def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
         """See the class."""
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendFn(self._target))
@@ -91,34 +92,35 @@ def data_tables(layout: StoredLayout) -> list[str]:
 
 
 class _DirectRowFn(beam.DoFn):
-    """`Row` in, the rows of one table out as DirectRow."""
+    """Rows in, those of one table out as DirectRow."""
 
     def __init__(self, table: str) -> None:
         self._table = table
 
-    def process(self, row: Row) -> Iterable[DirectRow]:
+    def process(self, row: AnyRow) -> Iterable[DirectRow]:
         if row.table != self._table:
             return
         direct = DirectRow(row.key)
-        for family, qualifier, before_ms in row.deleted:
+        _, _, cells, deleted = plain_row(row)
+        for family, qualifier, before_ms in deleted:
             end = None if before_ms is None else _EPOCH + datetime.timedelta(milliseconds=before_ms)
             direct.delete_cell(family, qualifier, TimestampRange(end=end))
-        for cell in row.cells:
+        for cell in cells:
             timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
             direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)
         yield direct
 
 
 class _OtherTablesFn(beam.DoFn):
-    """`Row` in, refusals of rows of unknown tables out."""
+    """Rows in, refusals of rows of unknown tables out."""
 
     def __init__(self, tables: Sequence[str]) -> None:
         self._tables = frozenset(tables)
 
-    def process(self, row: Row) -> Iterable[Rejected]:
+    def process(self, row: AnyRow) -> Iterable[Rejected]:
         if row.table not in self._tables:
             why = f"table {row.table!r} is not a table of this run"
-            yield refused_row(row, Reason.WRITE_REFUSED, why, Stage.WRITE)
+            yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +137,12 @@ class _Written:
         metrics.observe("flush_rows", len(rows))
         now_ms = int(time.time() * 1000)
         for row in rows:
-            if isinstance(row, Row) and row.cells:
-                metrics.observe("delay_ms", max(0, now_ms - row.cells[-1].timestamp_ms))
+            if isinstance(row, EncodedRow):
+                last_ms = row.last_ms
+            else:
+                last_ms = row.cells[-1].timestamp_ms if row.cells else None
+            if last_ms is not None:
+                metrics.observe("delay_ms", max(0, now_ms - last_ms))
 
 
 def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:

@@ -18,6 +18,7 @@ from timebeam.schema.meta.tsuid import Pair
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
 from timebeam.transforms.readers.table_reader import read_rows
 
 ROWS_AT_ONCE = 2_000
@@ -65,11 +66,11 @@ class TrackFn(beam.DoFn):
         """Starts with no new series."""
         self._new = {}
 
-    def process(self, row: Row) -> None:
+    def process(self, row: AnyRow) -> None:
         """See the class."""
         assert self._seen is not None
         options = self._layout.options
-        if row.table != self._layout.data_table or not row.cells or not tsuids.is_of_series(options, row.key):
+        if row.table != self._layout.data_table or not tsuids.is_of_series(options, row.key):
             return
         try:
             tsuid, _ = tsuids.of_key(options, row.key)
@@ -78,7 +79,9 @@ class TrackFn(beam.DoFn):
         with self._seen.lock:
             if self._seen.series.get(tsuid):
                 return
-        times_ms = [cell.timestamp_ms for cell in row.cells]
+        times_ms = [cell.timestamp_ms for cell in plain_row(row).cells]
+        if not times_ms:
+            return
         if tsuid in self._new:
             times_ms += self._new[tsuid]
         self._new[tsuid] = _NewSeries(min(times_ms), max(times_ms))

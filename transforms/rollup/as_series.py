@@ -308,7 +308,9 @@ def store_interval(
     )
     index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=not write)
     indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
-    encoded = indexed.main | f"Encode[{name}]" >> refusing(EncodeFn(layout), tuple[RowKey, bytes])
+    encoded = indexed.main | f"Encode[{name}]" >> refusing(
+        EncodeFn(layout, Packing.POINTS), tuple[RowKey, bytes]
+    )
     existing_fn = beam.ParDo(_ExistingCellsFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
     existing = (
         root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> existing_fn

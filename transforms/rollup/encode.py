@@ -39,8 +39,12 @@ def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: B
 
 def row_mutations(encoded: EncodedRollups) -> list[bytes]:
     """The mutations that set the cells of each row, encoded."""
-    values = encoded.raws.astype(">u8").view("u1").reshape(-1, 8)
-    content, starts = set_cells(FAMILY, encoded.qualifiers, encoded.times_ms, values)
+    n = len(encoded.times_ms)
+    size, numbers = encoded.qualifier_bytes, np.arange(n + 1)
+    qualifiers = encoded.qualifiers.tobytes(), numbers * size
+    values = encoded.raws.astype(">u8").tobytes(), numbers * 8
+    one_family = np.zeros(n, np.int64)
+    content, starts = set_cells([FAMILY], one_family, qualifiers, encoded.times_ms, values)
     return [content[start:end] for start, end in itertools.pairwise(starts[encoded.firsts].tolist())]
 
 

@@ -1,159 +1,18 @@
-"""Encodes a batch of points into fragments of rows, and merges fragments into cells: the hot path, in numpy.
-
-A fragment holds the points of one batch in one row, packed.
-
-| bytes | content |
-|---|---|
-| 4, 8 | checksum of the source's name, byte offset of the batch in it: the order among equal arrivals |
-| 4, 4 | number of points n; number of distributions, which come last |
-| 4 | number of arrivals a: n, or 1 if all are the same |
-| 8a | arrivals in ms, the cell timestamps |
-| 8n | the bits of a double, or the length of a distribution's payload |
-| 4n | offsets from the base in ms, ascending among doubles and among distributions |
-| rest | the payloads of the distributions, concatenated |
-
-All numbers are little-endian.
-"""
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import struct
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
-from timebeam.schema.layouts.tables import Cell
 from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
 POINTS = "points"
 DISTRIBUTIONS = "distributionPoints"
-DISTRIBUTION = PERIOD_MS
-"""Added to the offset of a distribution, so that its slot differs from that of a double."""
-
-_HEADER = struct.Struct("<IQIII")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlotPoints:
-    """n points of one or several rows, in columns int64[n].
-
-    Attributes:
-      slots: offset from the base in ms, plus `DISTRIBUTION` for a distribution: one point in each.
-      values: the bits of a double, or the number of a payload.
-    """
-
-    slots: Int64s
-    arrivals_ms: Int64s
-    values: Int64s
-
-    def take(self, indices: Int64s | slice) -> SlotPoints:
-        """A selection."""
-        return SlotPoints(self.slots[indices], self.arrivals_ms[indices], self.values[indices])
-
-
-def packed_rows(
-    points: SlotPoints, bounds: Int64s, payloads: Sequence[bytes], checksum: int, offset: int
-) -> Iterator[bytes]:
-    """The fragments of consecutive slices of points.
-
-    Args:
-      points: row by row; within a row ascending by slot, one of each.
-      bounds: int64[r + 1], the start of each of the r rows, and n.
-      payloads: of distributions, whose values are their numbers.
-    """
-    is_opaque = points.slots >= DISTRIBUTION
-    values = points.values
-    if is_opaque.any():
-        values = values.copy()
-        values[is_opaque] = [len(payloads[number]) for number in points.values[is_opaque].tolist()]
-    raw_values = values.astype("<i8").tobytes()
-    raw_offsets = points.slots.astype("<u4").tobytes()
-    raw_arrivals = points.arrivals_ms.astype("<i8").tobytes()
-    distributions = np.add.reduceat(is_opaque.astype(np.int64), bounds[:-1]).tolist()
-    varied = np.append(points.arrivals_ms[1:] != points.arrivals_ms[:-1], False)
-    varied[bounds[1:] - 1] = False
-    has_several_arrivals = np.logical_or.reduceat(varied, bounds[:-1]).tolist()
-    for row, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
-        arrivals = end - start if has_several_arrivals[row] else 1
-        numbers = points.values[end - distributions[row] : end].tolist() if distributions[row] else ()
-        chunks = [
-            _HEADER.pack(checksum, offset, end - start, distributions[row], arrivals),
-            raw_arrivals[8 * start : 8 * (start + arrivals)],
-            raw_values[8 * start : 8 * end],
-            raw_offsets[4 * start : 4 * end],
-            *(payloads[number] for number in numbers),
-        ]
-        yield b"".join(chunks)
-
-
-def cells(packed: Iterable[bytes], form: KeyForm) -> list[Cell]:
-    """The cells of one row, whatever the order of its fragments.
-
-    One cell for each point, with its arrival as timestamp. The latest arrival wins a slot; within one
-    arrival, the point that is later in its source, and sources are ordered by their checksum.
-    """
-    # Fragments of one origin are ordered by their bytes, so that the result does not depend on their order.
-    in_order = sorted((*_HEADER.unpack_from(fragment)[:2], fragment) for fragment in packed)
-    payloads: list[bytes] = []
-    points = _joined([_unpacked(fragment, payloads) for _, _, fragment in in_order])
-    doubles = int(np.searchsorted(points.slots, DISTRIBUTION))
-    row_cells = _cells(points.take(slice(0, doubles)), POINTS, form, None)
-    if doubles < len(points.slots):
-        row_cells += _cells(points.take(slice(doubles, None)), DISTRIBUTIONS, form, payloads)
-    return row_cells
-
-
-def _unpacked(fragment: bytes, payloads: list[bytes]) -> SlotPoints:
-    """The points of a fragment; its payloads are appended to `payloads`."""
-    _, _, n, distributions, arrivals = _HEADER.unpack_from(fragment)
-    offset = _HEADER.size
-    arrivals_ms = np.frombuffer(fragment, "<i8", arrivals, offset).astype(np.int64)
-    offset += 8 * arrivals
-    values = np.frombuffer(fragment, "<i8", n, offset).astype(np.int64)
-    slots = np.frombuffer(fragment, "<u4", n, offset + 8 * n).astype(np.int64)
-    if distributions:
-        slots[n - distributions :] += DISTRIBUTION
-        offset += 12 * n
-        sizes = values[n - distributions :].tolist()
-        values[n - distributions :] = np.arange(len(payloads), len(payloads) + distributions)
-        for size in sizes:
-            payloads.append(fragment[offset : offset + size])
-            offset += size
-    return SlotPoints(slots, np.broadcast_to(arrivals_ms, n), values)
-
-
-def _joined(fragments: Sequence[SlotPoints]) -> SlotPoints:
-    """The points of all fragments by slot, the newest of each."""
-    if len(fragments) == 1:
-        return fragments[0]
-    points = SlotPoints(
-        np.concatenate([fragment.slots for fragment in fragments]),
-        np.concatenate([fragment.arrivals_ms for fragment in fragments]),
-        np.concatenate([fragment.values for fragment in fragments]),
-    )
-    order = np.lexsort((points.arrivals_ms, points.slots))
-    slots = points.slots[order]
-    return points.take(order[np.append(slots[1:] != slots[:-1], True)])
-
-
-def _cells(points: SlotPoints, family: str, form: KeyForm, payloads: Sequence[bytes] | None) -> list[Cell]:
-    """The cells of the points of one family; values are doubles if `payloads` is None."""
-    width = form.qualifier_bytes
-    qualifiers = np.frombuffer(form.qualifiers(points.slots.astype(np.uint32)), f"V{width}").tolist()
-    if payloads is None:
-        values = np.frombuffer(points.values.astype(">i8").tobytes(), "V8").tolist()
-    else:
-        values = [payloads[number] for number in points.values.tolist()]
-    fields = zip(itertools.repeat(family), qualifiers, points.arrivals_ms.tolist(), values, strict=False)
-    return list(map(partial(tuple.__new__, Cell), fields))
-
-
 _NAN_BITS = 0x7FF8 << 48
 _PERIOD_BITS = 32
 
@@ -169,21 +28,37 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     if len(batch) == 0:
         return Encoded([], rejected, 0)
     periods = batch.times_ms >> _PERIOD_BITS
-    opaque = batch.kinds == Kind.OPAQUE
-    slots = (batch.times_ms & (PERIOD_MS - 1)) + DISTRIBUTION * opaque
-    order, bounds = _newest(_row_numbers(batch, periods), slots, batch.arrivals_ms)
-    points = SlotPoints(slots[order], batch.arrivals_ms[order], _values(batch)[order])
-    origins = batch.origins
-    checksum = zlib.crc32(origins.source.encode()) if origins else 0
-    packed = packed_rows(points, bounds, batch.payloads, checksum, max(0, origins.offset) if origins else 0)
+    is_opaque = batch.kinds == Kind.OPAQUE
+    all_slots = (batch.times_ms & (PERIOD_MS - 1)) + slots.HIGH * is_opaque
+    order, bounds = slots.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
+    values = _values(batch.take(order))
+    points = slots.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
     first = order[bounds[:-1]]
-    bases = (periods[first] << _PERIOD_BITS).tolist()
     row_fragments = []
-    for series, base_ms, packed_row in zip(batch.index[first].tolist(), bases, packed, strict=True):
+    for series, base_ms, packed in zip(
+        batch.index[first].tolist(),
+        (periods[first] << _PERIOD_BITS).tolist(),
+        points.fragments(batch.origins),
+        strict=True,
+    ):
         key = keys[series]
         assert key is not None
-        row_fragments.append(RowFragment(table, form.row_key(key, base_ms), packed_row))
+        row_fragments.append(RowFragment(table, form.row_key(key, base_ms), packed))
     return Encoded(row_fragments, rejected, len(batch) - len(order))
+
+
+def point_cells(rows: Iterable[Iterable[bytes]], form: KeyForm) -> slots.CellColumns:
+    """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
+    points = slots.SlotPoints.of(rows).newest()
+    width = form.qualifier_bytes
+    return slots.CellColumns(
+        points.bounds,
+        (POINTS, DISTRIBUTIONS),
+        points.slots >> _PERIOD_BITS,
+        (form.qualifiers(points.slots.astype(np.uint32)), np.arange(len(points.slots) + 1) * width),
+        points.arrivals_ms,
+        points.values,
+    )
 
 
 def storable(batch: PointBatch) -> tuple[Bools, Bools]:
@@ -218,13 +93,20 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     return batch.take(np.flatnonzero(is_storable)), rejected
 
 
-def _values(batch: PointBatch) -> Int64s:
-    """int64[n]: the bits of a double, with canonical NaN; or the number of a payload."""
+def _values(batch: PointBatch) -> slots.Strings:
+    """The stored values: a double on 8 bytes, with canonical NaN; or a payload."""
     doubles = np.where(
         batch.kinds == Kind.INTEGER, batch.bits.astype(np.float64), batch.bits.view(np.float64)
     )
-    values = np.where(np.isnan(doubles), _NAN_BITS, doubles.view(np.int64))
-    return np.where(batch.kinds == Kind.OPAQUE, batch.bits, values)
+    content = np.where(np.isnan(doubles), _NAN_BITS, doubles.view(np.int64)).astype(">i8").tobytes()
+    starts = np.arange(len(batch) + 1) * 8
+    opaque = np.flatnonzero(batch.kinds == Kind.OPAQUE)
+    if not len(opaque):
+        return content, starts
+    values = [content[start : start + 8] for start in starts[:-1].tolist()]
+    for point, number in zip(opaque.tolist(), batch.bits[opaque].tolist(), strict=True):
+        values[point] = batch.payloads[number]
+    return b"".join(values), slots.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
 
 
 def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:
@@ -236,32 +118,3 @@ def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:
     if (high - low + 1) * len(batch.series) < 1 << 31:
         return rows * (high - low + 1) + (periods - low)
     return rows * len(batch) + np.unique(periods, return_inverse=True)[1]
-
-
-def _newest(rows: Int64s, slots: Int64s, arrivals_ms: Int64s) -> tuple[Int64s, Int64s]:
-    """(order, bounds): the points by row and slot, one of each; the start of each row and the end.
-
-    The latest arrival wins a slot; within one arrival, the last point. Row, slot and position are packed
-    into one integer if they fit, since that sorts several times faster.
-    """
-    n = len(rows)
-    by_arrival = None
-    if (arrivals_ms != arrivals_ms[0]).any():
-        by_arrival = np.argsort(arrivals_ms, kind="stable")
-        rows, slots = rows[by_arrival], slots[by_arrival]
-    lowest = int(slots.min())
-    slot_bits, position_bits = (int(slots.max()) - lowest).bit_length(), (n - 1).bit_length()
-    if int(rows.max()).bit_length() + slot_bits + position_bits <= 63:
-        key = (((rows << slot_bits) | (slots - lowest)) << position_bits) | np.arange(n)
-        key.sort()
-        order = key & ((1 << position_bits) - 1)
-    else:
-        order = np.lexsort((slots, rows))
-    rows, slots = rows[order], slots[order]
-    new_row = rows[1:] != rows[:-1]
-    last = np.append(new_row | (slots[1:] != slots[:-1]), True)
-    if not last.all():
-        order, rows = order[last], rows[last]
-        new_row = rows[1:] != rows[:-1]
-    bounds = np.concatenate([[0], np.flatnonzero(new_row) + 1, [len(rows)]])
-    return (order if by_arrival is None else by_arrival[order]), bounds

@@ -29,6 +29,7 @@ from timebeam.schema.layouts.heroic import audit, encode, select, series_table
 from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm, ReadableKeys
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
@@ -138,13 +139,15 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.series_key`."""
         return self.form.series_key(series)
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         """See `Layout.encode`."""
         return encode.encode(batch, keys, self.data_table, self.form)
 
-    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
-        """See `Layout.pack`."""
-        return Row(table, key, encode.cells(packed, self.form))
+    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
+        """See `Layout.point_cells`."""
+        return encode.point_cells((packed for _, packed in rows), self.form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`; without distributions, which only their producer understands."""

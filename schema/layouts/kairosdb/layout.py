@@ -27,6 +27,7 @@ from timebeam.schema.layouts.kairosdb import audit, encode, keys, select
 from timebeam.schema.layouts.kairosdb.keys import OPTIONS, KairosDbOptions, RowSpec, parse_retention
 from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
@@ -132,7 +133,9 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.series_key`; between head and tail come row time and type."""
         return keys.series_key(series)
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         """See `Layout.encode`.
 
         Raises:
@@ -142,9 +145,9 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             raise ValueError(self.read_only)
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
-    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
-        """See `Layout.pack`."""
-        return Row(table, key, encode.cells(packed, self.options.family))
+    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
+        """See `Layout.point_cells`."""
+        return encode.point_cells((packed for _, packed in rows), self.options.family)
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
         """See `Layout.index_entries`; entries are as in `index`, not base times."""

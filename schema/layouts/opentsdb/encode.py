@@ -1,9 +1,8 @@
 """Encodes a batch of points into fragments of rows, and merges fragments into cells: the hot path, in numpy.
 
-A fragment holds the points of one batch in one row, packed. Fragments travel between workers.
-
-They hold qualifiers and values in their stored form, so the usual case
-(one fragment, or fragments that follow each other in time) is packed without decoding.
+In packing `points` fragments are those of `timebeam.schema.layouts.slots`. In the others a fragment holds
+the points of one batch and arrival in one row. Qualifiers and values are in their stored form, so the usual
+case (one fragment, or fragments that follow each other in time) is packed without decoding.
 
 | bytes | content |
 |---|---|
@@ -18,12 +17,12 @@ from __future__ import annotations
 
 import itertools
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_key
 from timebeam.schema.layouts.opentsdb.rows import merge
@@ -40,7 +39,7 @@ _SECONDS, _MILLISECONDS, _MIXED = 1, 2, 3
 
 
 class UnpackedFragment(NamedTuple):
-    """The fields of a fragment; see the module's table. A tuple, since there may be one for each point."""
+    """The fields of a fragment; see the module's table."""
 
     arrival_ms: int
     checksum: int
@@ -111,14 +110,18 @@ def packed_rows(
     ]
 
 
-def extent(packed: Iterable[bytes]) -> tuple[set[int], int, int]:
+def extent(packed: Iterable[bytes], packing: Packing) -> tuple[set[int], int, int]:
     """(arrivals, offset of the first element and of the last one from the base time), in ms, of fragments."""
+    if packing is Packing.POINTS:
+        points = slots.SlotPoints.of([packed])
+        offsets_ms = el.offsets_ms(points.slots.astype(np.uint32))
+        return set(points.arrivals_ms.tolist()), int(offsets_ms.min()), int(offsets_ms.max())
     arrivals_ms, _, _, first_ms, last_ms, _, _ = zip(*map(_HEADER.unpack_from, packed), strict=True)
     return set(arrivals_ms), min(first_ms), max(last_ms)
 
 
 def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
-    """The cells of one row, whatever the order of its fragments.
+    """The cells of one row in packing `compacted` or `append`, whatever the order of its fragments.
 
     The cell timestamp is the arrival of the cell's points, in ms. So a compacted column holds points
     of one arrival only: an old point in a newer column would win over corrections between the two.
@@ -128,31 +131,8 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
         newest = max(fragment.arrival_ms for fragment in fragments)
         return [Cell(FAMILY, APPEND_QUALIFIER, newest, el.append_bytes(_joined(fragments).elements()))]
     by_arrival = _by_arrival(fragments)
-    if packing is Packing.POINTS:
-        return _point_cells(by_arrival)
     return [
         _column(column) for fragment in _without_superseded(by_arrival) for column in _in_columns(fragment)
-    ]
-
-
-def event_cells(packed: Iterable[bytes], base_s: int) -> list[Cell]:
-    """One cell for each point of a row, with the time of the point as timestamp.
-
-    Format: docs/spec/opentsdb.md §2.2, rule 6.
-
-    Values of one instant with different qualifiers are all kept; within one column, the last one.
-
-    Args:
-      base_s: base time of the row in seconds.
-    """
-    fragments = sorted(
-        [UnpackedFragment.of(fragment) for fragment in packed], key=lambda fragment: fragment.order
-    )
-    cells = _point_cells(fragments)
-    codes = el.split_qualifiers(b"".join([cell.qualifier for cell in cells]))
-    times_ms = base_s * 1000 + el.offsets_ms(codes)
-    return [
-        cell._replace(timestamp_ms=time_ms) for cell, time_ms in zip(cells, times_ms.tolist(), strict=True)
     ]
 
 
@@ -239,34 +219,19 @@ def _joined(fragments: Sequence[UnpackedFragment]) -> UnpackedFragment:
     return _packed(merged, np.array([0, len(merged)]), by_arrival[0].arrival_ms)[0]
 
 
-def _point_cells(by_arrival: Sequence[UnpackedFragment]) -> list[Cell]:
-    """A cell for each point, with its own arrival as timestamp.
-
-    Two values of one instant with different arrivals and qualifiers (an integer corrected to a decimal)
-    are both kept, as a TSD does: the newer cell wins on reading.
-    """
-    newest: dict[bytes, Cell] = {}
-    for fragment in by_arrival:
-        qualifiers, values, arrival_ms = fragment.qualifiers, fragment.values, fragment.arrival_ms
-        start = value_at = 0
-        while start < len(qualifiers):
-            end = start + (4 if qualifiers[start] >= 0xF0 else 2)  # the first nibble F: milliseconds
-            value_end = value_at + (qualifiers[end - 1] & 7) + 1
-            qualifier = qualifiers[start:end]
-            newest[qualifier] = Cell(FAMILY, qualifier, arrival_ms, values[value_at:value_end])
-            start, value_at = end, value_end
-    return [newest[qualifier] for qualifier in sorted(newest)]
-
-
 _SPAN_MS = SPAN_S * 1000
 _OFFSET_BITS = 22
 _LAST_MS = (1 << 32) * 1000 - 1
 
 
 def encode(
-    batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, options: OpenTsdbOptions
+    batch: PointBatch,
+    keys: Sequence[SeriesKey | None],
+    table: str,
+    options: OpenTsdbOptions,
+    packing: Packing,
 ) -> Encoded:
-    """The fragments of a batch.
+    """The fragments of a batch: one for each row, or for each row and arrival if columns are packed.
 
     Args:
       keys: the key of each series of the batch; None for a series without points in it.
@@ -279,20 +244,23 @@ def encode(
     hours = batch.times_ms // _SPAN_MS
     offsets = batch.times_ms - hours * _SPAN_MS
     elements = _elements(batch, offsets, options.decimals)
-    slots, bits = offsets, _OFFSET_BITS
+    instants, bits = offsets, _OFFSET_BITS
     if options.is_event_time:  # keep all values of an instant whose columns differ: reading chooses
         flags = (elements.codes & 0xF).astype(np.int64)
-        slots, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
-    order, rows = _sorted_rows(_row_numbers(batch, hours), slots, bits)
+        instants, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
+    rows = _row_numbers(batch, hours)
+    order, columns = _sorted_rows(_columns_of(rows, batch.arrivals_ms), instants, bits)
     elements = elements.take(order)
-    change = np.flatnonzero(rows[1:] != rows[:-1]) + 1
-    bounds = np.concatenate([[0], change, [len(rows)]])
+    rows = rows[order] if packing is Packing.POINTS else columns
+    bounds = np.concatenate([[0], np.flatnonzero(rows[1:] != rows[:-1]) + 1, [len(rows)]])
     first = order[bounds[:-1]]
-    origins = batch.origins
-    checksum = zlib.crc32(origins.source.encode()) if origins else 0
-    packed = packed_rows(
-        elements, bounds, batch.arrivals_ms[first], checksum, max(0, origins.offset) if origins else 0
-    )
+    if packing is Packing.POINTS:
+        codes = elements.codes.astype(np.int64)
+        values = el.value_bytes(elements)
+        points = slots.SlotPoints(bounds, codes, batch.arrivals_ms[order], values).newest()
+        packed = points.fragments(batch.origins)
+    else:
+        packed = packed_rows(elements, bounds, batch.arrivals_ms[first], *slots.origin_of(batch.origins))
     base_s = (hours[first] * SPAN_S).tolist()
     row_fragments = []
     for series, base, packed_row in zip(batch.index[first].tolist(), base_s, packed, strict=True):
@@ -300,6 +268,41 @@ def encode(
         assert key is not None
         row_fragments.append(RowFragment(table, row_key(key, base), packed_row))
     return Encoded(row_fragments, rejected, len(batch) - len(order))
+
+
+def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> slots.CellColumns:
+    """The cells of the fragments of each row, one for each point.
+
+    Of one arrival an instant has one cell. Two values of one instant with different arrivals and
+    qualifiers (an integer corrected to a decimal) are both kept, as by a TSD: the newer cell wins on reading.
+
+    Args:
+      bases_ms: int64[r], the base time of each row in ms, if cell timestamps are the times of points. Then
+        all values of an instant with different qualifiers are kept: docs/spec/opentsdb.md §2.2, rule 6.
+    """
+    points = slots.SlotPoints.of(rows)
+    if bases_ms is None:
+        points = _one_per_instant(points)
+    points = points.newest()
+    times_ms = points.arrivals_ms
+    if bases_ms is not None:
+        times_ms = bases_ms[points.rows] + el.offsets_ms(points.slots.astype(np.uint32))
+    qualifiers = el.qualifier_bytes(points.slots.astype(np.uint32))
+    one_family = np.zeros(len(times_ms), np.int64)
+    return slots.CellColumns(points.bounds, (FAMILY,), one_family, qualifiers, times_ms, points.values)
+
+
+def _one_per_instant(points: slots.SlotPoints) -> slots.SlotPoints:
+    """The points without those whose instant has a later point of the same arrival."""
+    offsets = el.offsets_ms(points.slots.astype(np.uint32))
+    instants = points.rows << _OFFSET_BITS | offsets
+    if (instants[1:] > instants[:-1]).all():
+        return points
+    arrivals = np.unique(points.arrivals_ms, return_inverse=True)[1]
+    order = np.lexsort((arrivals, instants))
+    instants, arrivals = instants[order], arrivals[order]
+    is_last = np.append((instants[1:] != instants[:-1]) | (arrivals[1:] != arrivals[:-1]), True)
+    return points.take(np.sort(order[is_last]))
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
@@ -323,13 +326,17 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
 
 
 def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:
-    """int64[n]: a number for the row (series, hour) and arrival of each point; small where possible."""
+    """int64[n]: a number for the row (series, hour) of each point; small where possible."""
     low, high = int(hours.min()), int(hours.max())
-    rows = batch.index.astype(np.int64) * (high - low + 1) + (hours - low)
-    if (batch.arrivals_ms != batch.arrivals_ms[0]).any():
-        arrivals, rank = np.unique(batch.arrivals_ms, return_inverse=True)
-        rows = np.unique(rows, return_inverse=True)[1] * len(arrivals) + rank
-    return rows
+    return batch.index.astype(np.int64) * (high - low + 1) + (hours - low)
+
+
+def _columns_of(rows: Int64s, arrivals_ms: Int64s) -> Int64s:
+    """int64[n]: a number for the row and arrival of each point; small where possible."""
+    if (arrivals_ms == arrivals_ms[0]).all():
+        return rows
+    arrivals, rank = np.unique(arrivals_ms, return_inverse=True)
+    return np.unique(rows, return_inverse=True)[1] * len(arrivals) + rank
 
 
 def _sorted_rows(rows: Int64s, slots: Int64s, bits: int) -> tuple[Int64s, Int64s]:

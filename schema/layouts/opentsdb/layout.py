@@ -38,6 +38,7 @@ from timebeam.schema.layouts.reading import (
     Selection,
     join_decoded,
 )
+from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Series
@@ -131,25 +132,35 @@ class OpenTsdb(
         tags = [(uids[Name("tagk", key)], uids[Name("tagv", value)]) for key, value in series.tags]
         return row_keys.series_key(self.options, uids[Name("metrics", series.metric)], tags)
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         """See `Layout.encode`."""
-        return encode.encode(batch, keys, self.data_table, self.options)
+        return encode.encode(batch, keys, self.data_table, self.options, packing or self.packings[0])
+
+    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
+        """See `Layout.point_cells`."""
+        bases_ms = None
+        if self.options.is_event_time:
+            bases = [row_keys.base_s_of(self.options, key) for key, _ in rows]
+            bases_ms = np.array(bases, np.int64) * 1000
+        return encode.point_cells((packed for _, packed in rows), bases_ms)
 
     def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        if self.options.is_event_time:
-            return Row(table, key, encode.event_cells(packed, row_keys.parse_key(self.options, key).base_s))
+        if packing is Packing.POINTS:
+            return super().pack(table, key, packed, packing)
         return Row(table, key, encode.cells(packed, packing))
 
     def replaces(self, packing: Packing) -> bool:
         """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
         return packing is not Packing.APPEND and not self.options.is_event_time
 
-    def span(self, key: bytes, packed: Sequence[bytes]) -> SeriesSpan:
+    def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
         """See `Replacing.span`."""
         base_at = self.options.salt_width + self.options.uid_width_metric
         base_ms = row_keys.base_s_of(self.options, key) * 1000
-        arrivals_ms, first_ms, last_ms = encode.extent(packed)
+        arrivals_ms, first_ms, last_ms = encode.extent(packed, packing)
         series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 

@@ -80,7 +80,9 @@ def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
     return [layout.series_key(one, uids) for one in series]
 
 
-def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[bytes]]:
+def pieces_of(
+    layout: OpenTsdb, batches: Sequence[Sent], packing: Packing = Packing.COMPACTED
+) -> dict[bytes, list[bytes]]:
     """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
@@ -89,7 +91,7 @@ def pieces_of(layout: OpenTsdb, batches: Sequence[Sent]) -> dict[bytes, list[byt
         puts = [(SERIES[put.series], put.time_ms, put.in_ms, put.value) for put in sent.puts]
         batch = PointBatch.of(puts, 0, origins)
         batch.arrivals_ms[:] = sent.arrivals
-        encoded = layout.encode(batch, keys_of(layout, batch.series))
+        encoded = layout.encode(batch, keys_of(layout, batch.series), packing)
         assert not encoded.rejected
         instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
         assert encoded.duplicates == n - len(instants)
@@ -179,7 +181,7 @@ def test_what_is_read_is_what_was_sent(
     options: OpenTsdbOptions, packing: Packing, batches: list[Sent], seed: int
 ) -> None:
     layout = OpenTsdb(options)
-    rows = pieces_of(layout, batches)
+    rows = pieces_of(layout, batches, packing)
     packed = {key: layout.pack("tsdb", key, parts, packing) for key, parts in rows.items()}
     expected = model(batches, options.decimals)
     found = read(layout, packed)
@@ -205,8 +207,8 @@ def test_what_is_read_is_what_was_sent(
 def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None:
     layout = OpenTsdb()
     batches = [Sent([Put(0, 1_356_998_400_000, False, value)], [1], 0) for value in (1, 2, 3.5)]
-    ((key, parts),) = pieces_of(layout, batches).items()
     for packing in Packing:
+        ((key, parts),) = pieces_of(layout, batches, packing).items()
         rows = {
             layout.pack("tsdb", key, order, packing).cells[0]
             for order in (parts, parts[::-1], parts[1:] + parts[:1])
@@ -217,7 +219,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
 def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
     layout = OpenTsdb()
     batches = [Sent([Put(0, 1_356_998_405_000, False, value)], [at], 0) for value, at in ((1.5, 2), (1, 1))]
-    ((key, parts),) = pieces_of(layout, batches).items()
+    ((key, parts),) = pieces_of(layout, batches, Packing.POINTS).items()
     row = layout.pack("tsdb", key, parts, Packing.POINTS)
     assert [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in row.cells] == [
         ("0050", 1, "01"),

@@ -100,22 +100,22 @@ def test_annotations_are_no_points(given: Facts, expect: Facts) -> None:
             select.row_names(layout.options, unhex(expect["row_key_hex"]))
 
 
-def fragment(point: Facts, arrival_ms: int) -> tuple[bytes, bytes]:
+def fragment(point: Facts, arrival_ms: int, packing: Packing) -> tuple[bytes, bytes]:
     """Row key and fragment of one point of a vector."""
     in_ms = point["timestamp"] >= 1 << 32
     time_ms = point["timestamp"] if in_ms else point["timestamp"] * 1000
     value = point["value"] if point["type"] == "long" else float(point["value"])
     batch = PointBatch.of([(SERIES, time_ms, in_ms, value)], arrival_ms)
-    (found,) = OpenTsdb().encode(batch, [KEY]).fragments
+    (found,) = OpenTsdb().encode(batch, [KEY], packing).fragments
     return found.key, found.packed
 
 
 @pytest.mark.parametrize(("given", "expect"), vectors("add_point"))
 def test_add_point(given: Facts, expect: Facts) -> None:
     assert (given["metric_uid"], *given["tag_uids"]) == (KEY.head.hex(), KEY.tail.hex())
-    key, packed = fragment(given, 1)
-    assert key == unhex(expect["row_key_hex"])
     for packing in (Packing.POINTS, Packing.COMPACTED):
+        key, packed = fragment(given, 1, packing)
+        assert key == unhex(expect["row_key_hex"])
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
         assert (cell.qualifier, cell.value) == (unhex(expect["qualifier_hex"]), unhex(expect["value_hex"]))
 
@@ -125,8 +125,8 @@ def test_add_point_sequence(given: Facts, expect: Facts) -> None:
     appends = given.get("enable_appends", False)
     stored: dict[bytes, bytes] = {}
     for arrival_ms, point in enumerate(given["points"]):
-        key, packed = fragment(point, arrival_ms)
         packing = Packing.APPEND if appends else Packing.POINTS
+        key, packed = fragment(point, arrival_ms, packing)
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
         stored[cell.qualifier] = (stored.get(cell.qualifier, b"") if appends else b"") + cell.value
     assert stored == {unhex(qualifier): unhex(value) for qualifier, value in expect["columns"].items()}

@@ -6,15 +6,24 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.pvalue import TaggedOutput
 
 from tests.support.eager import eagerly
-from tests.support.rows import ROW_KEY, START_MS, piece, row_of
+from tests.support.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.stored import Store
-from timebeam.schema.layouts import Cell, Packing, Row
-from timebeam.schema.points import Reason, Stage
+from timebeam.schema.layouts import Cell, Layout, Packing, Row
+from timebeam.schema.layouts.heroic.layout import Heroic
+from timebeam.schema.layouts.kairosdb.layout import KairosDb
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import PointBatch, Reason, Stage
+from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters import rejected as limits
-from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, split_row
+from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, plain_row, split_row
+from timebeam.transforms.ingest import pack
 from timebeam.transforms.ingest.pack import PackFn
+
+Group = tuple[tuple[str, bytes], list[bytes]]
+"""((table, row key), fragments)."""
 
 
 def row(key: bytes = b"k", qualifier: bytes = b"q", timestamp_ms: int = 1, value: bytes = b"v") -> Row:
@@ -85,3 +94,49 @@ def test_pack_refuses_what_is_over_a_limit(
     assert outputs["rows"] == [Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")])]
     assert {row_of(one).key for one in outputs["refused"]} == {b"large", b"k" * 4097}
     assert {one.reason for one in outputs["refused"]} == {Reason.OVER_BIGTABLE_LIMIT}
+
+
+def packed_points(
+    layout: Layout, groups: list[tuple[tuple[str, bytes], list[bytes]]]
+) -> tuple[list[Row], list[Row]]:
+    """(the rows of fragments in packing `points`, those that are refused)."""
+    fn = PackFn(layout, Packing.POINTS)
+    fn.start_bundle()
+    outputs = [output for group in groups for output in fn.process(group)]
+    outputs += [output if isinstance(output, TaggedOutput) else output.value for output in fn.finish_bundle()]
+    refusals = [output.value for output in outputs if isinstance(output, TaggedOutput)]
+    refused = [row_of(getattr(refusal, "value", refusal)) for refusal in refusals]
+    rows = [plain_row(output) for output in outputs if isinstance(output, EncodedRow)]
+    return [row._replace(deleted=()) for row in rows], refused
+
+
+def point_groups(layout: Layout, keys: list[bytes]) -> list[Group]:
+    points = [(SERIES, START_MS + second * 1000, False, second) for second in range(500)]
+    (fragment,) = layout.encode(PointBatch.of(points, 7), [KEY], Packing.POINTS).fragments
+    return [((fragment.table, key or fragment.key), [fragment.packed]) for key in keys]
+
+
+@pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
+def test_rows_of_points_are_the_same_cells_as_bytes(layout: Layout) -> None:
+    groups = point_groups(layout, [b"a", b"b"])
+    rows, refused = packed_points(layout, groups)
+    assert rows == [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
+    assert not refused
+
+
+@pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
+def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layout: Layout) -> None:
+    groups = point_groups(layout, [b"a", b"k" * 4097, b"b"])
+    rows, refused = packed_points(layout, groups)
+    whole = [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
+    assert (rows, refused) == ([whole[0], whole[2]], [whole[1]])
+
+
+def test_a_row_of_more_points_than_a_request_takes_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "MUTATIONS", 200)
+    layout = KairosDb()
+    groups = point_groups(layout, [b"a"])
+    rows, _ = packed_points(layout, groups)
+    assert [len(row.cells) for row in rows] == [200, 200, 100]
+    ((row_key, packed),) = groups
+    assert [cell for row in rows for cell in row.cells] == layout.pack(*row_key, packed, Packing.POINTS).cells
