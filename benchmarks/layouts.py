@@ -39,7 +39,7 @@ from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import open_table
-from timebeam.transforms.copy.read_points import read_points
+from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 

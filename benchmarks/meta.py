@@ -37,7 +37,7 @@ from benchmarks.ingest import TARGET, BenchmarkError, count_points, drop, log, r
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.documents import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 
 _FORM = "opentsdb-json"

@@ -35,10 +35,9 @@ from benchmarks.ingest import ROOT, TARGET, BenchmarkError, log, run_child
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.meta.ts_meta import TsMeta, meta_table
-from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.meta.documents import TsMeta, meta_table
+from timebeam.schema.trees.definitions import Tree, parse_trees
 from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
-from timebeam.schema.trees.parsing import parse_trees
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import create_tables

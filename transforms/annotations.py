@@ -13,8 +13,15 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from google.api_core import exceptions
 
-from timebeam.schema.annotations.edits import NO_CELL, AnnotationEdit, AnnotationState, Method, after
-from timebeam.schema.annotations.record import NotAnAnnotationError, parse_stored
+from timebeam.schema.annotations import (
+    NO_CELL,
+    AnnotationEdit,
+    AnnotationState,
+    Method,
+    NotAnAnnotationError,
+    after,
+    parse_stored,
+)
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells

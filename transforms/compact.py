@@ -9,11 +9,11 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.common.cell_size import stored_bytes
 from timebeam.schema.layouts import Cell, Compaction, Packing, Row
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.compact import compact_row
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
+from timebeam.schema.layouts.tables import stored_bytes
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target

@@ -33,7 +33,7 @@ from timebeam.schema.layouts import (
     Packing,
 )
 from timebeam.schema.messages import FORMATS
-from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.meta.documents import MetaMode
 
 SOURCE = (
     Parameter(

@@ -37,8 +37,7 @@ from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
-from timebeam.transforms.copy.compare import Compared, compare
-from timebeam.transforms.copy.read_points import ReadPoints
+from timebeam.transforms.copy.points import Compared, ReadPoints, compare
 from timebeam.transforms.dead_letters.store import count_letters
 from timebeam.transforms.query.points import why_nothing
 

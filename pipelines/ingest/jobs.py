@@ -30,7 +30,7 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
 from timebeam.schema.messages import FORMATS, Framing, Message
-from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.meta.documents import MetaMode
 from timebeam.schema.points import Rejected
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions

@@ -30,8 +30,7 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.messages import Message
-from timebeam.schema.meta.rows import MetaMode
-from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.documents import MetaMode, meta_table
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target

@@ -32,7 +32,7 @@ from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.base import RecordEncoding
-from timebeam.schema.meta.rows import MetaMode
+from timebeam.schema.meta.documents import MetaMode
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing

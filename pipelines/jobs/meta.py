@@ -18,8 +18,8 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary
 from timebeam.schema.layouts import Row, SeriesMeta
+from timebeam.schema.meta.documents import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
-from timebeam.schema.meta.ts_meta import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.points import Rejected
 from timebeam.transforms.meta.find import orphans, remove
 from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, MetaSyncTally, SyncMeta

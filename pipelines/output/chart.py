@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.points import Int64s
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Values, to_floats

@@ -40,8 +40,7 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import answer_histograms
 from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.query.annotations import find_annotations
-from timebeam.transforms.query.histograms import find_histograms
+from timebeam.transforms.query.attached import find_annotations, find_histograms
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.query.rollups import QueryResult, find_points, find_rolled_up
 

@@ -26,7 +26,7 @@ from timebeam.schema.layouts import Finding
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.declared.find_records import find_records
+from timebeam.transforms.declared.records import find_records
 
 OUTPUTS = ("table", "json", "csv")
 

@@ -23,8 +23,8 @@ from timebeam.pipelines.query.points import tag_filters
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import names_from
+from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
-from timebeam.schema.meta.ts_meta import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target

@@ -18,7 +18,7 @@ from timebeam.pipelines.options.period import days_of, range_of_day
 from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
-from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, is_expired
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
@@ -28,11 +28,12 @@ from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.tables import create_tables, drop_table, table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.declared.days import CopyDayFn, DayCopy
 from timebeam.transforms.declared.rollups import (
     EXISTING,
     PIECES,
     AccumulateValuesFn,
+    CopyDayFn,
+    DayCopy,
     DeclaredRollupJob,
     ExistingRowsFn,
     OverwriteFn,

@@ -7,6 +7,7 @@ a client hangs up, and to answer health checks meanwhile.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import logging
 import time
@@ -24,15 +25,93 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import Response, respond
-from timebeam.pipelines.serve.gate import Gate, overloaded
-from timebeam.pipelines.serve.metrics import Metrics
-from timebeam.pipelines.serve.targets import request_of
-from timebeam.schema.api.errors import ApiError
-from timebeam.schema.api.request import Request
+from timebeam.pipelines.serve.endpoints import ENDPOINTS, GRAFANA, Response, request_of, respond
+from timebeam.schema.api.request import ApiError, Request
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
+
+RETRY_SECONDS = 5
+
+
+def overloaded(why: str) -> ApiError:
+    """The answer to a request that is turned away: 503, with the time to wait before the next try."""
+    return ApiError(f"{why}: try again later", 503, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+class Gate:
+    """Lets `most` requests through at once and `waiting` more wait.
+
+    Attributes:
+      running, queued: how many there are now.
+    """
+
+    def __init__(self, most: int, waiting: int) -> None:
+        self._waiting, self._semaphore = waiting, asyncio.Semaphore(most)
+        self._most = most
+        self.running = self.queued = 0
+
+    async def enter(self) -> None:
+        """Waits for its turn.
+
+        Raises:
+          ApiError: too many wait already: 503, with the time to wait before the next try.
+        """
+        if self._semaphore.locked() and self.queued >= self._waiting:
+            raise overloaded(f"{self._most} queries run and {self._waiting} wait")
+        self.queued += 1
+        try:
+            await self._semaphore.acquire()
+        finally:
+            self.queued -= 1
+        self.running += 1
+
+    def leave(self) -> None:
+        """Lets the next one in."""
+        self.running -= 1
+        self._semaphore.release()
+
+
+_OTHER = "other"
+
+
+class Metrics:
+    """Counters of one process; only its event loop changes them."""
+
+    def __init__(self) -> None:
+        self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
+        self._seconds: collections.Counter[str] = collections.Counter()
+        self._sizes: collections.Counter[str] = collections.Counter()
+
+    def count(self, path: str, status: int, seconds: float, size: int) -> None:
+        """Counts an answer of so many bytes."""
+        endpoint = path.rstrip("/").removeprefix(GRAFANA)
+        endpoint = endpoint if endpoint in ENDPOINTS else _OTHER
+        self._requests[endpoint, status] += 1
+        self._seconds[endpoint] += seconds  # type: ignore[assignment]
+        self._sizes[endpoint] += size
+
+    def text(self, running: int, queued: int) -> str:
+        """All metrics.
+
+        Args:
+          running, queued: requests now.
+        """
+        lines = ["# TYPE timebeam_requests_total counter"]
+        lines += [
+            f'timebeam_requests_total{{endpoint="{endpoint}",status="{status}"}} {number}'
+            for (endpoint, status), number in sorted(self._requests.items())
+        ]
+        for name, values in (("seconds", self._seconds), ("bytes", self._sizes)):
+            lines.append(f"# TYPE timebeam_response_{name}_total counter")
+            lines += [
+                f'timebeam_response_{name}_total{{endpoint="{endpoint}"}} {value:g}'
+                for endpoint, value in sorted(values.items())
+            ]
+        for name, value in (("running", running), ("waiting", queued)):
+            lines += [f"# TYPE timebeam_queries_{name} gauge", f"timebeam_queries_{name} {value}"]
+        return "\n".join(lines) + "\n"
+
 
 _LOG = logging.getLogger("timebeam.serve")
 _GRACE_SECONDS = 2

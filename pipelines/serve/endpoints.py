@@ -1,4 +1,4 @@
-"""The endpoints of the API: a request in, a status and JSON out. No HTTP here.
+"""The endpoints of the API: a request in, a status and JSON out.
 
 docs/spec/opentsdb.md §8. What is no endpoint is a 404 in a TSD's words.
 """
@@ -9,18 +9,81 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.last import last_points
 from timebeam.pipelines.serve.queries import check_method, expressions, query
 from timebeam.pipelines.serve.remote_read import remote_read
-from timebeam.pipelines.serve.searches import lookup, suggest, uid_meta
-from timebeam.schema.api.errors import ApiError, not_found
-from timebeam.schema.api.filter_texts import CONFIG_FILTERS
-from timebeam.schema.api.request import Request
+from timebeam.pipelines.serve.searches import last_points, lookup, suggest, uid_meta
+from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
 from timebeam.transforms.query.budget import OverBudgetError
+
+_LITERALS = (
+    "Accepts one or more exact values and matches if the series {match} any of them. Multiple values can be "
+    "included and must be separated by the | (pipe) character. The filter is case {case} and will not allow "
+    "characters that TSDB does not allow at write time."
+)
+_WILDCARDS = (
+    "Performs pre, post and in-fix glob matching of values. The globs are case {case} and multiple wildcards "
+    "can be used. The wildcard character is the * (asterisk). {lower}At least one wildcard must be present "
+    "in the filter value. A wildcard by itself can be used as well to match on any value for the tag key."
+)
+_LOWER = "Case insensitivity is achieved by dropping all values to lower case. "
+_REGEXP = (
+    "Provides full, POSIX compliant regular expression using the built in Java Pattern class. Note that an "
+    "expression containing curly braces {} will not parse properly in URLs. If the pattern is not a valid "
+    "regular expression then an exception will be raised."
+)
+_JSON_EXAMPLE = '{{"type":"{kind}","tagk":"host","filter":"{value}","groupBy":false}}'
+
+
+def _described(kind: str, description: str, *values: str) -> dict[str, str]:
+    examples = [f"host={kind}({value})" for value in values]
+    examples.append(_JSON_EXAMPLE.format(kind=kind, value=values[-1]))
+    return {"examples": ",  ".join(examples[:-1]) + "  " + examples[-1], "description": description}
+
+
+def _literal_or(kind: str, match: str, case: str) -> dict[str, str]:
+    return _described(kind, _LITERALS.format(match=match, case=case), "web01", "web01|web02|web03")
+
+
+def _wildcard(kind: str, case: str, lower: str) -> dict[str, str]:
+    return _described(kind, _WILDCARDS.format(case=case, lower=lower), "web*", "web*.tsdb.net")
+
+
+CONFIG_FILTERS = {
+    "literal_or": _literal_or("literal_or", "contains", "sensitive"),
+    "iliteral_or": _literal_or("iliteral_or", "contains", "insensitive"),
+    "not_literal_or": _literal_or("not_literal_or", "does NOT contain", "sensitive"),
+    "not_iliteral_or": _literal_or("not_iliteral_or", "does NOT contain", "insensitive"),
+    "wildcard": _wildcard("wildcard", "sensitive", ""),
+    "iwildcard": _wildcard("iwildcard", "insensitive", _LOWER),
+    "regexp": _described("regexp", _REGEXP, ".*"),
+}
+"""The answer to /api/config/filters: what is known of each type of filter, by its name."""
+
+
+MOST_PARAMETERS = 1_000
+
+
+def request_of(method: str, target: str, body: bytes = b"") -> Request:
+    """The request of a target; unencoded `{`, `}` and `|` are themselves.
+
+    Raises:
+      ApiError: there are more than `MOST_PARAMETERS` parameters.
+    """
+    path, _, query = target.partition("?")
+    parameters: dict[str, list[str]] = {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+    except ValueError as error:
+        raise ApiError(f"More than {MOST_PARAMETERS} parameters") from error
+    for name, value in pairs:
+        parameters.setdefault(name, []).append(value)
+    return Request(method.upper(), unquote(path), parameters, body)
+
 
 TSD_VERSION = "2.4.1"
 """The version of OpenTSDB whose answers these are: what clients look at."""

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.schema.annotations.record import Annotation
-from timebeam.schema.api.errors import ApiError
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.gexp import MOST_ARGUMENTS, parse_expression
 from timebeam.schema.api.gexp_functions import Indexed
-from timebeam.schema.api.json_query import json_query
 from timebeam.schema.api.query_answer import Answered, answer_body, shown_globally
-from timebeam.schema.api.request import Request
-from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked
+from timebeam.schema.api.request import ApiError, Request
+from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.api.uri_query import metric_sub_query, uri_query
 from timebeam.schema.layouts import (
     Annotations,
@@ -28,9 +26,8 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.opentsdb.select import look_up
 from timebeam.schema.points import Series
 from timebeam.schema.query.question import Question
-from timebeam.transforms.query.annotations import find_annotations
-from timebeam.transforms.query.evaluate import evaluate
-from timebeam.transforms.query.tsuids import series_of_tsuids
+from timebeam.transforms.query.attached import find_annotations
+from timebeam.transforms.query.evaluate import evaluate, series_of_tsuids
 
 _METHODS = ("GET", "POST")
 

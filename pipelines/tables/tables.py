@@ -25,7 +25,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.tables.check import audit_aloud
 from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
-from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.documents import meta_table
 from timebeam.transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
 from timebeam.transforms.trees.table import tree_table
 

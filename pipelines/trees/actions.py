@@ -21,11 +21,10 @@ from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.layouts import Trees
 from timebeam.schema.points import RefusedError
 from timebeam.schema.trees import cells
-from timebeam.schema.trees.browse import Content
-from timebeam.schema.trees.definitions import Tree, TreeError
+from timebeam.schema.trees.cells import Content
+from timebeam.schema.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.schema.trees.explain import placement_lines, tree_lines
-from timebeam.schema.trees.parsing import parse_trees, warnings_of
 from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows

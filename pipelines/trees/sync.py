@@ -17,10 +17,9 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
 from timebeam.schema.layouts import Trees
-from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Rejected
-from timebeam.schema.trees.definitions import Tree
-from timebeam.schema.trees.parsing import warnings_of
+from timebeam.schema.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import letter_files
 from timebeam.transforms.trees.series import has_rows

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.schema.trees.browse import Branch, Content
-from timebeam.schema.trees.cells import Leaf
+from timebeam.schema.trees.cells import Branch, Content, Leaf
 from timebeam.schema.trees.definitions import Rule, Tree
 from timebeam.schema.trees.evaluate import TreeSeries
 from timebeam.schema.trees.explain import shown, tree_lines

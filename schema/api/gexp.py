@@ -11,8 +11,8 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.gexp_functions import FUNCTIONS, Indexed
+from timebeam.schema.api.request import ApiError
 
 MOST_ARGUMENTS = 256
 """Queries in the expressions of a request, those that come again too."""

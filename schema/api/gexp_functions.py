@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.request import ApiError
 from timebeam.schema.points import Floats, Int64s
 from timebeam.schema.query.aggregate import union_of
 from timebeam.schema.query.answer import Result

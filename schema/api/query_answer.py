@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from timebeam.schema.annotations.record import Annotation, as_ms
+from timebeam.schema.annotations import Annotation, as_ms
 from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result

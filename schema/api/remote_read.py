@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.api.errors import ApiError
+from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.ts_query import check_filters
 from timebeam.schema.common.protobuf import ProtoError, encoded_bytes, encoded_varint, fields, varint
 from timebeam.schema.common.regex import PatternError, compiled

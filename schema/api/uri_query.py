@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timebeam.schema.api.errors import ApiError
-from timebeam.schema.api.request import Request
+from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.api.ts_query import RawQuery, RawSubQuery, check_filters
 from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
 from timebeam.schema.query.question import TagFilter

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 
-from timebeam.schema.common.spans import Span
+from timebeam.schema.common.times import Span
 
 UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
 """How many of a unit are in how many milliseconds: (units, milliseconds)."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from timebeam.schema.layouts.base import Layout
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Capability,
     Compaction,
     Histograms,
     HourMarks,
+    Layout,
     RefusedRows,
     Replacing,
     Restored,

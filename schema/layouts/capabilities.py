@@ -1,4 +1,8 @@
-"""Capabilities: what only some layouts can do, each a class that a layout derives from.
+"""The contract of a layout of series, and what only some layouts can do.
+
+`timebeam.schema.layouts.writing` and `timebeam.schema.layouts.reading` are the halves of the contract. A
+layout knows nothing of Beam or the network. To add one: see CONTRIBUTING. Each capability is a class that a
+layout derives from:
 
 | capability | what it is for | layouts |
 |---|---|---|
@@ -18,17 +22,36 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from timebeam.schema.layouts.base import Layout
+from timebeam.schema.common.option import Option
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected
 from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
+
+
+class Layout(WritableLayout, ReadableLayout):
+    """One stored layout of series, with its options.
+
+    Attributes:
+      declared_options: its options, without those that all layouts share, such as `table_prefix`.
+    """
+
+    declared_options: ClassVar[tuple[Option, ...]] = ()
+
+    @classmethod
+    @abc.abstractmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Layout:
+        """The layout with those of the options that it declares or shares.
+
+        Raises:
+          ValueError: a value is out of its range; the message names the option.
+        """
 
 
 class Capability(abc.ABC):

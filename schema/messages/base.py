@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from timebeam.schema.annotations.edits import AnnotationEdit
+from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import join
 from timebeam.schema.common.option import Option
 from timebeam.schema.points import Envelope, Joined, PointBatch, Rejected, Series

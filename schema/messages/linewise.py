@@ -2,6 +2,11 @@
 
 A format tells which lines of a block it can read in columns. All others go to its slow path, which reads any
 line and is the reference that tests compare the columnar path with.
+
+In lines with one timestamp and one value, `LineFormat` only finds two numbers; the rest of the line (its
+skeleton) is the cache key of the series. The format parses the first line with a skeleton in full, with
+known numbers in the two places: this proves that these places hold the timestamp and the value in every
+line with the same skeleton. All other lines go to the slow path of the format, one by one.
 """
 
 from __future__ import annotations
@@ -11,11 +16,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from timebeam.schema.common.batches import concatenate
+from timebeam.schema.common.lru import LruCache
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
-from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
 from timebeam.schema.points import Bools, Bytes, Int64s, Joined, Origins, PointBatch, RefusedError, Series
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
@@ -203,3 +210,162 @@ def _batch(
     joined = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
     assert joined.origins is not None
     return joined.take(np.argsort(joined.origins.starts, kind="stable"))
+
+
+__all__ = ["LineFormat", "LineRecord", "Places"]
+
+Skeleton = tuple[bytes, bytes, bytes]
+
+_PROBE_TIME = 1_987_654_321
+_PROBE_VALUE = 4_815_162_342
+_PROBE_MARKS = (b"%d" % _PROBE_TIME, b"%d" % _PROBE_VALUE, b"\\u003")  # and digits as JSON escapes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Where the numbers of n lines begin: byte positions int64[n], bool[n] whether both were found."""
+
+    times: Int64s
+    values: Int64s
+    is_located: Bools
+
+
+class _SlowSkeleton:
+    """A cached skeleton whose lines must take the slow path."""
+
+
+_SLOW = _SlowSkeleton()
+
+
+class LineFormat(LinewiseFormat):
+    """A format for the columnar reader; a subclass locates the numbers and parses single lines."""
+
+    def __init__(self, skeletons: int = 200_000) -> None:
+        self._skeletons: LruCache[Skeleton, Series | _SlowSkeleton] = LruCache(skeletons)
+        self._series: LruCache[Series, Series] = LruCache(skeletons)
+
+    @abc.abstractmethod
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """Where the timestamp and value of each line begin; wrong places are detected later.
+
+        Args:
+          text: the bytes, with padding after the last line (see `columns.padded`).
+          view: the same as uint8.
+          starts, ends: int64[n], spans of the lines, without newlines.
+        """
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """See `LinewiseFormat.columnar`; one point per line."""
+        padded = columns.padded(text)
+        view = columns.byte_view(padded)
+        places = self.locate(padded, view, starts, ends)
+        window = columns.windows(padded, places.values)
+        lengths = columns.number_lengths(window)
+        is_decimal, exponent = columns.decimals(window, lengths)
+        time_lengths = columns.time_lengths(view, places.times)
+        good = places.is_located & columns.regular(window, lengths, is_decimal, exponent) & (time_lengths > 0)
+        time_first = places.times < places.values
+        good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
+        mostly_time_first = bool(time_first[good].sum() * 2 >= good.sum())
+        good &= time_first == mostly_time_first  # lines with the rarer order of keys take the slow path
+        lines = np.flatnonzero(good)
+        if len(lines) == 0:
+            return PointColumns.empty(), np.arange(len(starts))
+        cuts = [places.times, places.times + time_lengths, places.values, places.values + lengths]
+        if not mostly_time_first:
+            cuts = cuts[2:] + cuts[:2]
+        cuts = [starts, *cuts, ends]
+        if len(lines) < len(starts):
+            cuts = [cut[lines] for cut in cuts]
+            is_decimal = is_decimal[lines]
+        read_columns = self._read(text, padded, cuts, mostly_time_first, is_decimal)
+        is_plain = read_columns.series >= 0
+        good[lines] = is_plain
+        return (
+            read_columns if is_plain.all() else read_columns.take(np.flatnonzero(is_plain))
+        ), np.flatnonzero(~good)
+
+    def _read(
+        self, text: bytes, padded: bytes, cuts: list[Int64s], time_first: bool, is_decimal: Bools
+    ) -> PointColumns:
+        """Numbers and series of located lines; series -1 for lines that must take the slow path.
+
+        Args:
+          cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
+          time_first: whether the first number is the timestamp.
+        """
+        # The string between two lines holds the newline, and all lines that were not located.
+        cut = columns.strings_between(text, *cuts)
+        indexes = np.arange(len(cuts[0]), dtype=np.int64) * len(cuts)
+        time_at, value_at = (indexes + 1, indexes + 3) if time_first else (indexes + 3, indexes + 1)
+        times, good = columns.integers(cut.take(pa.array(time_at)))
+        bits, kinds, parsed = columns.values(cut, value_at, is_decimal)
+        in_ms = times >= FIRST_MILLISECOND
+        good &= parsed & (times > 0) & (times <= LAST_MILLISECOND)
+        cut = cut.view(pa.binary())
+        between = columns.first_if_same(padded, cuts[2], cuts[3])
+        keys = [
+            columns.distinct(cut, indexes),
+            between or columns.distinct(cut, indexes + 2),
+            columns.distinct(cut, indexes + 4),
+        ]
+        names, series = self._resolve(keys, time_first)
+        series[~good] = -1
+        times_ms = np.where(in_ms, times, times * 1000)
+        return PointColumns(names, series, times_ms, in_ms, kinds, bits, cuts[0], cuts[5])
+
+    def _resolve(
+        self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool
+    ) -> tuple[list[Series], Int64s]:
+        """(distinct series, int64[n] the number of each line's series) of lines by their skeleton strings."""
+        strings = [distinct_strings for _, distinct_strings in keys]
+        sizes = [len(distinct_strings) for distinct_strings in strings]
+        code = (keys[0][0] * sizes[1] + keys[1][0]) * sizes[2] + keys[2][0]
+        if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
+            used = np.flatnonzero(np.bincount(code, minlength=1))
+            rank = np.zeros(int(used[-1]) + 1, np.int64)
+            rank[used] = np.arange(len(used))
+            inverse = rank[code]
+        else:
+            used, inverse = np.unique(code, return_inverse=True)
+        numbers: dict[int, int] = {}  # by identity: equal series are one object, see `_series_of`
+        names: list[Series] = []
+        number_of = []
+        for line_number in used.tolist():
+            prefix, tail = divmod(line_number, sizes[2])
+            head, middle = divmod(prefix, sizes[1])
+            series = self._series_of((strings[0][head], strings[1][middle], strings[2][tail]), time_first)
+            number = -1 if series is None else numbers.setdefault(id(series), len(names))
+            if series is not None and number == len(names):
+                names.append(series)
+            number_of.append(number)
+        if self._series.full:  # a series that the cache dropped and its successor are two equal objects
+            distinct: dict[Series, int] = {}
+            renumber = [distinct.setdefault(series, len(distinct)) for series in names]
+            names, number_of = list(distinct), [renumber[i] if i >= 0 else -1 for i in number_of]
+        return names, np.array(number_of, np.int64)[inverse]
+
+    def _series_of(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """The series of a skeleton; None if its lines must take the slow path; cached."""
+        cached = self._skeletons.get(skeleton)
+        if cached is None:
+            cached = self._probe(skeleton, time_first) or _SLOW
+            if isinstance(cached, Series):
+                self._series[cached] = cached = self._series.get(cached) or cached
+            self._skeletons[skeleton] = cached
+        return cached if isinstance(cached, Series) else None
+
+    def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """Parses a line with this skeleton and known numbers; its series if they are read as expected."""
+        if any(mark in piece for piece in skeleton for mark in _PROBE_MARKS):
+            return None  # the parser could read other numbers than those in the two places
+        numbers = [str(_PROBE_TIME).encode(), str(_PROBE_VALUE).encode()]
+        if not time_first:
+            numbers.reverse()
+        line = skeleton[0] + numbers[0] + skeleton[1] + numbers[1] + skeleton[2]
+        outcomes = [record.outcome for record in self.records(line, 0, len(line))]
+        if len(outcomes) != 1 or isinstance(outcomes[0], RefusedError):
+            return None
+        series, time_ms, in_ms, value = outcomes[0]
+        proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)
+        return series if proven and isinstance(value, int) else None

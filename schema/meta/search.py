@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Row
-from timebeam.schema.meta import ts_meta
-from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.meta import documents
 from timebeam.schema.points import Series
 
 _AT_ONCE = 2_000
@@ -90,12 +88,12 @@ class CachedUidNames:
 
     def __init__(self, table: str, reader: Reader) -> None:
         self._table, self._reader = table, reader
-        self._cached: LruCache[Pair, str] = LruCache(_KNOWN)
+        self._cached: LruCache[UidPair, str] = LruCache(_KNOWN)
 
-    def resolve(self, uids: Iterable[Pair]) -> dict[Pair, str]:
+    def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, str]:
         """The names of the UIDs that have one."""
-        names: dict[Pair, str] = {}
-        missing: list[Pair] = []
+        names: dict[UidPair, str] = {}
+        missing: list[UidPair] = []
         for pair in set(uids):
             name = self._cached.get(pair)
             if name is None:
@@ -130,10 +128,10 @@ def listed(
 def _listed(
     options: OpenTsdbOptions, rows: Sequence[Row], names: CachedUidNames, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
-    pairs: dict[bytes, Sequence[Pair]] = {}
+    pairs: dict[bytes, Sequence[UidPair]] = {}
     for row in rows:
         try:
-            pairs[row.key] = tsuids.pairs(options, row.key)
+            pairs[row.key] = tsuid_pairs(options, row.key)
         except ValueError as error:
             yield row.key, str(error)
     name_of = names.resolve(pair for uids in pairs.values() for pair in uids)
@@ -158,11 +156,11 @@ def _with_meta(row: Row, series: Series) -> Listed:
     Raises:
       ValueError: a cell is damaged.
     """
-    cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == ts_meta.FAMILY}
-    document, counter = cells.get(ts_meta.DOCUMENT), cells.get(ts_meta.COUNTER)
+    cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == documents.FAMILY}
+    document, counter = cells.get(documents.DOCUMENT), cells.get(documents.COUNTER)
     return Listed(
         series,
         row.key,
-        None if document is None else ts_meta.TsMeta.from_bytes(row.key, document).created,
-        None if counter is None else ts_meta.counter_value(counter),
+        None if document is None else documents.TsMeta.from_bytes(row.key, document).created,
+        None if counter is None else documents.counter_value(counter),
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.points import Int64s, Series
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops
 from timebeam.schema.query.downsample import Fill, QueryRange, downsample, fill_gaps, first_whole_ms

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.spans import UTC, first_instant, local_ms
+from timebeam.schema.common.times import UTC, first_instant, local_ms
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan

@@ -9,11 +9,10 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from timebeam.schema.common import cell_size
-from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts import tables
+from timebeam.schema.layouts.capabilities import Layout
 from timebeam.schema.layouts.writing import Packing
-from timebeam.schema.sizing.load import SizingLoad
-from timebeam.schema.sizing.measure import Case, Measured, cases, measure
+from timebeam.schema.sizing.measure import Case, Measured, SizingLoad, cases, measure
 
 HEADROOM = 0.7
 """Share of a node's figures to plan with; the rest is for peaks, reads, and the loss of a node."""
@@ -147,20 +146,20 @@ def _warnings(
     load: SizingLoad, node: NodeFigures, case: Case, measured: Measured, writes: float
 ) -> Iterator[str]:
     """Warnings about values near a limit of Bigtable."""
-    if measured.row_bytes > cell_size.ROW_BYTES_MOST:
+    if measured.row_bytes > tables.ROW_BYTES_MOST:
         yield (
             f"rows grow to {measured.row_bytes / 1e6:,.0f} MB: beyond 256 MB Bigtable cannot read them; "
             "choose another layout, or a longer interval"
         )
-    elif measured.row_bytes > _NEAR * cell_size.ROW_BYTES_ADVISED:
+    elif measured.row_bytes > _NEAR * tables.ROW_BYTES_ADVISED:
         yield f"rows grow to {measured.row_bytes / 1e6:,.0f} MB; they should stay below 100 MB"
-    if measured.row_cells > cell_size.ROW_CELLS_ADVISED:
+    if measured.row_cells > tables.ROW_CELLS_ADVISED:
         yield f"rows have {measured.row_cells:,.0f} cells: a query reads some of them, a check reads all"
-    if measured.key_bytes > _NEAR * cell_size.KEY_BYTES:
-        yield f"row keys have {measured.key_bytes:,} bytes of {cell_size.KEY_BYTES:,}"
-    if measured.qualifier_bytes > _NEAR * cell_size.QUALIFIER_BYTES:
+    if measured.key_bytes > _NEAR * tables.KEY_BYTES:
+        yield f"row keys have {measured.key_bytes:,} bytes of {tables.KEY_BYTES:,}"
+    if measured.qualifier_bytes > _NEAR * tables.QUALIFIER_BYTES:
         yield (
-            f"qualifiers have {measured.qualifier_bytes:,} bytes of {cell_size.QUALIFIER_BYTES:,}: what does "
+            f"qualifiers have {measured.qualifier_bytes:,} bytes of {tables.QUALIFIER_BYTES:,}: what does "
             "not fit goes into further columns"
         )
     hot = writes / load.metrics * measured.busiest_head

@@ -25,7 +25,7 @@ EDGES = {
     "api": {"annotations", "common", "meta", "points", "query"},
     "declared": {"common", "layouts", "messages", "points", "rollup"},
     "trees": {"common", "layouts", "meta", "points"},
-    "sizing": {"common", "layouts", "points"},
+    "sizing": {"layouts", "points"},
 }
 """The packages of schema that each package of schema may import. To add an edge is a decision: no circles."""
 

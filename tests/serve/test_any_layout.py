@@ -18,8 +18,7 @@ from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.points import FIRST_MS
 from tests.support.remote_read import EQ, NEQ, NRE, RE
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import respond
-from timebeam.pipelines.serve.targets import request_of
+from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.query.aggregate import AGGREGATORS
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z

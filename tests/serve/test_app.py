@@ -20,11 +20,9 @@ from tests.support.golden_api import load
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
-from timebeam.pipelines.serve.endpoints import respond
-from timebeam.pipelines.serve.gate import Gate
-from timebeam.pipelines.serve.targets import request_of
-from timebeam.schema.api.errors import ApiError
+from timebeam.pipelines.serve.app import Gate, Limits
+from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.ts_query import checked
 from timebeam.schema.api.uri_query import uri_query
 from timebeam.schema.layouts import Row

@@ -8,8 +8,7 @@ from tests.support.rolled import DAY, HOUR, config_file, interval, roll_up, send
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import respond
-from timebeam.pipelines.serve.targets import request_of
+from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.points import Series
 from timebeam.transforms.query.budget import Budget, Meter
 

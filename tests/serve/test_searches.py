@@ -11,8 +11,7 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import respond
-from timebeam.pipelines.serve.targets import request_of
+from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.transforms.query.budget import Budget, Meter
 
 ROWS = 50

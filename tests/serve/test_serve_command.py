@@ -13,8 +13,7 @@ from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.serve import server
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import respond
-from timebeam.pipelines.serve.targets import request_of
+from timebeam.pipelines.serve.endpoints import request_of, respond
 
 MARKET = Path(__file__).parents[2] / "examples" / "tables" / "market.toml"
 

@@ -13,7 +13,7 @@ from tests.golden.cases import HERE
 from tests.support.commands import ingest
 from tests.support.points import FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.serve.targets import request_of
+from timebeam.pipelines.serve.endpoints import request_of
 from timebeam.schema.api.request import Request
 
 FILE = json.loads((HERE / "api.json").read_text("utf-8"))

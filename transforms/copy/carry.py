@@ -13,7 +13,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from timebeam.schema.annotations.record import parse_stored
+from timebeam.schema.annotations import parse_stored
 from timebeam.schema.layouts import (
     Annotations,
     Cell,

@@ -11,9 +11,9 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
-from timebeam.schema.common.cell_size import stored_bytes, stored_bytes_of
 from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, RowFragment, SeriesSpan
 from timebeam.schema.layouts.slots import CellColumns
+from timebeam.schema.layouts.tables import stored_bytes, stored_bytes_of
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target

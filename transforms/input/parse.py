@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from timebeam.schema.annotations.edits import AnnotationEdit
+from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics

@@ -18,10 +18,10 @@ from timebeam.schema.layouts import (
     SeriesMeta,
 )
 from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.meta import search
-from timebeam.schema.meta import tsuid as tsuids
+from timebeam.schema.meta.documents import FAMILY, meta_table
 from timebeam.schema.meta.search import CachedUidNames, Listed, SeriesQuery
-from timebeam.schema.meta.ts_meta import FAMILY, meta_table
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -124,7 +124,7 @@ def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> 
     seen: set[bytes] = set()
     for key in data_keys:
         try:
-            tsuid, _ = tsuids.of_key(layout.options, key)
+            tsuid, _ = tsuid_of_key(layout.options, key)
         except ValueError:
             tsuid = key  # `search.listed` reports it
         if not once or tsuid not in seen:
@@ -149,7 +149,7 @@ def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
         meta_rows = {row.key: row for row in of_metric if _is_tsuid(layout, row.key)}
         for key in metric_keys(target, layout, metric) if meta_rows else ():
             with contextlib.suppress(ValueError):  # not the key of a series
-                meta_rows.pop(tsuids.of_key(options, key)[0], None)
+                meta_rows.pop(tsuid_of_key(options, key)[0], None)
             if not meta_rows:
                 break
         yield from meta_rows.values()
@@ -157,7 +157,7 @@ def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
 
 def _is_tsuid(layout: SeriesMeta, key: bytes) -> bool:
     try:
-        tsuids.pairs(layout.options, key)
+        tsuid_pairs(layout.options, key)
     except ValueError:
         return False
     return True

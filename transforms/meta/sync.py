@@ -16,12 +16,10 @@ import apache_beam as beam
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Cell, Row, Scan, SeriesMeta
+from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.layouts.opentsdb.rows import read_row
-from timebeam.schema.meta import ts_meta, uid_meta
-from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.rows import series_row, uid_rows
-from timebeam.schema.meta.ts_meta import meta_table
-from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.meta import documents
+from timebeam.schema.meta.documents import meta_table, series_row, uid_rows
 from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
@@ -131,10 +129,10 @@ class ReadSeriesFn(beam.DoFn):
         options = self._job.layout.options
         for key, latest_ms, points in self._rows(keys):
             COUNTERS.count("rows_read")
-            if not tsuids.is_of_series(options, key):
+            if not is_of_series(options, key):
                 continue
             try:
-                tsuid, base_s = tsuids.of_key(options, key)
+                tsuid, base_s = tsuid_of_key(options, key)
             except ValueError as error:
                 skips.skip("keys_skipped", str(error))
                 continue
@@ -178,7 +176,7 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
             | "SpreadRanges" >> beam.Reshuffle()
             | "ReadSeries" >> beam.ParDo(ReadSeriesFn(job)).with_output_types(tuple[bytes, SeriesExtent])
             | "PerSeries" >> beam.CombinePerKey(merged_extent)
-            | "StoreSeries" >> beam.ParDo(_StoreSeriesFn(job)).with_output_types(tuple[Pair, int])
+            | "StoreSeries" >> beam.ParDo(_StoreSeriesFn(job)).with_output_types(tuple[UidPair, int])
             | "PerUid" >> beam.CombinePerKey(min)
             | "StoreUids" >> beam.ParDo(_StoreUidsFn(job)).with_output_types(None)
         )
@@ -190,7 +188,7 @@ class _StoreSeriesFn(beam.DoFn):
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
         self._extents: dict[bytes, SeriesExtent] = {}
-        self._named: LruCache[Pair, bool] = LruCache(_NAMES)
+        self._named: LruCache[UidPair, bool] = LruCache(_NAMES)
 
     def setup(self) -> None:
         self._named = LruCache(_NAMES)
@@ -198,7 +196,7 @@ class _StoreSeriesFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._extents = {}
 
-    def process(self, element: tuple[bytes, SeriesExtent]) -> Iterator[tuple[Pair, int]]:
+    def process(self, element: tuple[bytes, SeriesExtent]) -> Iterator[tuple[UidPair, int]]:
         self._extents[element[0]] = element[1]
         if len(self._extents) == ROWS_AT_ONCE:
             yield from self._store()
@@ -206,10 +204,10 @@ class _StoreSeriesFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         return windowed(self._store())
 
-    def _store(self) -> Iterator[tuple[Pair, int]]:
+    def _store(self) -> Iterator[tuple[UidPair, int]]:
         job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)
         self._extents = {}
-        pairs = {tsuid: tsuids.pairs(job.layout.options, tsuid) for tsuid in extents}
+        pairs = {tsuid: tsuid_pairs(job.layout.options, tsuid) for tsuid in extents}
         nameless = self._nameless({pair for series_pairs in pairs.values() for pair in series_pairs})
         for tsuid, series_pairs in pairs.items():
             for kind, uid in nameless.intersection(series_pairs):
@@ -224,13 +222,13 @@ class _StoreSeriesFn(beam.DoFn):
             for pair in pairs[tsuid]:
                 yield pair, extent.first_s
 
-    def _nameless(self, pairs: set[Pair]) -> set[Pair]:
+    def _nameless(self, pairs: set[UidPair]) -> set[UidPair]:
         """The UIDs without a name."""
         new = {pair for pair in pairs if not self._named.get(pair)}
         rows = read_rows(self._job.target, self._job.layout.uid_table, sorted({uid for _, uid in new}))
         for kind, uid in new:
             cells = rows[uid].cells if uid in rows else ()
-            if any((cell.family, cell.qualifier) == (uid_meta.FAMILY, kind.encode()) for cell in cells):
+            if any((cell.family, cell.qualifier) == (documents.FAMILY, kind.encode()) for cell in cells):
                 self._named[kind, uid] = True
         return {pair for pair in new if not self._named.get(pair)}
 
@@ -270,14 +268,14 @@ def _renewed(job: MetaSyncJob, tsuid: bytes, cell: Cell, extent: SeriesExtent) -
     Raises:
       ValueError: the cell is damaged.
     """
-    if cell.qualifier == ts_meta.DOCUMENT:
-        ts_meta.TsMeta.from_bytes(tsuid, cell.value)
-    if cell.qualifier != ts_meta.COUNTER:
+    if cell.qualifier == documents.DOCUMENT:
+        documents.TsMeta.from_bytes(tsuid, cell.value)
+    if cell.qualifier != documents.COUNTER:
         return None
-    if ts_meta.counter_value(cell.value) == extent.points or not job.count:
+    if documents.counter_value(cell.value) == extent.points or not job.count:
         return None
     latest_ms = max(cell.timestamp_ms, extent.latest_ms)
-    return cell._replace(timestamp_ms=latest_ms, value=ts_meta.counter_bytes(extent.points))
+    return cell._replace(timestamp_ms=latest_ms, value=documents.counter_bytes(extent.points))
 
 
 class _StoreUidsFn(beam.DoFn):
@@ -285,12 +283,12 @@ class _StoreUidsFn(beam.DoFn):
 
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
-        self._first_seen: dict[Pair, int] = {}
+        self._first_seen: dict[UidPair, int] = {}
 
     def start_bundle(self) -> None:
         self._first_seen = {}
 
-    def process(self, element: tuple[Pair, int]) -> None:
+    def process(self, element: tuple[UidPair, int]) -> None:
         self._first_seen[element[0]] = element[1]
         if len(self._first_seen) == ROWS_AT_ONCE:
             self._store()
@@ -304,10 +302,10 @@ class _StoreUidsFn(beam.DoFn):
         existing = read_rows(job.target, job.layout.uid_table, [row.key for row in rows])
         for uid, row in existing.items():
             for cell in row.cells:
-                kind = uid_meta.KINDS.get(cell.qualifier)
-                if cell.family == uid_meta.FAMILY and kind is not None and (kind, uid) in self._first_seen:
+                kind = documents.KINDS.get(cell.qualifier)
+                if cell.family == documents.FAMILY and kind is not None and (kind, uid) in self._first_seen:
                     try:
-                        uid_meta.UidMeta.from_bytes(kind, cell.value)
+                        documents.UidMeta.from_bytes(kind, cell.value)
                     except ValueError as error:
                         skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
         _create("uids_created", job, job.layout.uid_table, rows, existing)

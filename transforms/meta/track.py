@@ -11,10 +11,8 @@ from apache_beam.utils import shared
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Row, SeriesMeta
-from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.rows import MetaMode, series_row, uid_rows
-from timebeam.schema.meta.ts_meta import meta_table
-from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
+from timebeam.schema.meta.documents import MetaMode, meta_table, series_row, uid_rows
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.target import Target
@@ -37,7 +35,7 @@ class _Seen:
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
         self.series: LruCache[bytes, bool] = LruCache(size)
-        self.uids: LruCache[Pair, bool] = LruCache(size)
+        self.uids: LruCache[UidPair, bool] = LruCache(size)
 
 
 class TrackFn(beam.DoFn):
@@ -70,10 +68,10 @@ class TrackFn(beam.DoFn):
         """See the class."""
         assert self._seen is not None
         options = self._layout.options
-        if row.table != self._layout.data_table or not tsuids.is_of_series(options, row.key):
+        if row.table != self._layout.data_table or not is_of_series(options, row.key):
             return
         try:
-            tsuid, _ = tsuids.of_key(options, row.key)
+            tsuid, _ = tsuid_of_key(options, row.key)
         except ValueError:
             return  # a replayed row with a changed key
         with self._seen.lock:
@@ -113,13 +111,13 @@ class TrackFn(beam.DoFn):
                 self._seen.uids[pair] = True
         self._new = {}
 
-    def _names(self) -> dict[Pair, int]:
+    def _names(self) -> dict[UidPair, int]:
         """The uncached UIDs of the new series, and when each was first seen, in s."""
         assert self._seen is not None
-        first_seen_s: dict[Pair, int] = {}
+        first_seen_s: dict[UidPair, int] = {}
         with self._seen.lock:
             for tsuid, (created_ms, _) in self._new.items():
-                for pair in tsuids.pairs(self._layout.options, tsuid):
+                for pair in tsuid_pairs(self._layout.options, tsuid):
                     if not self._seen.uids.get(pair):
                         first_seen_s[pair] = min(
                             first_seen_s.get(pair, created_ms // 1000), created_ms // 1000

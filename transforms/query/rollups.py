@@ -28,8 +28,7 @@ from timebeam.schema.query.rollups import (
     of_points,
 )
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
-from timebeam.schema.rollup.qualifiers import columns_of
+from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, columns_of, decode_rollups
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.points import find_series

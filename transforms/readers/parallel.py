@@ -1,23 +1,83 @@
-"""Scans that wait for the service, read by several threads: a key range each, in the order of one scan.
+"""Reads that do not wait: scans by several threads, and an iterator that a thread runs ahead of its consumer.
 
-Threads help where a scan waits: the service filters many rows for a few, or is far away. If rows come as
-fast as Python takes them, threads slow each other down, so a scan is cut only after it has waited. The
-caller decodes the rows, in the order of the scan.
+A scan is read as a key range for each thread, in the order of one scan. Threads help where a scan waits:
+the service filters many rows for a few, or is far away. If rows come as fast as Python takes them, threads
+slow each other down, so a scan is cut only after it has waited. The caller decodes the rows, in the order
+of the scan.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from timebeam.schema.layouts import Row, Scan
 from timebeam.transforms.bigtable.reader import ascend, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.ahead import Ahead
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows, scan_within
+
+Element = TypeVar("Element")
+
+_END_SECONDS = 5  # for a thread that waits for the network
+
+
+class Ahead(Generic[Element]):
+    """A thread that runs an iterator, at most `most` elements ahead; its errors reach the consumer."""
+
+    def __init__(self, make: Callable[[], Iterable[Element]], most: int) -> None:
+        self._queue: queue.Queue[tuple[Element] | BaseException | None] = queue.Queue(most)
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(make,), name="timebeam-ahead", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Element]:
+        while (entry := self._queue.get()) is not None:
+            if isinstance(entry, BaseException):
+                raise entry
+            yield entry[0]
+
+    def stop(self) -> None:
+        """Asks the thread to end, and drops its elements."""
+        self._is_stopped.set()
+        with contextlib.suppress(queue.Empty):
+            while True:  # makes room for an element and for the end, so that the thread never waits
+                self._queue.get_nowait()
+
+    def join(self) -> None:
+        """Waits until the thread has ended; a few seconds if it waits for the network."""
+        self._thread.join(_END_SECONDS)
+
+    def _run(self, make: Callable[[], Iterable[Element]]) -> None:
+        end: BaseException | None = None
+        try:
+            for element in make():
+                if self._is_stopped.is_set():
+                    break
+                self._queue.put((element,))
+        except BaseException as error:  # any error, so that the consumer never waits forever
+            end = error
+        self._queue.put(end)
+
+
+def ahead(make: Callable[[], Iterable[Element]], most: int) -> Iterator[Element]:
+    """The elements of an iterable that a thread makes and runs, at most `most` elements ahead.
+
+    Closing it ends the thread, at once or when the network answers.
+    """
+    running = Ahead(make, most)
+    try:
+        yield from running
+    finally:
+        running.stop()
+        running.join()
+
 
 AT_ONCE = 4
 """Ranges read at the same time."""

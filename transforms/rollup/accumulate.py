@@ -22,7 +22,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from timebeam.schema.layouts import SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
 from timebeam.schema.points import PointBatch, Rejected
-from timebeam.schema.rollup.accumulator import Accumulated, Accumulator
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.fragments import packed_rows

@@ -34,7 +34,7 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.reading import UnknownNameError
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import PointBatch, RefusedError, Rejected, Series, Stage
-from timebeam.schema.rollup.accumulator import Accumulator
+from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.as_series import rollup_points
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.fragments import packed_series, unpacked

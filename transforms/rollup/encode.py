@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from timebeam.schema.common.cell_size import stored_bytes_of
 from timebeam.schema.layouts import Deletion, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import row_keys
+from timebeam.schema.layouts.tables import stored_bytes_of
 from timebeam.schema.rollup.buckets import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
-from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, encode_points, encode_rollups
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY, EncodedRollups, Form, encode_points, encode_rollups
 from timebeam.schema.rollup.plan import IntervalPlan
-from timebeam.schema.rollup.qualifiers import FAMILY, Form
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.wire import encoded_mutations, set_cells

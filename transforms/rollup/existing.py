@@ -17,8 +17,8 @@ from timebeam.schema.layouts.reading import ColumnRange, Scan
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.rollup.config import RollupInterval
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.schema.rollup.plan import IntervalPlan
-from timebeam.schema.rollup.qualifiers import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.readers.chunks import Chunk

@@ -11,8 +11,8 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import RefusedError, Rejected, Series, Stage
 from timebeam.schema.rollup.buckets import Buckets, Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
-from timebeam.schema.rollup.qualifiers import FAMILY
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions

@@ -15,8 +15,8 @@ from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import refused_row
-from timebeam.transforms.readers.ahead import ahead
 from timebeam.transforms.readers.chunks import Chunk
+from timebeam.transforms.readers.parallel import ahead
 from timebeam.transforms.readers.table_reader import read_ahead
 
 _READS_AHEAD = 1

@@ -13,8 +13,7 @@ from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.points import Series
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.fragments import unpacked
-from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups
-from timebeam.schema.rollup.qualifiers import stale_qualifiers
+from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, stale_qualifiers
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed

@@ -10,11 +10,9 @@ from google.api_core import exceptions
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Name, Reader, Trees
 from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.meta import tsuid as tsuids
-from timebeam.schema.meta.tsuid import Pair
+from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
-from timebeam.schema.trees.evaluate import TreeSeries, Uid
-from timebeam.schema.trees.uids import read_uid
+from timebeam.schema.trees.evaluate import TreeSeries, Uid, read_uid
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
@@ -45,10 +43,10 @@ def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> 
         return
     last = b""
     for key in scan_keys(target, table, *within):
-        if not tsuids.is_of_series(layout.options, key):
+        if not is_of_series(layout.options, key):
             continue
         try:
-            tsuid, _ = tsuids.of_key(layout.options, key)
+            tsuid, _ = tsuid_of_key(layout.options, key)
         except ValueError as error:
             reason = Reason.SERIES_NOT_STORABLE
             yield Rejected(key, reason, str(error), Stage.READ, f"row of table {table}")
@@ -63,7 +61,7 @@ class UidNames:
 
     def __init__(self, layout: Trees, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
-        self._cache: LruCache[Pair, Uid | RefusedError] = LruCache(_CACHED_UIDS)
+        self._cache: LruCache[UidPair, Uid | RefusedError] = LruCache(_CACHED_UIDS)
 
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
         """The series of each TSUID, or why it has none; reads all UIDs together."""
@@ -83,7 +81,7 @@ class UidNames:
             for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
         ]
 
-    def uids(self, pairs: set[Pair]) -> dict[Pair, Uid | RefusedError]:
+    def uids(self, pairs: set[UidPair]) -> dict[UidPair, Uid | RefusedError]:
         """The name of each UID."""
         uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
         missing = sorted(pairs.difference(uids))
@@ -93,9 +91,9 @@ class UidNames:
             self._cache[kind, uid] = uids[kind, uid] = read_uid(rows.get(uid), kind, uid)
         return uids
 
-    def _pairs(self, tsuid: bytes) -> Sequence[Pair] | RefusedError:
+    def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RefusedError:
         try:
-            return tsuids.pairs(self._layout.options, tsuid)
+            return tsuid_pairs(self._layout.options, tsuid)
         except ValueError as error:
             why = f"{error}: are the UID widths those of the TSDs?"
             return RefusedError(Reason.SERIES_NOT_STORABLE, why)

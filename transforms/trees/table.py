@@ -6,7 +6,7 @@ import dataclasses
 
 from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
 from timebeam.schema.trees import cells
-from timebeam.schema.trees.browse import Content, read_content
+from timebeam.schema.trees.cells import Content, read_content
 from timebeam.schema.trees.definitions import LAST_TREE_ID, Tree, TreeError
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target

@@ -13,7 +13,7 @@ from itertools import repeat
 
 import numpy as np
 
-from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import qualifiers, times, values
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rendered_keys import Refusals, Renderer

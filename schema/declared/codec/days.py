@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from timebeam.schema.common.spans import DAY_MS, first_instant
+from timebeam.schema.common.times import DAY_MS, first_instant
 from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.model import DayTables, TableLayout
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
 from timebeam.schema.declared.codec.values import Value
 from timebeam.schema.declared.model import CellTime, Column, SeriesColumn, TableLayout, TimeQualifier

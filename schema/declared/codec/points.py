@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.common.batches import latest_points
-from timebeam.schema.common.spans import bucket_starts
+from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
 from timebeam.schema.declared.model import (
     COLUMN,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.common import strict_json
-from timebeam.schema.common.spans import DAY_MS, Span, first_instant, local_ms, whole_days
+from timebeam.schema.common.times import DAY_MS, Span, first_instant, local_ms, whole_days
 from timebeam.schema.declared.codec.times import fixed
 from timebeam.schema.declared.model import MapColumns, TimeQualifier
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError

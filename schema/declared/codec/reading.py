@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from timebeam.schema.common import strict_json
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.messages.avro.container import unpack
-from timebeam.schema.messages.avro.records import read_records
+from timebeam.schema.messages.avro.container import read_records, unpack
 from timebeam.schema.messages.avro.schema import Schema
 from timebeam.schema.messages.base import Message
-from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.messages.rules import Refusals
 from timebeam.schema.points import Int64s, Joined, Origins, Reason, RefusedError, Rejected, Stage
 
 Read = tuple[RecordBatch, list[Rejected]]

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.common.spans import bucket_starts, sample_starts
+from timebeam.schema.common.times import bucket_starts, sample_starts
 from timebeam.schema.declared.codec import times
 from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.decode import Record, decode, remembered_times

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timebeam.schema.common.spans import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
+from timebeam.schema.common.times import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
 from timebeam.schema.declared.model import UNIT_PER_MS, Suffix, TableLayout, Time, TimeQualifier
 from timebeam.schema.points import Bools, Int64s
 

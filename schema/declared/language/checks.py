@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from timebeam.schema.common.spans import DAY_MS
+from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.declared.codec import days, qualifiers, times
 from timebeam.schema.declared.codec.rollups import problems
 from timebeam.schema.declared.language.sections import ProblemError, Section

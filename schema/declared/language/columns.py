@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.spans import span_of
+from timebeam.schema.common.times import span_of
 from timebeam.schema.declared.codec.decode import remembered_times
 from timebeam.schema.declared.language.key_parts import Times
 from timebeam.schema.declared.language.sections import ProblemError, Section

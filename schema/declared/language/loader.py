@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from timebeam.schema.common.spans import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
+from timebeam.schema.common.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.codec.rollups import kept_fields
 from timebeam.schema.declared.language.checks import check_declaration, check_layout

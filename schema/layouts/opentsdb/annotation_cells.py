@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, as_ms, parse_stored
+from timebeam.schema.annotations import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.encode import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions

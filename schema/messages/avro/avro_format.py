@@ -16,13 +16,11 @@ from typing import Any
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.messages.avro.codecs import EarlyEndError
-from timebeam.schema.messages.avro.container import unpack
-from timebeam.schema.messages.avro.fields import AvroFields, default_fields
-from timebeam.schema.messages.avro.points import AvroGatherer
-from timebeam.schema.messages.avro.records import read_records, too_long
+from timebeam.schema.messages.avro.container import read_records, too_long, unpack
+from timebeam.schema.messages.avro.points import AvroFields, AvroGatherer, default_fields
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, member
-from timebeam.schema.messages.refusals import Refusals, refusal
+from timebeam.schema.messages.rules import Refusals, refusal
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 
 _SCHEMAS = 16  # cached schemas of containers

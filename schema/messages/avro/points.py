@@ -7,15 +7,14 @@ up its series; the numbers of all records are checked and converted together.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.messages.avro.fields import AvroFields, default_fields
 from timebeam.schema.messages.base import Message, Parsed
-from timebeam.schema.messages.refusals import Refusals
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import (
     Bools,
     Bytes,
@@ -27,6 +26,77 @@ from timebeam.schema.points import (
     RefusedError,
     Series,
 )
+
+_ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")
+
+
+class FieldSource(NamedTuple):
+    """A field that holds a string, or a constant string."""
+
+    text: str
+    constant: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AvroFields:
+    """The fields of a record that hold the parts of a point.
+
+    Attributes:
+      timestamp, value: fields with a number, or with an array of numbers.
+      tags: a field with a map of tags; empty if there is none.
+      tag: (tag key, source of its value) for tags with a field of their own.
+    """
+
+    metric: FieldSource
+    timestamp: str
+    value: str
+    tags: str
+    tag: tuple[tuple[str, FieldSource], ...]
+
+    @classmethod
+    def of(cls, text: str) -> AvroFields:
+        """Parses entries such as `metric=name`, `metric:=constant`, `tag:host=field`, separated by commas.
+
+        Raises:
+          ValueError: an entry is malformed, duplicate or missing.
+        """
+        sources: dict[str, FieldSource] = {}
+        for entry in text.split(","):
+            match = _ENTRY.fullmatch(entry.strip())
+            if not match or (match[2] == ":=" and match[1] in ("timestamp", "value", "tags")):
+                raise ValueError(
+                    f"avro_fields: {entry!r} is not one of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
+                    "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
+                )
+            if match[1] in sources:
+                raise ValueError(f"avro_fields: duplicate {match[1]}")
+            sources[match[1]] = FieldSource(match[3], match[2] == ":=")
+        missing = {"metric", "timestamp", "value"} - sources.keys()
+        if missing:
+            raise ValueError(f"avro_fields lacks {', '.join(sorted(missing))}")
+        tags = sources.get("tags")
+        return cls(
+            sources["metric"],
+            sources["timestamp"].text,
+            sources["value"].text,
+            tags.text if tags else "",
+            tuple((key[4:], source) for key, source in sources.items() if key.startswith("tag:")),
+        )
+
+    def names(self) -> set[str]:
+        """The fields that a record must have."""
+        field_names = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
+        return (field_names | {self.timestamp, self.value, self.tags}) - {""}
+
+
+_POINT = AvroFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags")
+_POINT_BATCH = AvroFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags")
+
+
+def default_fields(names: Container[str]) -> AvroFields:
+    """The fields of point.avsc or point_batch.avsc, whichever has these field names."""
+    return _POINT_BATCH if "timestamps" in names else _POINT
+
 
 PER_MILLISECOND = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
 """Units in a millisecond, for the logical types that are instants."""

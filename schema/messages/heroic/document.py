@@ -16,7 +16,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, distribution, series_of
+from timebeam.schema.messages.heroic.gathering import Value, check_number, check_time, distribution, series_of
 from timebeam.schema.messages.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 

@@ -17,8 +17,7 @@ import msgspec
 
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.heroic.document import read_document, version_of
-from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer
-from timebeam.schema.messages.heroic.rules import Value
+from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer, Value
 from timebeam.schema.messages.rules import LAST_MILLISECOND
 from timebeam.schema.points import Reason, RefusedError, Series
 

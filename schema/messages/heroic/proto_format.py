@@ -19,8 +19,14 @@ import pyarrow as pa
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.messages.base import Framing
-from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer
-from timebeam.schema.messages.heroic.rules import Value, check_number, check_time, series_of
+from timebeam.schema.messages.heroic.gathering import (
+    HeroicFormat,
+    HeroicGatherer,
+    Value,
+    check_number,
+    check_time,
+    series_of,
+)
 from timebeam.schema.points import Reason, RefusedError, Series
 
 LARGEST_BATCH = 64 << 20

@@ -20,12 +20,13 @@ from timebeam.schema.messages.base import Point, member
 from timebeam.schema.messages.influx.line import (
     PER_SECOND,
     Booleans,
+    PlainFields,
+    PlainLines,
     Precision,
     parse_line,
     parse_time,
     parse_value,
 )
-from timebeam.schema.messages.influx.plain_lines import PlainFields, PlainLines
 from timebeam.schema.messages.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series

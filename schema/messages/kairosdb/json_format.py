@@ -20,9 +20,8 @@ from timebeam.schema.common.batches import concatenate
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.messages.json_elements import DECODER, elements
-from timebeam.schema.messages.kairosdb.metric import Value, read_metric
-from timebeam.schema.messages.kairosdb.rules import TTL_OPTION, Ttl, ttl_option
-from timebeam.schema.messages.refusals import Refusals
+from timebeam.schema.messages.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
+from timebeam.schema.messages.rules import Refusals
 from timebeam.schema.points import Bytes, Int64s, Kind, Origins, PointBatch, RefusedError, Series
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Point
-from timebeam.schema.messages.kairosdb.rules import (
+from timebeam.schema.messages.kairosdb.metric import (
     TTL_OPTION,
     Ttl,
     check_ttl,
@@ -25,8 +25,7 @@ from timebeam.schema.messages.kairosdb.rules import (
     strict_long,
     ttl_option,
 )
-from timebeam.schema.messages.lines import LineFormat, LineRecord, Places, Skeleton
-from timebeam.schema.messages.linewise import PointColumns
+from timebeam.schema.messages.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
 from timebeam.schema.messages.rules import short
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 

@@ -14,14 +14,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.schema.annotations.edits import NO_CHANGES, AnnotationEdit, Method
-from timebeam.schema.annotations.record import Pairs, sorted_custom
+from timebeam.schema.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
-from timebeam.schema.messages.opentsdb.json_format import tags_of
-from timebeam.schema.messages.opentsdb.json_values import is_document, values
-from timebeam.schema.messages.refusals import Refusals
-from timebeam.schema.messages.rules import parse_time
+from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
+from timebeam.schema.messages.rules import Refusals, parse_time
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 _KEYS = frozenset(

@@ -13,7 +13,7 @@ import numpy as np
 
 from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Point
-from timebeam.schema.messages.lines import LineFormat, LineRecord, Places
+from timebeam.schema.messages.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 

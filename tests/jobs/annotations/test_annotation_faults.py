@@ -11,7 +11,7 @@ from tests.support.annotations import notes
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import Reason

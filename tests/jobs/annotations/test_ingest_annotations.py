@@ -13,7 +13,7 @@ from tests.support.annotations import A, B, load, notes, query, send
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS, LATER_MS
 from tests.support.stored import Store
-from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.messages import Message, message_format
 from timebeam.transforms.annotations import AddressedEdit

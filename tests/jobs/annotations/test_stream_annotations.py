@@ -17,7 +17,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
-from timebeam.schema.annotations.record import Annotation
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts import Layout, Packing
 from timebeam.schema.layouts.heroic.layout import Heroic
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells

@@ -20,7 +20,7 @@ from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import FORMATS, Message
 from timebeam.schema.points import PointBatch
 from timebeam.transforms.bigtable.target import open_table
-from timebeam.transforms.copy.read_points import read_points
+from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.readers.table_reader import TableReader
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

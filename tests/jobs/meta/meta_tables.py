@@ -12,7 +12,7 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 from tests.support.model import SeriesName
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
-from timebeam.schema.meta.ts_meta import meta_table
+from timebeam.schema.meta.documents import meta_table
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import open_table
 

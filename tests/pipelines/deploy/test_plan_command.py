@@ -13,8 +13,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.points import PointBatch
-from timebeam.schema.sizing.load import SizingLoad, Values
-from timebeam.schema.sizing.measure import row_span
+from timebeam.schema.sizing.measure import SizingLoad, Values, row_span
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 

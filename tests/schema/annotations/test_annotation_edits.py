@@ -11,8 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.schema.annotations import plain_annotations as plain
-from timebeam.schema.annotations.edits import NO_CELL, AnnotationEdit, AnnotationState, after
-from timebeam.schema.annotations.record import Annotation, NotAnAnnotationError, parse_stored
+from timebeam.schema.annotations import (
+    NO_CELL,
+    Annotation,
+    AnnotationEdit,
+    AnnotationState,
+    NotAnAnnotationError,
+    after,
+    parse_stored,
+)
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.golden.cases import Case, cases, units
-from timebeam.schema.annotations.edits import NO_CELL, AnnotationState, after
-from timebeam.schema.annotations.record import parse_stored
+from timebeam.schema.annotations import NO_CELL, AnnotationState, after, parse_stored
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.support import remote_read as client
 from tests.support.remote_read import EQ, NEQ, NRE, RE
-from timebeam.schema.api.errors import ApiError
 from timebeam.schema.api.remote_read import (
     LabelledPoints,
     label_name,
@@ -23,6 +22,7 @@ from timebeam.schema.api.remote_read import (
     read_request,
     read_response,
 )
+from timebeam.schema.api.request import ApiError
 from timebeam.schema.points import Series
 
 CPU = Series.of("sys.cpu", {"host": "web01", "k8s.pod": "a/b"})

@@ -10,14 +10,13 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from timebeam.pipelines.serve.targets import request_of
-from timebeam.schema.annotations.record import Annotation
-from timebeam.schema.api.errors import ApiError
+from timebeam.pipelines.serve.endpoints import request_of
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.gexp import parse_expression
 from timebeam.schema.api.gexp_functions import Indexed
-from timebeam.schema.api.json_query import json_query
 from timebeam.schema.api.query_answer import Answered, answer_body
-from timebeam.schema.api.ts_query import checked
+from timebeam.schema.api.request import ApiError
+from timebeam.schema.api.ts_query import checked, json_query
 from timebeam.schema.api.uri_query import uri_query
 from timebeam.schema.common.regex import PatternError, compiled
 from timebeam.schema.points import Series

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from timebeam.schema.common.spans import Span, span_of
+from timebeam.schema.common.times import Span, span_of
 from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.language.sections import dotted

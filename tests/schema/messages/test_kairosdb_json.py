@@ -14,8 +14,7 @@ from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, wi
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.json_elements import elements
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
-from timebeam.schema.messages.kairosdb.metric import read_metric
-from timebeam.schema.messages.kairosdb.rules import Ttl
+from timebeam.schema.messages.kairosdb.metric import Ttl, read_metric
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 DIFFERENT = {

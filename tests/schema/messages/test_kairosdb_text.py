@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.kairosdb.rules import Ttl
+from timebeam.schema.messages.kairosdb.metric import Ttl
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words
-from timebeam.schema.messages.lines import LineRecord
+from timebeam.schema.messages.linewise import LineRecord
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 REFUSED = {

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.schema.messages.odd_lines import block, document, json_shape, text_shape
 from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.lines import LineFormat
-from timebeam.schema.messages.linewise import LineRecord
+from timebeam.schema.messages.linewise import LineFormat, LineRecord
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.points import RefusedError

@@ -9,11 +9,9 @@ import pytest
 
 from tests.golden.meta_cases import GROUPS, AnyCell, MetaCase, created, meta_cases
 from timebeam.schema.layouts import Row
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.meta import ts_meta, tsuid, uid_meta
-from timebeam.schema.meta.rows import series_row, uid_rows
-from timebeam.schema.meta.ts_meta import TsMeta
-from timebeam.schema.meta.uid_meta import UidMeta
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, is_of_series, tsuid_of_key, tsuid_pairs
+from timebeam.schema.meta import documents
+from timebeam.schema.meta.documents import TsMeta, UidMeta, series_row, uid_rows
 
 OPTIONS = OpenTsdbOptions()
 
@@ -28,21 +26,21 @@ def cells_of(row: Row) -> set[AnyCell]:
 
 @pytest.mark.parametrize("golden", all_cases(*GROUPS))
 def test_every_cell_is_read_and_written_byte_for_byte(golden: MetaCase) -> None:
-    documents = 0
+    document_count = 0
     for cell in golden.of("tsdb-meta"):
-        if cell.qualifier == ts_meta.COUNTER:
-            assert ts_meta.counter_bytes(ts_meta.counter_value(cell.value)) == cell.value
+        if cell.qualifier == documents.COUNTER:
+            assert documents.counter_bytes(documents.counter_value(cell.value)) == cell.value
             continue
-        assert cell.qualifier == ts_meta.DOCUMENT
+        assert cell.qualifier == documents.DOCUMENT
         found = TsMeta.from_bytes(cell.key, cell.value)
         assert found.to_bytes() == cell.value
         assert (found.tsuid, found.custom, found.is_edited) == (cell.key, None, False)
         assert math.isnan(found.maximum)
-        documents += 1
+        document_count += 1
     for cell in golden.uid_meta:
-        assert UidMeta.from_bytes(uid_meta.KINDS[cell.qualifier], cell.value).to_bytes() == cell.value
-        documents += 1
-    assert bool(documents) == (golden.case.group != "meta_tracking")
+        assert UidMeta.from_bytes(documents.KINDS[cell.qualifier], cell.value).to_bytes() == cell.value
+        document_count += 1
+    assert bool(document_count) == (golden.case.group != "meta_tracking")
 
 
 @pytest.mark.parametrize("golden", all_cases("meta_full"))
@@ -50,7 +48,7 @@ def test_new_series_get_the_cells_of_a_tsd(golden: MetaCase) -> None:
     times = {cell.key: created(cell.value) for cell in golden.of("tsdb-meta") if cell.value[:1] == b"{"}
     made: set[AnyCell] = set()
     for key in {key for key, _, _ in golden.case.cells}:
-        series, base_s = tsuid.of_key(OPTIONS, key)
+        series, base_s = tsuid_of_key(OPTIONS, key)
         assert base_s == 1356998400
         made |= cells_of(series_row("tsdb-meta", series, times[series], 1))
     assert made == golden.of("tsdb-meta")
@@ -59,17 +57,17 @@ def test_new_series_get_the_cells_of_a_tsd(golden: MetaCase) -> None:
 @pytest.mark.parametrize("golden", all_cases("meta_tracking"))
 def test_tracked_series_get_a_counter_of_one(golden: MetaCase) -> None:
     keys = {key for key, _, _ in golden.case.cells}
-    rows = [series_row("tsdb-meta", tsuid.of_key(OPTIONS, key)[0], 5, 1, document=False) for key in keys]
+    rows = [series_row("tsdb-meta", tsuid_of_key(OPTIONS, key)[0], 5, 1, document=False) for key in keys]
     assert set().union(*map(cells_of, rows)) == golden.of("tsdb-meta")
 
 
 @pytest.mark.parametrize("golden", all_cases("meta_full", "meta_realtime"))
 def test_the_names_of_series_get_the_cells_of_a_tsd(golden: MetaCase) -> None:
-    times = {(uid_meta.KINDS[cell.qualifier], cell.key): created(cell.value) for cell in golden.uid_meta}
+    times = {(documents.KINDS[cell.qualifier], cell.key): created(cell.value) for cell in golden.uid_meta}
     pairs = {
         pair
         for key, _, _ in golden.case.cells
-        for pair in tsuid.pairs(OPTIONS, tsuid.of_key(OPTIONS, key)[0])
+        for pair in tsuid_pairs(OPTIONS, tsuid_of_key(OPTIONS, key)[0])
     }
     rows = uid_rows("tsdb-uid", {pair: times[pair] for pair in pairs})
     assert len({row.key for row in rows}) == len(rows)
@@ -123,27 +121,27 @@ def test_meta_data_of_another_kind() -> None:
 
 def test_a_counter_has_eight_bytes() -> None:
     with pytest.raises(ValueError, match="4 bytes"):
-        ts_meta.counter_value(bytes(4))
+        documents.counter_value(bytes(4))
 
 
 @pytest.mark.parametrize("length", [0, 3, 4, 8, 10, 14])
 def test_lengths_that_no_tsuid_has(length: int) -> None:
     with pytest.raises(ValueError, match="TSUID"):
-        tsuid.pairs(OPTIONS, bytes(length))
+        tsuid_pairs(OPTIONS, bytes(length))
     with pytest.raises(ValueError, match="row key"):
-        tsuid.of_key(OPTIONS, bytes(length + 4))
+        tsuid_of_key(OPTIONS, bytes(length + 4))
 
 
 def test_widths_and_salt() -> None:
     options = OpenTsdbOptions(salt_width=2, uid_width_metric=4, uid_width_tagk=1, uid_width_tagv=2)
     key = bytes.fromhex("aaaa 00000001 50e22700 01 0002 03 0004")
-    assert tsuid.of_key(options, key) == (bytes.fromhex("00000001 010002 030004"), 1356998400)
-    assert tsuid.pairs(options, bytes.fromhex("00000001 010002 030004")) == [
+    assert tsuid_of_key(options, key) == (bytes.fromhex("00000001 010002 030004"), 1356998400)
+    assert tsuid_pairs(options, bytes.fromhex("00000001 010002 030004")) == [
         ("metrics", b"\0\0\0\1"),
         ("tagk", b"\1"),
         ("tagv", b"\0\2"),
         ("tagk", b"\3"),
         ("tagv", b"\0\4"),
     ]
-    assert not tsuid.is_of_series(options, bytes.fromhex("0000 00000000 50e22700"))
-    assert tsuid.is_of_series(options, key)
+    assert not is_of_series(options, bytes.fromhex("0000 00000000 50e22700"))
+    assert is_of_series(options, key)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.meta import storage_json
-from timebeam.schema.meta.ts_meta import TsMeta
-from timebeam.schema.meta.uid_meta import UidMeta
+from timebeam.schema.common import java_text
+from timebeam.schema.meta.documents import TsMeta, UidMeta
 from timebeam.schema.points import Reason, RefusedError
 
 JAVA = {
@@ -38,17 +37,17 @@ JAVA = {
 
 @pytest.mark.parametrize(("number", "text"), JAVA.items())
 def test_doubles(number: float, text: str) -> None:
-    assert storage_json.java_double(number) == text
+    assert java_text.java_double(number) == text
 
 
 def test_doubles_without_equals() -> None:
-    assert storage_json.java_double(math.nan) == '"NaN"'
-    assert storage_json.java_double(-0.0) == "-0.0"
+    assert java_text.java_double(math.nan) == '"NaN"'
+    assert java_text.java_double(-0.0) == "-0.0"
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_is_read_back(number: float) -> None:
-    text = storage_json.java_double(number)
+    text = java_text.java_double(number)
     assert float(text) == number
     whole, _, exponent = text.lstrip("-").partition("E")
     before, after = whole.split(".")

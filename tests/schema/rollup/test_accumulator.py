@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
 from tests.support.bucket_columns import columns
-from timebeam.schema.rollup import accumulator
-from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.accumulator import Accumulated, Accumulator
+from timebeam.schema.rollup import accumulate as module
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, accumulate
 from timebeam.schema.rollup.buckets import Buckets, Grouping, merge
 
 LENGTHS = st.lists(st.sampled_from([1, 7, 10, 30, 45, 60, 3600]), min_size=1, max_size=4)
@@ -39,7 +38,7 @@ def merged(found: Sequence[Accumulated], length: int) -> Buckets:
 @given(POINTS.filter(bool), LENGTHS, st.integers(1, 5), st.booleans(), st.sampled_from([1, 5, 100_000]))
 def test_each_length_is_as_from_the_points(points, lengths, parts, ends, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accumulator, "MOST_BUCKETS", most)
+        patch.setattr(module, "MOST_BUCKETS", most)
         found = taken(points, lengths, parts, ends=ends)
     for length in lengths:
         whole = accumulate(batch_of(points), length, ends=ends)
@@ -50,7 +49,7 @@ def test_each_length_is_as_from_the_points(points, lengths, parts, ends, most):
 
 
 def test_what_is_held_is_bounded_and_long_intervals_are_merged_before_they_go_out(monkeypatch):
-    monkeypatch.setattr(accumulator, "MOST_BUCKETS", 100)
+    monkeypatch.setattr(module, "MOST_BUCKETS", 100)
     held, second_ms = Accumulator([60, 3600], ends=False), range(0, 60_000, 1000)
     sizes = []
     for minute in range(500):

@@ -14,13 +14,12 @@ from timebeam.schema.layouts import Name, Packing, Row
 from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import PointBatch, Series
-from timebeam.schema.rollup.accumulator import Accumulator
+from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.config import OF_GROUP
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
+from timebeam.schema.rollup.opentsdb_rollup import Form, decode_rollups, encode_points, encode_rollups
 from timebeam.schema.rollup.plan import day_range, plan
-from timebeam.schema.rollup.qualifiers import Form
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("sys.cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]

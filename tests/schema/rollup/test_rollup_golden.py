@@ -13,8 +13,7 @@ from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
 from timebeam.schema.layouts.opentsdb.rows import read_row
 from timebeam.schema.points import PointBatch
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
-from timebeam.schema.rollup.qualifiers import Form
+from timebeam.schema.rollup.opentsdb_rollup import Form, decode_rollups, encode_points, encode_rollups
 
 CASES = rollup_cases()
 

@@ -16,9 +16,11 @@ from timebeam.schema.layouts import Cell
 from timebeam.schema.points import PointBatch, Reason, Series, Stage
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.rollup.opentsdb_rollup import decode_rollups, encode_points, encode_rollups
-from timebeam.schema.rollup.qualifiers import (
+from timebeam.schema.rollup.opentsdb_rollup import (
     Form,
+    decode_rollups,
+    encode_points,
+    encode_rollups,
     stale_qualifiers,
 )
 from timebeam.schema.rollup.row_span import RowSpan

@@ -9,10 +9,9 @@ import json
 import pytest
 
 from timebeam.schema.layouts import LAYOUTS, Packing
-from timebeam.schema.layouts.base import Layout
+from timebeam.schema.layouts.capabilities import Layout
 from timebeam.schema.points import RefusedError
-from timebeam.schema.sizing.load import START_MS, SizingLoad, Values
-from timebeam.schema.sizing.measure import Case, measure, row_span
+from timebeam.schema.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
 from timebeam.schema.sizing.plan import NODES, Sizes, SizingPlan, plan, row_writes
 
 LOAD = SizingLoad(

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from tests.golden.tree_cases import GROUPS, TreeCase, tree_case
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.trees import cells
-from timebeam.schema.trees.browse import read_content
-from timebeam.schema.trees.cells import Leaf
-from timebeam.schema.trees.definitions import RuleType, TreeError
+from timebeam.schema.trees.cells import Leaf, read_content
+from timebeam.schema.trees.definitions import RuleType, TreeError, parse_trees
 from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
-from timebeam.schema.trees.parsing import parse_trees
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
 

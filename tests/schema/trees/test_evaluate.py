@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.support.plain_trees import plain_place
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.schema.trees import cells
-from timebeam.schema.trees.definitions import Tree
+from timebeam.schema.trees.definitions import Tree, parse_trees
 from timebeam.schema.trees.evaluate import Outcome, Placement, TreeSeries, Uid, place
 from timebeam.schema.trees.explain import placement_lines
-from timebeam.schema.trees.parsing import parse_trees
 
 HOST = "web-01.lga.mysite.com"
 

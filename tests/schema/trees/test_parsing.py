@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from timebeam.schema.trees.definitions import Rule, RuleType, Tree, TreeError
-from timebeam.schema.trees.parsing import parse_trees, warnings_of
+from timebeam.schema.trees.definitions import Rule, RuleType, Tree, TreeError, parse_trees, warnings_of
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from timebeam.transforms.readers.ahead import ahead
+from timebeam.transforms.readers.parallel import ahead
 
 
 def threads() -> list[threading.Thread]:
