@@ -195,7 +195,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
             groups = grouped | "Join" >> beam.ParDo(_JoinFn()).with_output_types(
                 tuple[tuple[bytes, bytes], list[Any]]
             )
-        store = _StoreFn(self._target, layout, dry_run=self._dry_run)
+        store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
         stored = groups | "Store" >> beam.ParDo(store)
         return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
 
@@ -295,7 +295,7 @@ class _JoinFn(beam.DoFn):
         yield key, [addressed for edits in lists for addressed in edits]
 
 
-class _StoreFn(beam.DoFn):
+class _StoreAnnotationsFn(beam.DoFn):
     """((row key, qualifier), list of `AddressedEdit`) in, stored before the bundle ends; `Rejected` out."""
 
     def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:

@@ -73,7 +73,7 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
         compacted = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Chunks" >> beam.ParDo(_ChunksFn(job)).with_output_types(Chunk)
+            | "Chunks" >> beam.ParDo(_CompactChunksFn(job)).with_output_types(Chunk)
             | "SpreadChunks" >> beam.Reshuffle()
             | "Compact" >> refusing(_CompactFn(job), Row)
         )
@@ -84,7 +84,7 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
         return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(_TellFn())
 
 
-class _ChunksFn(beam.DoFn):
+class _CompactChunksFn(beam.DoFn):
     """Anything in; the chunks of all metrics out."""
 
     def __init__(self, job: CompactJob) -> None:

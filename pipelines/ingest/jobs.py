@@ -36,7 +36,7 @@ from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
-from timebeam.transforms.rollup.touched import Marker
+from timebeam.transforms.rollup.touched import TouchedMarker
 
 Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""
@@ -246,7 +246,7 @@ def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool)
     )
 
 
-def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> Marker | None:
+def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> TouchedMarker | None:
     """What notes the hours that are to be rolled up again, if that is asked for.
 
     Raises:
@@ -256,7 +256,7 @@ def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) ->
         return None
     if options.bigtable_writer != "direct" or packing is Packing.APPEND:
         raise UsageError("--mark_touched needs --bigtable_writer direct, and a packing other than append")
-    return Marker(required(layout, HourMarks))
+    return TouchedMarker(required(layout, HourMarks))
 
 
 def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:

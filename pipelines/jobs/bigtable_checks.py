@@ -43,7 +43,7 @@ UNASKABLE = (
 """Errors that leave a question about permissions or profiles unanswered."""
 
 
-class Status(enum.StrEnum):
+class CheckStatus(enum.StrEnum):
     """The outcome of a check."""
 
     OK = "ok"
@@ -61,7 +61,7 @@ class Check:
       fix: the command, option or page that fixes it; empty if there is nothing to fix.
     """
 
-    status: Status
+    status: CheckStatus
     text: str
     fix: str = ""
 
@@ -88,7 +88,7 @@ class BigtableChecks:
             if isinstance(rules, Check):
                 yield rules
             elif rules is None:
-                yield Check(Status.MISSING, f"table {spec.name} does not exist", create_command)
+                yield Check(CheckStatus.MISSING, f"table {spec.name} does not exist", create_command)
             else:
                 for family, versions in spec.families.items():
                     yield _family(spec, family, versions, rules, create_command)
@@ -108,15 +108,17 @@ class BigtableChecks:
         try:
             profile.reload()
         except exceptions.NotFound:
-            return Check(Status.MISSING, f"app profile {name} does not exist", create)
+            return Check(CheckStatus.MISSING, f"app profile {name} does not exist", create)
         except UNASKABLE as error:
-            return Check(Status.UNCHECKED, f"app profile {name}: {unanswered(error)}")
+            return Check(CheckStatus.UNCHECKED, f"app profile {name}: {unanswered(error)}")
         single = profile.routing_policy_type == enums.RoutingPolicyType.SINGLE
         if transactions and not (single and profile.allow_transactional_writes):
             why = "has no single-row transactions" if single else "routes to several clusters"
             update = create.replace(" create ", " update ")
-            return Check(Status.MISSING, f"app profile {name} {why}, which UIDs and appends need", update)
-        return Check(Status.OK, f"app profile {name}")
+            return Check(
+                CheckStatus.MISSING, f"app profile {name} {why}, which UIDs and appends need", update
+            )
+        return Check(CheckStatus.OK, f"app profile {name}")
 
     def permissions(self, specs: Sequence[TableSpec]) -> Iterator[Check]:
         """Whether we may read and write each table."""
@@ -124,19 +126,19 @@ class BigtableChecks:
             try:
                 granted = self._instance.table(spec.name).test_iam_permissions(list(TABLE_PERMISSIONS))
             except UNASKABLE as error:
-                yield Check(Status.UNCHECKED, f"permissions on table {spec.name}: {unanswered(error)}")
+                yield Check(CheckStatus.UNCHECKED, f"permissions on table {spec.name}: {unanswered(error)}")
                 continue
             missing = [permission for permission in TABLE_PERMISSIONS if permission not in granted]
             if missing:
                 yield Check(
-                    Status.MISSING,
+                    CheckStatus.MISSING,
                     f"table {spec.name}: no permission {', '.join(missing)}",
                     f"gcloud bigtable instances add-iam-policy-binding {self._target.instance} "
                     f"--project={self._target.project} --member=serviceAccount:ACCOUNT "
                     "--role=roles/bigtable.user",
                 )
             else:
-                yield Check(Status.OK, f"permissions on table {spec.name}")
+                yield Check(CheckStatus.OK, f"permissions on table {spec.name}")
 
     def uids(self, spec: UidSpec, *, creates_metrics: bool) -> Iterator[Check]:
         """How many UIDs of each kind are assigned, by their counters.
@@ -147,7 +149,7 @@ class BigtableChecks:
         try:
             row = read_rows(self._target, spec.table, [uid_table.COUNTER_ROW]).get(uid_table.COUNTER_ROW)
         except exceptions.GoogleAPICallError as error:
-            yield Check(Status.UNCHECKED, f"UIDs of table {spec.table}: {unanswered(error)}")
+            yield Check(CheckStatus.UNCHECKED, f"UIDs of table {spec.table}: {unanswered(error)}")
             return
         counters = {
             cell.qualifier.decode("iso-8859-1"): int.from_bytes(cell.value, "big", signed=True)
@@ -158,12 +160,12 @@ class BigtableChecks:
             last, used = uid_table.last_id(width), counters.get(kind, 0)
             text = f"UIDs of kind {kind}: {min(used, last):,} of {last:,} are assigned"
             if used > _UIDS_NEAR * last:
-                yield Check(Status.WARNING, text, "docs/how-to/handbook.md, UIDs run out")
+                yield Check(CheckStatus.WARNING, text, "docs/how-to/handbook.md, UIDs run out")
             elif not used and kind == "metrics" and not creates_metrics:
                 why = "the counter is at 0, so that points of new metrics are refused"
-                yield Check(Status.WARNING, f"{text}: {why}", "--auto_create_metrics")
+                yield Check(CheckStatus.WARNING, f"{text}: {why}", "--auto_create_metrics")
             else:
-                yield Check(Status.OK, text)
+                yield Check(CheckStatus.OK, text)
 
     def _family_rules(self, table: str) -> dict[str, GarbageCollectionRule | None] | Check | None:
         """The GC rule of each family; None if the table does not exist; a check if it cannot be asked."""
@@ -171,7 +173,7 @@ class BigtableChecks:
             return family_rules(self._instance.table(table))
         except exceptions.Forbidden as error:
             return Check(
-                Status.UNCHECKED,
+                CheckStatus.UNCHECKED,
                 f"table {table}: {unanswered(error)}",
                 "look with an account that has roles/bigtable.user",
             )
@@ -188,19 +190,21 @@ def _family(
 ) -> Check:
     """The check of one family."""
     if family not in rules:
-        return Check(Status.MISSING, f"table {spec.name}: family {family} does not exist", create_command)
+        return Check(
+            CheckStatus.MISSING, f"table {spec.name}: family {family} does not exist", create_command
+        )
     rule = rules[family]
     text = f"table {spec.name}, family {family}: {rule_text(rule)}"
     if rule != with_versions(rule, versions):
-        return Check(Status.MISSING, f"{text}; it must be: newest {versions}", create_command)
+        return Check(CheckStatus.MISSING, f"{text}; it must be: newest {versions}", create_command)
     has_age = any(isinstance(member, MaxAgeGCRule) for member in union_members(rule))
     if has_age and not spec.cell_time:
         return Check(
-            Status.WARNING,
+            CheckStatus.WARNING,
             f"{text}: an age deletes names, index entries or marks that are in use",
             f"cbt setgcpolicy {spec.name} {family} maxversions={versions}",
         )
-    return Check(Status.OK, text)
+    return Check(CheckStatus.OK, text)
 
 
 def unanswered(error: exceptions.GoogleAPICallError) -> str:

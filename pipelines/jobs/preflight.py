@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
-from timebeam.pipelines.jobs.bigtable_checks import UNASKABLE, BigtableChecks, Check, Status, unanswered
+from timebeam.pipelines.jobs.bigtable_checks import UNASKABLE, BigtableChecks, Check, CheckStatus, unanswered
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE, publisher, subscriber
@@ -41,8 +41,8 @@ def preflight(job: AnyJob, run: Run) -> int:
             {"status": each.status.value, "text": each.text, "fix": each.fix or None} for each in results
         ]
         print(json.dumps({"checks": listed}))
-        return 1 if any(each.status is Status.MISSING for each in results) else 0
-    statuses: list[Status] = []
+        return 1 if any(each.status is CheckStatus.MISSING for each in results) else 0
+    statuses: list[CheckStatus] = []
     printed: set[str] = set()
     for check in checks(job, run):
         statuses.append(check.status)
@@ -50,9 +50,9 @@ def preflight(job: AnyJob, run: Run) -> int:
         if check.fix and check.fix not in printed:
             print(f"{'':9}  -> {check.fix}")
             printed.add(check.fix)
-    counted = {status: statuses.count(status) for status in Status}
+    counted = {status: statuses.count(status) for status in CheckStatus}
     print(", ".join(f"{number} {status.value}" for status, number in counted.items() if number))
-    return 1 if counted[Status.MISSING] else 0
+    return 1 if counted[CheckStatus.MISSING] else 0
 
 
 def checks(job: AnyJob, run: Run) -> Iterator[Check]:
@@ -67,7 +67,7 @@ def checks(job: AnyJob, run: Run) -> Iterator[Check]:
     yield from table_checks
     uids = needs.layout.uids if needs.layout else None
     yield bigtable.profile(transactions=uids is not None or needs.packing is Packing.APPEND)
-    if not any(check.status is Status.MISSING for check in table_checks):
+    if not any(check.status is CheckStatus.MISSING for check in table_checks):
         yield from bigtable.permissions(tables)
         if uids is not None:
             yield from bigtable.uids(uids, creates_metrics=needs.creates_metrics)
@@ -88,8 +88,8 @@ def _input(pattern: str) -> Check:
     try:
         files = match([pattern])
     except OSError as error:
-        return Check(Status.MISSING, f"input: {error}")
-    return Check(Status.OK, f"input {pattern}: {len(files):,} file{'s' if len(files) > 1 else ''}")
+        return Check(CheckStatus.MISSING, f"input: {error}")
+    return Check(CheckStatus.OK, f"input {pattern}: {len(files):,} file{'s' if len(files) > 1 else ''}")
 
 
 def _dead_letters(place: str) -> Iterator[Check]:
@@ -98,18 +98,20 @@ def _dead_letters(place: str) -> Iterator[Check]:
         yield from topic_checks(place)
         return
     if "://" in place:
-        yield Check(Status.UNCHECKED, f"dead letters {place}-*: written when the first record is refused")
+        yield Check(
+            CheckStatus.UNCHECKED, f"dead letters {place}-*: written when the first record is refused"
+        )
         return
     try:
         check_writable(place)
     except OSError as error:
         yield Check(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"dead letters {place}-*: cannot write there: {error.strerror}",
             "--dead_letters",
         )
     else:
-        yield Check(Status.OK, f"dead letters {place}-*")
+        yield Check(CheckStatus.OK, f"dead letters {place}-*")
 
 
 def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
@@ -119,34 +121,36 @@ def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
         options.view_as(options_class) for options_class in (GoogleCloudOptions, WorkerOptions, SetupOptions)
     )
     if not cloud.region:
-        yield Check(Status.MISSING, "Dataflow: no region", "--region europe-west1")
+        yield Check(CheckStatus.MISSING, "Dataflow: no region", "--region europe-west1")
     if not str(cloud.temp_location or "").startswith("gs://"):
-        yield Check(Status.MISSING, "Dataflow: no bucket for its files", "--temp_location gs://BUCKET/tmp")
+        yield Check(
+            CheckStatus.MISSING, "Dataflow: no bucket for its files", "--temp_location gs://BUCKET/tmp"
+        )
     if setup.setup_file and not os.path.isfile(setup.setup_file):
         yield Check(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"Dataflow: no file {setup.setup_file}: {HOW_TO_STAGE}",
             "--sdk_container_image IMAGE",
         )
     elif not (setup.setup_file or setup.extra_packages or workers.sdk_container_image):
         yield Check(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"Dataflow: workers without timebeam: {HOW_TO_STAGE}",
             "--sdk_container_image IMAGE",
         )
     if os.environ.get(EMULATOR_VARIABLE):
-        yield Check(Status.MISSING, f"Dataflow: {EMULATOR_ON_DATAFLOW}", f"unset {EMULATOR_VARIABLE}")
+        yield Check(CheckStatus.MISSING, f"Dataflow: {EMULATOR_ON_DATAFLOW}", f"unset {EMULATOR_VARIABLE}")
     local = [
         place for place in (*needs.inputs, run.dead_letters_option or "") if place and "://" not in place
     ]
     for place in local:
         if not TOPIC.fullmatch(place):
             yield Check(
-                Status.MISSING,
+                CheckStatus.MISSING,
                 f"Dataflow: workers cannot reach {place}",
                 f"gs://BUCKET/{os.path.basename(place)}",
             )
-    yield Check(Status.UNCHECKED, "Dataflow: quotas, network and permissions of its service account")
+    yield Check(CheckStatus.UNCHECKED, "Dataflow: quotas, network and permissions of its service account")
 
 
 _SECONDS = 10.0
@@ -172,20 +176,20 @@ def subscription_checks(name: str) -> Iterator[Check]:
         yield _unanswered(label, error, create)
         return
     if subscription.topic == _DELETED_TOPIC:
-        yield Check(Status.MISSING, f"{label}: its topic was deleted, no message will come", create)
+        yield Check(CheckStatus.MISSING, f"{label}: its topic was deleted, no message will come", create)
     elif (
         subscription.push_config.push_endpoint
         or subscription.bigquery_config.table
         or subscription.cloud_storage_config.bucket
     ):
         change = f"gcloud pubsub subscriptions update {short} --project={project} --push-endpoint="
-        yield Check(Status.MISSING, f"{label} is a push subscription, and jobs pull", change)
+        yield Check(CheckStatus.MISSING, f"{label} is a push subscription, and jobs pull", change)
     else:
-        yield Check(Status.OK, f"{label}, of topic {subscription.topic}")
+        yield Check(CheckStatus.OK, f"{label}, of topic {subscription.topic}")
     if subscription.dead_letter_policy.dead_letter_topic:
         attempts = subscription.dead_letter_policy.max_delivery_attempts
         yield Check(
-            Status.WARNING,
+            CheckStatus.WARNING,
             f"{label} forwards messages to its dead-letter topic after {attempts} deliveries: good ones too, "
             "while Bigtable does not answer; the job writes dead letters by itself",
             f"gcloud pubsub subscriptions update {short} --project={project} --clear-dead-letter-policy",
@@ -207,7 +211,7 @@ def topic_checks(name: str) -> Iterator[Check]:
     except (exceptions.GoogleAPICallError, DefaultCredentialsError) as error:
         yield _unanswered(label, error, f"gcloud pubsub topics create {short} --project={project}")
         return
-    yield Check(Status.OK, label)
+    yield Check(CheckStatus.OK, label)
     yield _granted(label, client.test_iam_permissions, name, "pubsub.topics.publish")
 
 
@@ -219,28 +223,30 @@ def _granted(label: str, ask: Callable[..., Any], name: str, permission: str) ->
     try:
         answer = ask(request=request, timeout=_SECONDS, retry=None)
     except exceptions.GoogleAPICallError as error:
-        return Check(Status.UNCHECKED, f"permission on {label}: {unanswered(error)}")
+        return Check(CheckStatus.UNCHECKED, f"permission on {label}: {unanswered(error)}")
     if permission not in answer.permissions:
         return Check(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"{label}: no permission {permission}",
             f"gcloud pubsub {kind} add-iam-policy-binding {short} --project={project} "
             f"--member=serviceAccount:ACCOUNT --role=roles/pubsub.{role}",
         )
-    return Check(Status.OK, f"permission on {label}")
+    return Check(CheckStatus.OK, f"permission on {label}")
 
 
 def _unanswered(label: str, error: Exception, create: str) -> Check:
     """The check of what could not be looked at."""
     if isinstance(error, DefaultCredentialsError):
         return Check(
-            Status.MISSING, f"{label}: no Google Cloud credentials", "gcloud auth application-default login"
+            CheckStatus.MISSING,
+            f"{label}: no Google Cloud credentials",
+            "gcloud auth application-default login",
         )
     assert isinstance(error, exceptions.GoogleAPICallError)
     if isinstance(error, exceptions.NotFound):
-        return Check(Status.MISSING, f"{label} does not exist", create)
+        return Check(CheckStatus.MISSING, f"{label} does not exist", create)
     if isinstance(error, UNASKABLE):
-        return Check(Status.UNCHECKED, f"{label}: {unanswered(error)}")
+        return Check(CheckStatus.UNCHECKED, f"{label}: {unanswered(error)}")
     emulator = os.environ.get(PUBSUB_VARIABLE)
     where = f" ({PUBSUB_VARIABLE}={emulator})" if emulator else ""
-    return Check(Status.MISSING, f"{label}: Pub/Sub does not answer{where}")
+    return Check(CheckStatus.MISSING, f"{label}: Pub/Sub does not answer{where}")

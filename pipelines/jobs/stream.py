@@ -15,7 +15,14 @@ import numpy as np
 
 from timebeam.pipelines.jobs.job import Flow, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local import pubsub
-from timebeam.pipelines.local.micro_batches import Limits, Observer, Repeated, StoppedError, TakeBatch, drive
+from timebeam.pipelines.local.micro_batches import (
+    BatchLimits,
+    Observer,
+    Repeated,
+    StreamStoppedError,
+    TakeBatch,
+    drive,
+)
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.pipelines.output.summary import PointsSummary
@@ -42,9 +49,9 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     try:
         subscription = Subscription(name, _HELD_MESSAGES, _HELD_BYTES)
         seconds = job.flush_seconds if job.packs else min(job.flush_seconds, _POINTS_SECONDS)
-        limits = Limits(seconds, job.idle_seconds)
+        limits = BatchLimits(seconds, job.idle_seconds)
         stopping = threading.Event()
-        status = Status(run.dead_letters)
+        status = StreamStatus(run.dead_letters)
 
         def stop() -> None:
             stopping.set()
@@ -54,7 +61,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
             try:
                 under_way = UnderWay([name, *(table.name for table in job.tables)])
                 drive(subscription, _graphs(job, run), limits, status, stopping, under_way)
-            except StoppedError:
+            except StreamStoppedError:
                 print("stopped; messages that were not stored are delivered again", file=sys.stderr)
     finally:
         if job.source.topic:
@@ -100,7 +107,7 @@ class Delays:
         return {key: round(float(np.exp(self._GROWTH * (where + 0.5)))) for key, where in bins.items()}
 
 
-class Status(Observer):
+class StreamStatus(Observer):
     """Counts what happens, and tells it on standard error every few seconds."""
 
     def __init__(self, dead_letters: str) -> None:
@@ -114,7 +121,7 @@ class Status(Observer):
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
-    def __enter__(self) -> Status:
+    def __enter__(self) -> StreamStatus:
         self._thread.start()
         return self
 

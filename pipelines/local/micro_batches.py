@@ -111,7 +111,7 @@ class Repeated:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """When a batch is full, and when the work is done.
 
     Attributes:
@@ -139,14 +139,14 @@ class Observer:
         """And acknowledged."""
 
 
-class StoppedError(Exception):
+class StreamStoppedError(Exception):
     """Asked to stop while a service did not answer."""
 
 
 def drive(
     subscription: Subscription,
     graphs: Iterator[Repeated],
-    limits: Limits,
+    limits: BatchLimits,
     observer: Observer,
     stopping: threading.Event,
     under_way: UnderWay,
@@ -158,7 +158,7 @@ def drive(
       under_way: notes each batch while it is stored.
 
     Raises:
-      StoppedError: see there.
+      StreamStoppedError: see there.
       Exception: an error that neither a pause nor a smaller batch could fix.
     """
     graph = next(graphs)
@@ -195,7 +195,7 @@ def store(
     ends that too is searched for in the same way.
 
     Raises:
-      StoppedError: asked to stop while waiting.
+      StreamStoppedError: asked to stop while waiting.
     """
     search = _Search(graph, stopping)
     suspect, trusted = under_way.split(messages)
@@ -250,7 +250,7 @@ class _Search:
                     return cause
                 _LOGGER.warning("%s; retrying in %.0f s", str(cause)[:200], pause)
                 if self._stopping.wait(pause):
-                    raise StoppedError from error
+                    raise StreamStoppedError from error
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def poison(self, messages: Sequence[Message], error: Exception) -> list[tuple[Message, Exception]]:
@@ -268,7 +268,7 @@ class _Search:
     def apart(self, messages: Sequence[Message], trial: Trial) -> list[tuple[Message, Exception]]:
         """The messages at fault, of some that are stored by processes of their own."""
         if self._stopping.is_set():
-            raise StoppedError
+            raise StreamStoppedError
         try:
             counted = trial.run(messages)
         except CrashedError as error:

@@ -117,7 +117,7 @@ _SERIES_NOTE, _GLOBAL_NOTE = "#d6294f", "#7b8894"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """An annotation in a chart: first and last time in ms, colour, and period and text in words."""
 
     start_ms: int
@@ -143,7 +143,7 @@ class Chart:
     labels: Sequence[str]
     colours: Sequence[str]
     value_label: str
-    marks: Sequence[Mark]
+    marks: Sequence[ChartMark]
     start_ms: int
     end_ms: int
 
@@ -225,6 +225,6 @@ def _common_tags(results: Sequence[Result]) -> dict[str, str]:
     return dict(shared)
 
 
-def _mark(note: Annotation) -> Mark:
+def _mark(note: Annotation) -> ChartMark:
     colour = _SERIES_NOTE if note.tsuid else _GLOBAL_NOTE
-    return Mark(note.start_ms, note.end_ms, colour, note_period(note), note_text(note))
+    return ChartMark(note.start_ms, note.end_ms, colour, note_period(note), note_text(note))

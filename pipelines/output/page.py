@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.pipelines.output.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
 from timebeam.schema.query.numbers import to_floats
 
 
@@ -144,7 +144,7 @@ def _figure(chart: Chart) -> Any:
     return figure
 
 
-def _marks(marks: Sequence[Mark]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _marks(marks: Sequence[ChartMark]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(dashed lines at the starts of annotations with bands to their ends, numbers that say the text)."""
     shapes, numbers = [], []
     for number, mark in enumerate(marks, 1):
@@ -175,7 +175,7 @@ def _literal(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _item(mark: Mark) -> str:
+def _item(mark: ChartMark) -> str:
     """One annotation of the list."""
     period = f'<b style="color:{mark.colour}">{html.escape(mark.period)}</b>'
     return f"<li>{period} <span>{html.escape(mark.text)}</span></li>"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.pipelines.output.chart import Chart, Mark, dotted
+from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
 from timebeam.schema.query.numbers import to_floats
 
 _SHOWN_SERIES = 20
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _mark_labels(marks: Sequence[Mark]) -> list[str]:
+def _mark_labels(marks: Sequence[ChartMark]) -> list[str]:
     """What a legend says of annotations, with their numbers."""
     labels = []
     for number, mark in enumerate(marks[:_SHOWN_MARKS], 1):
@@ -72,7 +72,7 @@ def _mark_labels(marks: Sequence[Mark]) -> list[str]:
     return labels
 
 
-def _draw_marks(axes: Any, marks: Sequence[Mark]) -> list[Any]:
+def _draw_marks(axes: Any, marks: Sequence[ChartMark]) -> list[Any]:
     """Draws annotations: a line with a number at the start, a band to the end; handles for a legend."""
     first_x, last_x = axes.get_xlim()
     handles: list[Any] = []

@@ -30,7 +30,7 @@ _FILTER = RowFilter.pb()
 _REQUEST = CheckAndMutateRowRequest.pb()
 
 
-class Column(NamedTuple):
+class CellColumn(NamedTuple):
     """A column of a row."""
 
     key: bytes
@@ -47,9 +47,9 @@ class CreatedCells(NamedTuple):
       values: the value of each column afterwards.
     """
 
-    created: set[Column]
-    uncertain: set[Column]
-    values: dict[Column, bytes]
+    created: set[CellColumn]
+    uncertain: set[CellColumn]
+    values: dict[CellColumn, bytes]
 
 
 class Replacement(NamedTuple):
@@ -65,11 +65,11 @@ class Replacement(NamedTuple):
     new: CellTuple | None
 
     @property
-    def column(self) -> Column:
+    def column(self) -> CellColumn:
         """The column of both cells."""
         cell = self.old or self.new
         assert cell is not None
-        return Column(self.key, cell[0], cell[1])
+        return CellColumn(self.key, cell[0], cell[1])
 
 
 def create_cells(
@@ -87,9 +87,9 @@ def create_cells(
     Raises:
       GoogleAPICallError: cells could not be set; others may have been.
     """
-    result, lost, backoff = CreatedCells(set(), set(), {}), set[Column](), Backoff()
+    result, lost, backoff = CreatedCells(set(), set(), {}), set[CellColumn](), Backoff()
     for key, row in existing.items():
-        result.values.update((Column(key, cell[0], cell[1]), cell[3]) for cell in row[2])
+        result.values.update((CellColumn(key, cell[0], cell[1]), cell[3]) for cell in row[2])
     pending = list(_missing(rows, result.values))
     attempts = 0
     while pending:
@@ -97,7 +97,7 @@ def create_cells(
         repeated: list[Row] = []
         error: Exception | None = None
         for row, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
-            columns = {Column(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
+            columns = {CellColumn(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
             if outcome is False:
                 result.created.update(columns)
                 result.values.update(columns)
@@ -111,7 +111,7 @@ def create_cells(
         _read_values(target, table, repeated, result.values)
         pending = list(_missing(repeated, result.values))
         for row in repeated:
-            columns = {Column(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
+            columns = {CellColumn(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
             result.uncertain.update(
                 column
                 for column, value in columns.items()
@@ -150,15 +150,15 @@ def replace_cells(target: Target, table: str, replacements: Sequence[Replacement
     return replaced
 
 
-def _missing(rows: Iterable[RowTuple], values: Mapping[Column, bytes]) -> Iterator[Row]:
+def _missing(rows: Iterable[RowTuple], values: Mapping[CellColumn, bytes]) -> Iterator[Row]:
     """The cells whose columns have no cell, as many together as go into a call."""
     for table, key, cells, _ in rows:
-        missing = [Cell(*cell) for cell in cells if Column(key, cell[0], cell[1]) not in values]
+        missing = [Cell(*cell) for cell in cells if CellColumn(key, cell[0], cell[1]) not in values]
         for start in range(0, len(missing), _CELLS_A_CALL):
             yield Row(table, key, missing[start : start + _CELLS_A_CALL])
 
 
-def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[Column, bytes]) -> None:
+def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[CellColumn, bytes]) -> None:
     """Reads the columns of these rows into `values`."""
     keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
     for row in rows:
@@ -166,7 +166,9 @@ def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[C
     for (family, qualifiers), keys in keys_of.items():
         newest = _newest_cells(family, qualifiers)
         for row in read_keys(target, table, keys, lambda: RowMerger(table, Row), newest):
-            values.update((Column(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells)
+            values.update(
+                (CellColumn(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells
+            )
 
 
 def _is_done(target: Target, table: str, replacement: Replacement) -> bool:

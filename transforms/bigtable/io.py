@@ -81,7 +81,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
                 SplitFn(self.target, self.table, self.ranges, _SPLIT_BYTES, self.splits)
             ).with_output_types(KeyRange)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadFn(self)).with_output_types(Row)
+            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(Row)
         )
 
 
@@ -113,7 +113,7 @@ class SplitFn(beam.DoFn):
                 yield common
 
 
-class _ReadFn(beam.DoFn):
+class _ReadRowsFn(beam.DoFn):
     """A key range in, its rows out."""
 
     def __init__(self, rows: ReadRows) -> None:

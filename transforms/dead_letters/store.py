@@ -187,7 +187,7 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
         if self._portions:
             is_local = FileSystems.get_scheme(self._place) is None
-            fn = _AppendFn(self._place) if is_local else _BundleFileFn(self._place)
+            fn = _AppendLettersFn(self._place) if is_local else _BundleFileFn(self._place)
             return lines | "WriteFiles" >> beam.ParDo(fn)
         if self._bounded:
             if FileSystems.get_scheme(self._place) is None:
@@ -269,7 +269,7 @@ class _BundleFileFn(beam.DoFn):
             self._file = None
 
 
-class _AppendFn(beam.DoFn):
+class _AppendLettersFn(beam.DoFn):
     """Lines in, appended to one local file."""
 
     def __init__(self, prefix: str) -> None:

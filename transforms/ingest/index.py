@@ -31,7 +31,7 @@ from timebeam.transforms.ingest.write import data_tables, write_batch
 _ROWS_A_REQUEST = 5_000
 
 
-class _Seen:
+class _SeenEntries:
     """A bounded cache of the entries that this process has written."""
 
     def __init__(self, size: int) -> None:
@@ -81,12 +81,12 @@ class IndexFn(beam.DoFn):
     def __init__(self, target: Target, layout: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
         self._target, self._layout, self._size, self._dry_run = target, layout, cache_size, dry_run
         self._shared = shared.Shared()
-        self._seen: _Seen | None = None
+        self._seen: _SeenEntries | None = None
 
-    def hold(self) -> _Seen:
+    def hold(self) -> _SeenEntries:
         """The cache of this process, which lives as long as it is referenced, between runs too."""
         size = self._size
-        seen: _Seen = self._shared.acquire(lambda: _Seen(size))
+        seen: _SeenEntries = self._shared.acquire(lambda: _SeenEntries(size))
         return seen
 
     def setup(self) -> None:
@@ -155,13 +155,13 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(_RangesFn(self._job)).with_output_types(tuple[str, KeyRange])
+            | "Ranges" >> beam.ParDo(_IndexRangesFn(self._job)).with_output_types(tuple[str, KeyRange])
             | "SpreadRanges" >> beam.Reshuffle()
             | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
         )
 
 
-class _RangesFn(beam.DoFn):
+class _IndexRangesFn(beam.DoFn):
     """Anything in; (data table, key range) out, which together are all data tables."""
 
     def __init__(self, job: ReindexJob) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.layouts import Layout, Name
 from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.points import Reason, RefusedError
-from timebeam.transforms.bigtable.conditional import Column, create_cells
+from timebeam.transforms.bigtable.conditional import CellColumn, create_cells
 from timebeam.transforms.bigtable.mutate import increment
 from timebeam.transforms.bigtable.rows import Cell, Row
 from timebeam.transforms.bigtable.target import BigtableError, Target
@@ -170,7 +170,7 @@ class UidTable:
         cell = Cell(family, qualifier, int(time.time() * 1000), value)
         table = self._spec.table
         values = create_cells(self._target, table, [Row(table, key, [cell])], {}).values
-        return values[Column(key, family, qualifier)]
+        return values[CellColumn(key, family, qualifier)]
 
     def _checked(self, name: Name, uid: bytes) -> bytes:
         width = self._spec.widths[name.kind]

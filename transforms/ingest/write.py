@@ -70,7 +70,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
         """See the class."""
         if self._packing is Packing.APPEND:
-            return rows | "Append" >> beam.ParDo(_AppendFn(self._target))
+            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target))
         if self._writer == "direct":
             writer = bigtable.WriteRows(
                 self._target, BUFFER_BYTES, on_written=_Written(self._target, self._marker)
@@ -154,7 +154,7 @@ def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Reje
     return [_refused(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
 
 
-class _AppendFn(beam.DoFn):
+class _AppendCellsFn(beam.DoFn):
     """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out."""
 
     def __init__(self, target: Target) -> None:

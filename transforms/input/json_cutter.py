@@ -64,7 +64,7 @@ def _value(text: str) -> tuple[int, bool]:
         return 0, False
 
 
-class _Scan:
+class _JsonScan:
     """Finds the commas between the elements of a JSON array, and the end of an array or object.
 
     Attributes:
@@ -138,7 +138,9 @@ class JsonCutter:
         self._origin, self._size = origin, size
         self._text, self._offset = b"", origin.offset
         self._lines: LineCutter | None = None
-        self._scan: _Scan | None = None  # of a document that has begun at the start of the text, or before
+        self._scan: _JsonScan | None = (
+            None  # of a document that has begun at the start of the text, or before
+        )
         self._cut_bytes = 0  # of that document, in blocks
         self._dropping = False
 
@@ -187,7 +189,7 @@ class JsonCutter:
                     text, self._text = self._text, b""
                     yield from self._lines.add(text)
                     return
-                self._scan, self._cut_bytes = _Scan(is_array=self._text.startswith(b"[")), 0
+                self._scan, self._cut_bytes = _JsonScan(is_array=self._text.startswith(b"[")), 0
             end = self._scan.end(self._text)
             if self._cut_bytes + (end or len(self._text)) > DOCUMENT_BYTES:
                 yield self._too_long(f"document of more than {DOCUMENT_BYTES} bytes")
@@ -198,14 +200,14 @@ class JsonCutter:
             yield self._message(end, b"")
             self._scan = None
 
-    def _portion(self, scan: _Scan) -> Iterator[Message | Rejected]:
+    def _portion(self, scan: _JsonScan) -> Iterator[Message | Rejected]:
         """A block of a document that continues, if it is long enough; a refusal if a record is too long."""
         if len(self._text) >= self._size and scan.comma:
             yield self._elements(scan)
         if len(self._text) > RECORD_BYTES:
             yield self._too_long(f"record of more than {RECORD_BYTES} bytes in a document")
 
-    def _elements(self, scan: _Scan) -> Message:
+    def _elements(self, scan: _JsonScan) -> Message:
         """The elements up to the last comma."""
         size = scan.comma
         scan.drop(size)

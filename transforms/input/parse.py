@@ -65,7 +65,7 @@ def portions(
     Args:
       framing_of: how the text of a message may be cut; may raise RefusedError.
     """
-    portion = _Portion()
+    portion = _MessagePortion()
     for message in messages:
         if _is_small(message):
             portion.add(message)
@@ -86,7 +86,7 @@ def portions(
         yield portion.take()
 
 
-class _Portion:
+class _MessagePortion:
     """Messages to be parsed together.
 
     Attributes:

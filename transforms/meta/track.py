@@ -29,7 +29,7 @@ class _NewSeries(NamedTuple):
     latest_ms: int
 
 
-class _Seen:
+class _SeenSeries:
     """A bounded cache of the series and UIDs whose metadata is stored."""
 
     def __init__(self, size: int) -> None:
@@ -47,13 +47,13 @@ class TrackFn(beam.DoFn):
     def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
         self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
         self._shared = shared.Shared()
-        self._seen: _Seen | None = None
+        self._seen: _SeenSeries | None = None
         self._new: dict[bytes, _NewSeries] = {}
 
-    def hold(self) -> _Seen:
+    def hold(self) -> _SeenSeries:
         """The cache of this process, which lives as long as it is referenced, between runs too."""
         size = self._size
-        seen: _Seen = self._shared.acquire(lambda: _Seen(size))
+        seen: _SeenSeries = self._shared.acquire(lambda: _SeenSeries(size))
         return seen
 
     def setup(self) -> None:

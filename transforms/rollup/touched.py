@@ -69,7 +69,7 @@ class Touched(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Marker:
+class TouchedMarker:
     """Marks the hours of rows that were written."""
 
     layout: HourMarks

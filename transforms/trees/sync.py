@@ -117,7 +117,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
         stored = (
             placed.main
             | "GroupPerBranch" >> beam.GroupByKey()
-            | "Store" >> _with_failures(_StoreFn(job), type(None))
+            | "Store" >> _with_failures(_StoreBranchesFn(job), type(None))
         )
         failures = (
             (placed[FAILURES], stored[FAILURES])
@@ -197,7 +197,7 @@ class _PlaceFn(beam.DoFn):
         yield key, BranchEntry(series.tsuid, placement.path, placement.leaf)
 
 
-class _StoreFn(beam.DoFn):
+class _StoreBranchesFn(beam.DoFn):
     """(row key, `BranchEntry`s) in, missing cells are set; collisions to `FAILURES`."""
 
     def __init__(self, job: TreeSyncJob) -> None:

@@ -26,7 +26,7 @@ from timebeam.schema.layouts.opentsdb.keys import row_key
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.rollup.touched import Marker, read_marks
+from timebeam.transforms.rollup.touched import TouchedMarker, read_marks
 
 HOUR, DAY = 3600, 86_400
 FIRST_DAYS = {  # clocks change in some of these histories, months end in others
@@ -256,7 +256,7 @@ class History:
         """Changes that are marked: every hour of which a complete interval is there."""
         changes = self.change(first_s, now_s)
         layout, target = self.store.layout, self.store.target
-        Marker(layout, clock=lambda: now_s).mark(target, self.write(changes))
+        TouchedMarker(layout, clock=lambda: now_s).mark(target, self.write(changes))
         uids = {name.text: uid for name, uid in self.uids.items() if name.kind == "metrics"}
         marks = {(mark.metric, mark.start_s) for mark in read_marks(target, layout)}
         for series, at in changes:

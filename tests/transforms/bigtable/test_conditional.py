@@ -11,7 +11,7 @@ from google.cloud.bigtable.data import ReadRowsQuery
 
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth, share
 from timebeam.schema.layouts import Cell, Row, TableSpec
-from timebeam.transforms.bigtable.conditional import Column, Replacement, create_cells, replace_cells
+from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target, open_table
 from timebeam.transforms.readers.table_reader import read_rows
@@ -137,10 +137,10 @@ def test_created_cells_are_told_apart_from_those_of_others(
 ) -> None:
     """Also of a row with more cells than go into a call, and where answers get lost."""
     target, table = place
-    theirs = {Column(b"k", "f", b"%d" % number): b"theirs" for number in range(0, 450, 7)}
+    theirs = {CellColumn(b"k", "f", b"%d" % number): b"theirs" for number in range(0, 450, 7)}
     there = Row(table, b"k", [Cell(c.family, c.qualifier, 1, v) for c, v in theirs.items()])
     create_cells(target, table, [there], {})
-    ours = {Column(b"k", "f", b"%d" % number): b"%d" % number for number in range(450)}
+    ours = {CellColumn(b"k", "f", b"%d" % number): b"%d" % number for number in range(450)}
     row = Row(table, b"k", [Cell(c.family, c.qualifier, 1, v) for c, v in ours.items()])
     with faulty(emulator, nth(COMPARE_AND_SET, (1, 4), Fault(grpc.StatusCode.UNAVAILABLE, when))):
         created, uncertain, values = create_cells(target, table, [row], {})
