@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import io
 import itertools
 import sys
@@ -22,11 +23,11 @@ from timebeam.schema.declared.codec.decode import Record
 from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection, json_text
 from timebeam.schema.declared.layout import scan_reason
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
-from timebeam.schema.layouts import Finding
+from timebeam.schema.layouts import Finding, Scan, Severity
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.declared.records import find_records
+from timebeam.transforms.readers.parallel import ParallelReader
 
 OUTPUTS = ("table", "json", "csv")
 
@@ -103,7 +104,7 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
         names = [name for name in days if table.day_table in (None, name)]
     if options.explain:
         _explain(plan, names)
-    found = _Found(find_records(target, layout, names, selection, plan))
+    found = _Found(_records(target, layout, names, selection, plan))
     lines = {"json": _json, "csv": _csv, "table": _table}[options.output]
     for line in lines(found, layout, options.csv_guard):
         print(line)
@@ -114,6 +115,25 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
     if not found.count:
         print(f"nothing found: {_why_nothing(target, names, table)}", file=sys.stderr)
     return 0
+
+
+def _records(
+    target: Target, layout: TableLayout, tables: Sequence[str], selection: RecordSelection, plan: ReadPlan
+) -> Iterator[Record | Finding]:
+    """The selected records of tables of one layout, in the order of the keys; and rows that cannot be read.
+
+    Args:
+      tables: names of Bigtable tables; several for tables per day.
+      plan: of the selection, by the layout.
+    """
+    reader = ParallelReader(target)
+    for table in tables if plan.ranges else ():
+        stored = dataclasses.replace(layout, table=table)
+        for row in reader.scan(Scan(table, plan.ranges, key_pattern=plan.key_pattern)):
+            try:
+                yield from selection.records(stored, row)
+            except ValueError as error:
+                yield Finding(Severity.DAMAGE, table, row.key, str(error))
 
 
 class _Found:

@@ -13,43 +13,19 @@ from google.api_core.exceptions import GoogleAPICallError
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec.cells import rows
-from timebeam.schema.declared.codec.decode import Record
 from timebeam.schema.declared.codec.reading import Read, csv_header, read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch, of_points
-from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection
-from timebeam.schema.declared.model import Declaration, TableLayout
-from timebeam.schema.layouts import Finding, Row, Scan, Severity
+from timebeam.schema.declared.model import Declaration
+from timebeam.schema.layouts import Row
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.base import RecordEncoding, joined_of
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.ingest.pack import merged_rows, mutations
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content
 from timebeam.transforms.input.line_cutter import LINE_BYTES
 from timebeam.transforms.input.parse import parse_portions, refused_message
-from timebeam.transforms.readers.parallel import ParallelReader
-
-
-def find_records(
-    target: Target, layout: TableLayout, tables: Sequence[str], selection: RecordSelection, plan: ReadPlan
-) -> Iterator[Record | Finding]:
-    """The selected records of tables of one layout, in the order of the keys; and rows that cannot be read.
-
-    Args:
-      tables: names of Bigtable tables; several for tables per day.
-      plan: of the selection, by the layout.
-    """
-    reader = ParallelReader(target)
-    for table in tables if plan.ranges else ():
-        stored = dataclasses.replace(layout, table=table)
-        for row in reader.scan(Scan(table, plan.ranges, key_pattern=plan.key_pattern)):
-            try:
-                yield from selection.records(stored, row)
-            except ValueError as error:
-                yield Finding(Severity.DAMAGE, table, row.key, str(error))
-
 
 _HEADERS = 1000  # files whose headers are cached
 
