@@ -266,7 +266,7 @@ class Replacing(Capability, Layout):
         """The series and times of the fragments of one row."""
 
     @abc.abstractmethod
-    def replacing(self, row: Row, existing: Sequence[Cell]) -> Row:
+    def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
         """A row that removes its instants from existing cells of the row that are not newer than its own."""
 
 

@@ -53,10 +53,15 @@ def changing_from(number: int, fault: AnyFault) -> Plan:
     return plan
 
 
-def run_and_kill(emulator: str, arguments: Sequence[str | Path], nth: int, when: str = BEFORE) -> Killed:
+def run_and_kill(
+    emulator: str, arguments: Sequence[str | Path], nth: int, when: str = BEFORE, program: str = "timebeam"
+) -> Killed:
     """Runs a command and kills it before or after its nth changing call is carried out.
 
     The command never gets the answer to that call.
+
+    Args:
+      program: the module that is run with the arguments.
     """
     child: list[subprocess.Popen[str]] = []
     started = threading.Event()
@@ -69,7 +74,7 @@ def run_and_kill(emulator: str, arguments: Sequence[str | Path], nth: int, when:
     with FaultProxy(emulator, changing_from(nth, Do(kill, when))) as proxy:
         child.append(
             subprocess.Popen(
-                [sys.executable, "-m", "timebeam", *map(str, arguments)],
+                [sys.executable, "-m", program, *map(str, arguments)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

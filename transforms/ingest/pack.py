@@ -211,7 +211,7 @@ class PackPortionFn(PackFn):
                 cells = [
                     cell for cell in existing[row.key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
                 ]
-                row = self._replacing.replacing(row, cells)
+                row = self._replacing.replacing(row, cells, self._packing)
             written = mutations((row,))
             yield from _encoded(written) if self._packing is Packing.POINTS else written
 

@@ -143,25 +143,25 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
     )
 
 
-def replacing_row(row: Row, existing: Sequence[Cell]) -> Row:
-    """A row that removes its instants from existing columns whose timestamps are not newer than its own.
+def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
+    """A row that removes its instants from existing columns with its timestamps.
+
+    Columns of packing COMPACTED remove them from older columns too: `pack` does so for points of one row.
 
     Args:
       row: of plain or compacted columns.
       existing: cells of the stored row, newest versions; cells without points and damaged ones stay.
     """
     old, new = read_columns(existing), read_columns(row.cells)
-    if not len(old.elements):
-        return row
-    times_ms = np.array([cell.timestamp_ms for cell in new.cells])[new.column]
-    order = np.lexsort((times_ms, new.elements.offsets_ms))
-    instants, times_ms = new.elements.offsets_ms[order], times_ms[order]
-    old_instants = old.elements.offsets_ms
-    nearest = np.maximum(np.searchsorted(instants, old_instants, side="right") - 1, 0)
-    old_times_ms = np.array([cell.timestamp_ms for cell in old.cells])[old.column]
-    is_replaced = (instants[nearest] == old_instants) & (old_times_ms <= times_ms[nearest])
-    set_versions = {_version(cell) for cell in row.cells}
+    old_times_ms = np.array([cell.timestamp_ms for cell in old.cells], np.int64)[old.column]
+    new_times_ms = np.array([cell.timestamp_ms for cell in new.cells], np.int64)[new.column]
+    old_instants, new_instants = old.elements.offsets_ms, new.elements.offsets_ms
+    is_replaced = np.zeros(len(old_instants), np.bool_)
+    for time_ms in np.unique(new_times_ms).tolist():
+        is_as_new = old_times_ms == time_ms if packing is Packing.POINTS else old_times_ms <= time_ms
+        is_replaced |= is_as_new & np.isin(old_instants, new_instants[new_times_ms == time_ms])
     remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
+    set_versions = {_version(cell) for cell in row.cells}
     cells, deleted = list(row.cells), list(row.deleted)
     for number in np.unique(old.column[is_replaced]).tolist():
         cell = old.cells[number]

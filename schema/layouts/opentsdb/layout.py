@@ -164,9 +164,9 @@ class OpenTsdb(
         series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 
-    def replacing(self, row: Row, existing: Sequence[Cell]) -> Row:
+    def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
         """See `Replacing.replacing`."""
-        return compact.replacing_row(row, existing)
+        return compact.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
