@@ -26,12 +26,34 @@ SELECTION = (
         "Query",
     ),
     Parameter("end", "last time, in the forms of --start", "Query", default="now"),
-    Parameter("tag", "k=v, k=v|w or k=*: only series that have this tag", "Query", default=[], many=True),
+    Parameter(
+        "tag",
+        "only series that have this tag: k=v, k=v|w, k=web* (ignores case), k=*, or a filter of OpenTSDB: "
+        "k=regexp(web.*), k=not_literal_or(v|w), k=iliteral_or(v), k=wildcard(web*) ...",
+        "Query",
+        default=[],
+        many=True,
+    ),
+    Parameter(
+        "explicit_tags", "only series without other tag keys than those of --tag", "Query", boolean, False
+    ),
+    Parameter(
+        "tsuid",
+        "opentsdb: only these series, by TSUIDs in hex; in place of METRIC",
+        "Query",
+        default=[],
+        many=True,
+    ),
     Parameter(
         "aggregator",
         "how to aggregate the series of a group: sum, min, max, avg, count, none ...",
         "Query",
         default="sum",
+    ),
+    Parameter(
+        "rate",
+        "change per second: rate, rate{counter[,MAX[,RESET]]}, or rate{dropcounter}, which leaves resets out",
+        "Query",
     ),
     Parameter("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum", "Query"),
     Parameter(
@@ -42,6 +64,9 @@ SELECTION = (
         "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
         "Query",
         setting=True,
+    ),
+    Parameter(
+        "max_seconds", "stop with an error after this time; by default never", "Query", positive, most=86_400
     ),
     Parameter("no_rollup", "ignore rollup tables; read points", "Query", boolean, False),
     Parameter(
@@ -64,8 +89,9 @@ QUERY_COMMAND = Command(
     arguments=(
         Argument(
             "metric",
+            nargs="?",
             metavar="METRIC",
-            help="name of the metric; or of a declared table, whose records are read",
+            help="name of the metric; or of a declared table, whose records are read; not with --tsuid",
         ),
     ),
     parameters=(

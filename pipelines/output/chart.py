@@ -60,7 +60,7 @@ def table(results: Sequence[Result], everything: bool) -> str:
         count = len(result.times_ms)
         lines.append(f"{label(result)}  {_count(count, 'point')}")
         if not count:
-            lines += [*_note_lines(result.annotations), ""]
+            lines += [*_note_lines(result.annotations or ()), ""]
             continue
         # One line 'n more' in place of one point would shorten nothing.
         end = count if everything or count <= _SHOWN_POINTS + 1 else _SHOWN_POINTS
@@ -74,7 +74,7 @@ def table(results: Sequence[Result], everything: bool) -> str:
         ]
         if end < count:
             lines.append(f"  ... {count - end} more points (table-all shows them)")
-        lines += [*_note_lines(result.annotations), ""]
+        lines += [*_note_lines(result.annotations or ()), ""]
     if len(shown) < len(results):
         lines.append(f"... {len(results) - len(shown)} more series (table-all shows them)\n")
     if results[0].global_annotations:

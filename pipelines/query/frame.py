@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -17,9 +16,9 @@ from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
-from timebeam.pipelines.query.points import answered_of, question_of
+from timebeam.pipelines.query.points import PointQuery
 from timebeam.schema.layouts import UnknownNameError
-from timebeam.schema.query.answer import Result, answer
+from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats
 from timebeam.transforms.query.points import why_nothing
 
@@ -63,6 +62,7 @@ def read_frame(
       ValueError: an argument is wrong, or contradicts the stored settings.
       LookupError: a metric, tag key or tag value is unknown; the message has similar names.
       BigtableError: a table does not exist.
+      StoppedError: `max_seconds` are over.
       ImportError: pandas is not installed, and `arrow` is false.
     """
     if not arrow:
@@ -74,18 +74,17 @@ def read_frame(
     parsed = _Arguments(SELECTION).parse_args(words)
     parsed.metric = metric
     use_stored(parsed)
-    layout, now_ms = readable_of(parsed), int(time.time() * 1000)
-    asked = question_of(parsed, now_ms)
+    layout = readable_of(parsed)
     try:
-        answered = answered_of(parsed, layout, asked, now_ms)
+        evaluated = PointQuery.of(parsed, layout).evaluate(full_scan=parsed.full_scan, with_annotations=False)
     except UnknownNameError as error:
         near = " or ".join(map(repr, error.near()))
         raise LookupError(f"{error.args[0]}{f'; did you mean {near}?' if near else ''}") from None
-    for line in answered.damage[:_WARNED]:
+    for line in evaluated.damage[:_WARNED]:
         warnings.warn(f"skipped: {line}", stacklevel=2)
-    if not answered.series:
+    if not evaluated.series:
         warnings.warn(f"nothing found: {why_nothing(target_of(parsed), layout)}", stacklevel=2)
-    table = _table(answer(asked, answered.series))
+    table = _table(evaluated.results)
     return table if arrow else table.to_pandas()
 
 

@@ -1,19 +1,14 @@
-"""`timebeam query`: points back out of the tables, aggregated as OpenTSDB's /api/query does.
-
-With a rollup configuration what is rolled up comes from there; the answer is the same.
-"""
+"""`timebeam query` of points: what `timebeam serve` answers, as text, JSON, CSV or a chart."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.values import (
     create_command,
     declaration_of,
@@ -26,136 +21,53 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import check_output, render
 from timebeam.pipelines.query.records import query_records, record_table
+from timebeam.schema.annotations import Annotation
+from timebeam.schema.api.request import ApiError
+from timebeam.schema.api.uri_query import rate_options
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import (
     Annotations,
     Histograms,
     ReadableLayout,
+    RollupTables,
     Selection,
     UnknownNameError,
-    find_capability,
 )
-from timebeam.schema.query.answer import QuerySeries, Result, all_of, annotated, answer
+from timebeam.schema.points import Series
+from timebeam.schema.query.answer import all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.histograms import answer_histograms
-from timebeam.schema.query.question import NONE, Question
+from timebeam.schema.query.histograms import SUM
+from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.tables import check_tables
-from timebeam.transforms.query.attached import find_annotations, find_histograms
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.attached import global_annotations, series_annotations
+from timebeam.transforms.query.budget import Budget, Meter
+from timebeam.transforms.query.evaluate import (
+    Evaluated,
+    evaluate,
+    evaluate_histograms,
+    question_of_tsuids,
+)
 from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.query.rollups import QueryResult, find_points, find_rolled_up
-
-
-def tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The tags that a query asks for: allowed values by key, none for `*`.
-
-    Raises:
-      UsageError: a text is not k=v.
-    """
-    filters: dict[str, frozenset[str]] = {}
-    for text in texts:
-        key, equals, values = text.partition("=")
-        if not key or not equals or not values or key in filters:
-            raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
-        filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
-    return filters
-
-
-def question_of(options: argparse.Namespace, now_ms: int) -> Question:
-    """The question that the options ask.
-
-    Raises:
-      UsageError: an option is wrong, or `start` is missing.
-    """
-    if options.start is None:
-        raise UsageError("the following options are required: --start")
-    try:
-        return Question(
-            options.metric,
-            tag_filters(options.tag),
-            options.group_by,
-            options.aggregator,
-            Downsampling.parse(options.downsample) if options.downsample else None,
-            parse_time(options.start, now_ms),
-            parse_time(options.end, now_ms),
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def answered_of(
-    options: argparse.Namespace, layout: ReadableLayout, asked: Question, now_ms: int
-) -> QueryResult:
-    """The points of the question, out of rollups where a configuration is given and they serve it.
-
-    Raises:
-      UsageError: the read is a full scan without `full_scan`, or the configuration is wrong.
-      BigtableError: a table is missing.
-      UnknownNameError: a metric, tag key or tag value is unknown.
-    """
-    target = target_of(options)
-    rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
-    scanned = layout.full_scan(Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms))
-    if scanned and not options.full_scan:
-        raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
-    check_tables(target, layout.tables(), create_command(options))
-    if rollups is None:
-        return find_points(target, layout, asked)
-    return find_rolled_up(target, *rollups, asked, now_ms)
-
-
-def _histograms(options: argparse.Namespace, asked: Question) -> Sequence[Result]:
-    """The answer out of histograms.
-
-    Raises:
-      UsageError: the options ask for what histograms do not give.
-    """
-    layout, target = layout_with(options, Histograms), target_of(options)
-    if asked.downsampling is not None:
-        raise UsageError("histograms cannot be downsampled: leave --downsample out")
-    shape = (options.group_by, options.aggregator, options.percentiles)
-    try:
-        answer_histograms(options.metric, {}, *shape)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    check_tables(target, layout.tables(), create_command(options))
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    histograms, unread = find_histograms(target, layout, selection)
-    for line in unread:
-        print(f"skipped: {line}", file=sys.stderr)
-    return answer_histograms(options.metric, histograms, *shape)
-
-
-def _with_annotations(
-    options: argparse.Namespace, layout: ReadableLayout, results: Sequence[Result], asked: Question
-) -> Sequence[Result]:
-    """The results with the requested annotations; unreadable ones are named on standard error."""
-    annotating = find_capability(layout, Annotations)
-    if annotating is None or (options.no_annotations and not options.global_annotations):
-        return results
-    selection = Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms)
-    notes, unread = find_annotations(
-        target_of(options),
-        annotating,
-        selection,
-        of_series=not options.no_annotations,
-        of_all=options.global_annotations,
-    )
-    for line in unread:
-        print(f"skipped: {line}", file=sys.stderr)
-    complete = annotated(results, notes, asked.metric, asked.group_by, asked.aggregator)
-    left_out = len(all_of(complete)) if options.output == "csv" else 0
-    if left_out:
-        print(f"left out: {left_out} annotations (--output annotations lists them)", file=sys.stderr)
-    return complete
+from timebeam.transforms.readers.table_reader import TableReader
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints or plots the answer; exit code 1 if a name is unknown."""
+    """Prints or plots the answer; exit code 1 if a name is unknown, or the time is over."""
+    if options.metric is None and not options.tsuid:
+        raise UsageError(
+            "the following arguments are required: METRIC; put it before options with several values, which "
+            "take all words after them"
+        )
+    if options.metric is not None and options.tsuid:
+        raise UsageError("give METRIC or --tsuid, not both")
     try:
         if options.layout != DECLARED:
             return answer_points(options, layout_of(options))
         declaration = declaration_of(options)
-        table = record_table(declaration, options.table_prefix, options.metric)
+        table = record_table(declaration, options.table_prefix, options.metric or "")
         if table is not None:
             return query_records(options, declaration, table)
         return answer_points(options, declared_points(options, declaration))
@@ -164,40 +76,168 @@ def run(options: argparse.Namespace) -> int:
         hint = f"; did you mean {near}?" if near else ""
         print(f"timebeam query: {printable(error.args[0] + hint)}", file=sys.stderr)
         return 1
+    except StoppedError as error:
+        print(f"timebeam query: {error}", file=sys.stderr)
+        return 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointQuery:
+    """What the options ask of points.
+
+    Attributes:
+      rollups: the rollup tables that may serve; None for points alone.
+      meter: ends the query after `max_seconds`; None for never.
+    """
+
+    target: Target
+    layout: ReadableLayout
+    question: Question
+    rollups: tuple[RollupTables, RollupConfig] | None
+    meter: Meter | None
+    now_ms: int
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, layout: ReadableLayout) -> PointQuery:
+        """The query of some options, whose tables are there.
+
+        Raises:
+          UsageError: an option is wrong, or `start` is missing.
+          BigtableError: a table is missing.
+          UnknownNameError: a TSUID has a UID without a name.
+        """
+        if options.start is None:
+            raise UsageError("the following options are required: --start")
+        now_ms = int(time.time() * 1000)
+        meter = None if options.max_seconds is None else Meter(Budget.of_seconds(options.max_seconds))
+        target = dataclasses.replace(target_of(options), stop=meter)
+        try:
+            question = _question(options, now_ms)
+            rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
+            check_tables(target, layout.tables(), create_command(options))
+            if options.tsuid:
+                question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
+        except (ValueError, ApiError) as error:
+            raise UsageError(str(error)) from error
+        return cls(target, layout, question, rollups, meter, now_ms)
+
+    def evaluate(self, *, full_scan: bool, with_annotations: bool) -> Evaluated:
+        """The answer, out of points and rollups.
+
+        Raises:
+          UsageError: it is a full scan, and `full_scan` does not say so; or a fill is too large.
+          UnknownNameError: a metric, tag key or tag value is unknown.
+          StoppedError: the time is over.
+        """
+        asked = self.question
+        scanned = self.layout.full_scan(Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms))
+        if scanned and not full_scan:
+            raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
+        try:
+            return evaluate(
+                self.target,
+                self.layout,
+                asked,
+                self.rollups,
+                self.now_ms,
+                self.meter,
+                with_annotations=with_annotations,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
 
 def answer_points(options: argparse.Namespace, layout: ReadableLayout) -> int:
-    """Answers the query of points that the options describe."""
+    """Answers the query of points that the options describe.
+
+    Raises:
+      StoppedError: the time is over.
+    """
     if options.where:
         raise UsageError(
             f"--where is for records, and {options.metric} is not a declared table: select points by --tag"
         )
+    if options.global_annotations:
+        layout_with(options, Annotations)
     try:
         check_output(options.output)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    now_ms = int(time.time() * 1000)
-    asked = question_of(options, now_ms)
-    if options.global_annotations:
-        layout_with(options, Annotations)
+    query = PointQuery.of(options, layout)
+    if options.output == "annotations":
+        return _list_annotations(options, query)
     if options.histogram or options.percentiles:
-        return _show(options, _histograms(options, asked), asked)
-    answered = answered_of(options, layout, asked, now_ms)
-    for line in answered.explained if options.explain else ():
+        evaluated = _histograms(options, query)
+    else:
+        evaluated = query.evaluate(full_scan=options.full_scan, with_annotations=not options.no_annotations)
+    for line in evaluated.explained if options.explain else ():
         print(line, file=sys.stderr)
-    for line in answered.damage:
+    results = [result for result in evaluated.results if len(result.times_ms) or result.annotations]
+    damage = [*evaluated.damage]
+    if options.global_annotations:
+        of_all, unread = _global_annotations(options, query)
+        results = [dataclasses.replace(result, global_annotations=of_all) for result in results]
+        damage += unread
+    for line in damage:
         print(f"skipped: {line}", file=sys.stderr)
+    left_out = len(all_of(results)) if options.output == "csv" else 0
+    if left_out:
+        print(f"left out: {left_out} annotations (--output annotations lists them)", file=sys.stderr)
+    if not results:
+        print(f"nothing found: {_why_nothing(options, layout, evaluated.series)}", file=sys.stderr)
+    asked = query.question
+    title = " ".join(f"{options.aggregator} {options.downsample or ''} {asked.metric}".split())
+    span_ms = asked.start_ms, asked.end_ms
+    text = render(results, options.output, printable(title), span_ms, options.csv_guard)
+    print(text if text is not None else f"wrote {options.output}", end="" if text else "\n")
+    return 0
+
+
+def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
+    """The answer out of histograms."""
+    if options.aggregator not in (SUM, NONE):
+        raise UsageError(f"no aggregator {options.aggregator!r} for histograms; choose from {SUM} and {NONE}")
     try:
-        results = [result for result in answer(asked, answered.series) if len(result.times_ms)]
+        return evaluate_histograms(
+            query.target,
+            layout_with(options, Histograms),
+            query.question,
+            options.percentiles,
+            has_buckets=options.histogram,
+            meter=query.meter,
+            with_annotations=not options.no_annotations,
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    complete = _with_annotations(options, layout, results, asked)
-    if not complete:
-        print(f"nothing found: {_why_nothing(options, layout, answered.series)}", file=sys.stderr)
-    return _show(options, complete, asked)
 
 
-def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[QuerySeries]) -> str:
+def _list_annotations(options: argparse.Namespace, query: PointQuery) -> int:
+    """Prints the annotations that start in the range, also of series without points there."""
+    notes, damage = list[Annotation](), list[str]()
+    if not options.no_annotations:
+        layout = layout_with(options, Annotations)
+        of_series, damage = series_annotations(query.target, layout, query.question, query.meter)
+        notes = [note for series_notes in of_series.values() for note in series_notes]
+    if options.global_annotations:
+        of_all, unread = _global_annotations(options, query)
+        notes, damage = [*notes, *of_all], [*damage, *unread]
+    for line in damage:
+        print(f"skipped: {line}", file=sys.stderr)
+    for note in by_start(notes):
+        print(note.shown())
+    return 0
+
+
+def _global_annotations(
+    options: argparse.Namespace, query: PointQuery
+) -> tuple[Sequence[Annotation], Sequence[str]]:
+    """(the global annotations of the range, a line for each unreadable one)."""
+    layout, asked = layout_with(options, Annotations), query.question
+    notes, damage = global_annotations(query.target, layout, asked.start_ms, asked.end_ms, query.meter)
+    return notes or (), damage
+
+
+def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[Series]) -> str:
     """Why a query has no results.
 
     Args:
@@ -205,7 +245,7 @@ def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Se
     """
     if not series:
         return why_nothing(target_of(options), layout)
-    keys = sorted({key for found_series in series for key, _ in found_series.series.tags})
+    keys = sorted({key for member in series for key, _ in member.tags})
     missing = [key for key in options.group_by if key not in keys]
     if missing and options.aggregator != NONE:
         return (
@@ -217,10 +257,29 @@ def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Se
     return "series match, but they have no points in this time range"
 
 
-def _show(options: argparse.Namespace, results: Sequence[Result], asked: Question) -> int:
-    """Prints or plots results; the exit code."""
-    title = " ".join(f"{options.aggregator} {options.downsample or ''} {options.metric}".split())
-    span_ms = asked.start_ms, asked.end_ms
-    text = render(results, options.output, printable(title), span_ms, options.csv_guard)
-    print(text if text is not None else f"wrote {options.output}", end="" if text else "\n")
-    return 0
+def _question(options: argparse.Namespace, now_ms: int) -> Question:
+    """What the options ask of points, TSUIDs aside.
+
+    Raises:
+      ValueError, ApiError: an option is wrong, in a TSD's words where it has some.
+    """
+    filters = []
+    for text in options.tag:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--tag {text}: give KEY=VALUE, as in host=web01|web02 or host=regexp(web.*)")
+        filters.append(TagFilter.of_value(key, value, group_by=False))
+    if options.rate is not None and not options.rate.startswith("rate"):
+        raise ValueError(f"--rate {options.rate}: give rate, rate{{counter}} or rate{{dropcounter}}")
+    return Question(
+        options.metric or "",
+        literals_of(filters),
+        options.group_by,
+        options.aggregator,
+        Downsampling.parse(options.downsample) if options.downsample else None,
+        parse_time(options.start, now_ms),
+        parse_time(options.end, now_ms),
+        None if options.rate is None else rate_options(options.rate),
+        filters,
+        options.explicit_tags,
+    )

@@ -33,6 +33,10 @@ OUTPUTS = ("table", "json", "csv")
 
 _OF_POINTS = (
     "tag",
+    "explicit_tags",
+    "tsuid",
+    "rate",
+    "max_seconds",
     "downsample",
     "group_by",
     "rollup_config",

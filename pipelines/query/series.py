@@ -19,7 +19,6 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell
-from timebeam.pipelines.query.points import tag_filters
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import names_from
@@ -43,8 +42,23 @@ def wanted_of(options: argparse.Namespace) -> SeriesQuery:
     Raises:
       UsageError: a tag is not k=v.
     """
-    tags = {key: tuple(sorted(values)) or ("*",) for key, values in tag_filters(options.tag).items()}
+    tags = {key: tuple(sorted(values)) or ("*",) for key, values in _tag_filters(options.tag).items()}
     return SeriesQuery(options.metric, tags)
+
+
+def _tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The tags that series must have: allowed values by key, none for `*`.
+
+    Raises:
+      UsageError: a text is not k=v.
+    """
+    filters: dict[str, frozenset[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not key or not equals or not values or key in filters:
+            raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
+        filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
+    return filters
 
 
 def list_series(options: argparse.Namespace) -> int:

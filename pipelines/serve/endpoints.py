@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
 from timebeam.pipelines.serve.queries import check_method, expressions, query
 from timebeam.pipelines.serve.remote_read import remote_read
-from timebeam.pipelines.serve.searches import last_points, lookup, suggest, uid_meta
+from timebeam.pipelines.serve.searches import last_points, lookup, suggest
 from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
@@ -153,12 +154,14 @@ def _version(_: Api, request: Request) -> Any:
 
 ENDPOINTS: dict[str, Callable[[Api, Request], Any]] = {
     "/api/aggregators": _aggregators,
+    "/api/annotation": annotation,
     "/api/config/filters": _config_filters,
     "/api/query": query,
     "/api/query/gexp": expressions,
     "/api/query/last": last_points,
     "/api/search/lookup": lookup,
     "/api/suggest": suggest,
+    "/api/uid/tsmeta": ts_meta,
     "/api/uid/uidmeta": uid_meta,
     "/api/v1/read": remote_read,
     "/api/version": _version,

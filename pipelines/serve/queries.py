@@ -11,28 +11,32 @@ from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.gexp import MOST_ARGUMENTS, parse_expression
 from timebeam.schema.api.gexp_functions import Indexed
-from timebeam.schema.api.query_answer import Answered, answer_body, shown_globally
+from timebeam.schema.api.query_answer import Answered, answer_body
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.api.uri_query import metric_sub_query, uri_query
 from timebeam.schema.layouts import (
     Annotations,
+    Histograms,
     Name,
-    Selection,
     UidTables,
     UnknownNameError,
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb.select import look_up
-from timebeam.schema.points import Series
+from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import Question
-from timebeam.transforms.query.attached import find_annotations
-from timebeam.transforms.query.evaluate import evaluate, series_of_tsuids
+from timebeam.transforms.query.attached import global_annotations
+from timebeam.transforms.query.evaluate import evaluate, evaluate_histograms, question_of_tsuids
 
 _METHODS = ("GET", "POST")
 
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""
+
+
+_OF_GROUPS = {"SUM": "zimsum", "COUNT": "zimsum", "MIN": "mimmin", "MAX": "mimmax"}
+"""The aggregators that make pre-aggregates, by the values of their tag."""
 
 
 def query(api: Api, request: Request) -> Any:
@@ -49,7 +53,7 @@ def query(api: Api, request: Request) -> Any:
     return answer_body(
         asked,
         answers,
-        global_annotations(api, asked),
+        shown_globally(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,
         add_shown=api.add_shown,
@@ -85,11 +89,8 @@ def expressions(api: Api, request: Request) -> Any:
     evaluated = [item for expression in parsed for item in expression.evaluate(results_of, api.add_points)]
     return answer_body(
         asked,
-        [
-            dataclasses.replace(answers[item.index], results=[item.result], lists_annotations=item.is_joined)
-            for item in evaluated
-        ],
-        global_annotations(api, asked),
+        [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated],
+        shown_globally(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,
         add_shown=api.add_shown,
@@ -109,70 +110,93 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
     Raises:
       ApiError: a name is in no table, or a fill is too large.
     """
-    sub_query = asked.queries[index]
-    if sub_query.raw.percentiles or sub_query.raw.has_buckets:
-        raise ApiError("Histograms are not served; `timebeam query --percentiles` reads them")
-    rollups = None if (sub_query.raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
+    raw = asked.queries[index].raw
+    annotates = not asked.raw.no_annotations
     try:
-        question = _question(api, asked, sub_query)
-        evaluated = evaluate(api.target, api.layout, question, rollups, now_ms, api.meter)
-        api.skipped.extend(evaluated.damage)
+        question, pre_aggregate = _question(api, asked, asked.queries[index])
+        if raw.percentiles or raw.has_buckets:
+            evaluated = evaluate_histograms(
+                api.target,
+                _with_histograms(api),
+                question,
+                raw.percentiles or (),
+                has_buckets=raw.has_buckets,
+                meter=api.meter,
+                with_annotations=annotates,
+            )
+        else:
+            rollups = None if (raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
+            evaluated = evaluate(
+                api.target,
+                api.layout,
+                question,
+                rollups,
+                now_ms,
+                api.meter,
+                with_annotations=annotates,
+            )
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:
         raise ApiError(str(error)) from error
-    return Answered(
-        index,
-        evaluated.results,
-        {} if asked.raw.no_annotations else _annotations(api, question),
-        evaluated.tsuids,
-        _key_uids(api, question) if asked.raw.show_query else {},
-    )
+    api.skipped.extend(evaluated.damage)
+    results = evaluated.results
+    if pre_aggregate:
+        results = [
+            dataclasses.replace(result, tags=dict(sorted((result.tags | pre_aggregate).items())))
+            for result in results
+        ]
+    key_uids = _key_uids(api, question) if asked.raw.show_query else {}
+    return Answered(index, results, evaluated.tsuids, key_uids, evaluated.stats)
 
 
-def global_annotations(api: Api, asked: TsQuery) -> list[Annotation]:
-    """The global annotations that a query asks for."""
+def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
+    """The global annotations that a query asks for; None where a TSD shows no list."""
     layout = find_capability(api.layout, Annotations)
     if layout is None or asked.raw.no_annotations or not asked.raw.global_annotations:
-        return []
-    selection = Selection(None, {}, asked.start_ms, asked.end_ms)
-    found, damage = find_annotations(
-        api.target, layout, selection, of_series=False, of_all=True, meter=api.meter
-    )
+        return None
+    notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms, api.meter)
     api.skipped.extend(damage)
-    return shown_globally(found.of_all, asked)
+    return notes
 
 
-def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> Question:
-    """The question of a sub query; TSUIDs become the series that they are of.
+def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> tuple[Question, dict[str, str]]:
+    """(the question of a sub query, the tag of pre-aggregates that it asks for, if any).
+
+    `preAggregate` with the tag `_aggregate=SUM` asks for groups of series, which have nothing where
+    a series has no point: pre-aggregates answer it where they are, and else the series that they are made of.
 
     Raises:
-      ApiError: TSUIDs that the layout does not have, or of several metrics.
-      ValueError: a TSUID is wrong.
+      ValueError: a TSUID is wrong, or the tag of pre-aggregates does not fit the aggregator.
     """
-    question = asked.question(sub_query)
-    if not sub_query.raw.tsuids:
-        return question
-    layout = find_capability(api.layout, UidTables)
-    if layout is None:
-        raise ApiError(f"Layout {api.layout.name} has no TSUIDs; query by metric and tags")
-    series = frozenset(series_of_tsuids(layout, sub_query.raw.tsuids, api.reader).values())
-    metrics = sorted({member.metric for member in series})
-    if len(metrics) > 1:
-        raise ApiError(f"One or more TSUIDs did not share the same metric [{metrics[0]}] [{metrics[1]}]")
-    return dataclasses.replace(question, metric=metrics[0], tags={}, group_by=(), filters=(), series=series)
+    raw, tag = sub_query.raw, dict[str, str]()
+    if raw.pre_aggregate and api.rollups is not None:
+        key = api.rollups[1].agg_tag_key
+        for value in (item.text for item in raw.filters if item.key == key):
+            aggregator, asked_for = _OF_GROUPS.get(value.upper(), ""), raw.aggregator or ""
+            if not {aggregator, asked_for} <= AGGREGATORS.keys() or (
+                AGGREGATORS[aggregator].fold is not AGGREGATORS[asked_for].fold
+            ):
+                raise ValueError(f"preAggregate: {key}={value} cannot be aggregated by {raw.aggregator}")
+            tag = {key: value}
+            raw = dataclasses.replace(raw, aggregator=aggregator)
+        raw = dataclasses.replace(raw, filters=tuple(item for item in raw.filters if item.key != key))
+    question = asked.question(dataclasses.replace(sub_query, raw=raw))
+    if raw.tsuids:
+        question = question_of_tsuids(question, api.layout, raw.tsuids, api.reader)
+    return question, tag
 
 
-def _annotations(api: Api, question: Question) -> dict[Series, Sequence[Annotation]]:
-    """The annotations of series in the hours that the question reads."""
-    layout = find_capability(api.layout, Annotations)
+def _with_histograms(api: Api) -> Histograms:
+    """The layout, which stores histograms.
+
+    Raises:
+      ValueError: it does not.
+    """
+    layout = find_capability(api.layout, Histograms)
     if layout is None:
-        return {}
-    within = question.range
-    selection = Selection(question.metric, question.tags, within.first_ms, within.until_ms - 1)
-    found, damage = find_annotations(api.target, layout, selection, meter=api.meter)
-    api.skipped.extend(damage)
-    return dict(found.of_series)
+        raise ValueError(f"Layout {api.layout.name} has no histograms")
+    return layout
 
 
 def _key_uids(api: Api, question: Question) -> dict[str, bytes]:

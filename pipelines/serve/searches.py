@@ -1,4 +1,4 @@
-"""Lookups in the tables: /api/query/last, /api/suggest, /api/search/lookup and /api/uid/uidmeta."""
+"""Lookups in the tables: /api/query/last, /api/suggest and /api/search/lookup."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import look_up, names_from
-from timebeam.schema.meta.documents import COUNTER, FAMILY, QUALIFIERS, UidMeta, meta_table
+from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -132,10 +131,6 @@ def _body(query: LastQuery, series: Series, tsuid: bytes, time_ms: int, value: i
     return body | {"metric": series.metric, "tags": dict(series.tags)} if query.resolves_names else body
 
 
-_KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
-"""Kinds of names by what requests call them."""
-
-
 def suggest(api: Api, request: Request) -> Any:
     """The answer to /api/suggest."""
     check_method(request, ("GET", "POST"))
@@ -175,37 +170,6 @@ def _names(api: Api, kind: str, start: str) -> Iterator[str]:
         yield from _names_of_series(api, kind, start)
     else:
         yield from (name for name, _ in names_from(layout.uid_table, kind, start, api.reader))
-
-
-def uid_meta(api: Api, request: Request) -> Any:
-    """The answer to /api/uid/uidmeta: what is stored of a name; what is not stored is empty."""
-    check_method(request, ("GET",))
-    layout = find_capability(api.layout, UidTables)
-    if layout is None:
-        raise not_found()
-    text, kind = request.required("uid"), _KINDS.get(request.required("type").lower())
-    if kind is None:
-        raise ApiError(f"Unknown type: {request.required('type')}")
-    try:
-        uid = bytes.fromhex(text)
-    except ValueError as error:
-        raise ApiError(f"UID {text} is not hexadecimal") from error
-    row = api.reader.rows(layout.uid_table, [uid]).get(uid)
-    cells = {cell.qualifier: cell.value for cell in row.cells} if row is not None else {}
-    if kind.encode() not in cells:
-        raise ApiError("Could not find the requested UID", 404)
-    stored = cells.get(QUALIFIERS[kind])
-    meta = UidMeta(kind, 0) if stored is None else UidMeta.from_bytes(kind, stored)
-    return {
-        "uid": uid.hex().upper(),
-        "type": QUALIFIERS[kind].decode().removesuffix("_meta").upper(),
-        "name": uid_table.name_text(cells[kind.encode()]),
-        "description": meta.description,
-        "notes": meta.notes,
-        "created": meta.created,
-        "custom": None if meta.custom is None else dict(meta.custom),
-        "displayName": meta.display_name,
-    }
 
 
 def _find(api: Api, query: LookupQuery) -> Iterator[Found]:

@@ -36,13 +36,11 @@ class Indexed:
 
     Attributes:
       tsuid: the first of its series; empty in a layout without TSUIDs.
-      is_joined: whether it is made of several results; its list of annotations is then empty, not missing.
     """
 
     index: int
     result: Result
     tsuid: bytes = b""
-    is_joined: bool = False
 
 
 Arguments = Sequence[Sequence[Indexed]]
@@ -217,8 +215,8 @@ def _joining(combine: Callable[[Floats, Floats], Floats]) -> Function:
             aggregated = {key for item in members.values() for key in item.result.aggregate_tags}
             named = min(members.values(), key=lambda item: item.tsuid)
             tags = dict(members[0].result.tags) if 0 in members else {}
-            result = Result(named.result.metric, tags, sorted(aggregated), times_ms, values)
-            joined.append(Indexed(named.index, result, named.tsuid, is_joined=True))
+            result = Result(named.result.metric, tags, sorted(aggregated), times_ms, values, annotations=())
+            joined.append(Indexed(named.index, result, named.tsuid))
         return joined
 
     return join

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from timebeam.schema.annotations import Annotation, as_ms
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
@@ -33,18 +33,16 @@ class Answered:
 
     Attributes:
       index: of the sub query in its request.
-      annotations: those of each series in the hours that were read.
       tsuids: of the series; empty in a layout without.
       key_uids: of the tag keys that are filtered; empty in a layout without.
-      lists_annotations: whether the list of annotations is shown even if it is empty.
+      stats: see `Evaluated`.
     """
 
     index: int
     results: Sequence[Result]
-    annotations: Mapping[Series, Sequence[Annotation]] = dataclasses.field(default_factory=dict)
     tsuids: Mapping[Series, bytes] = dataclasses.field(default_factory=dict)
     key_uids: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-    lists_annotations: bool = False
+    stats: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def first_tsuid(self, result: Result) -> bytes:
         """The least TSUID of a result; empty in a layout without."""
@@ -54,7 +52,7 @@ class Answered:
 def answer_body(
     query: TsQuery,
     answers: Sequence[Answered],
-    global_annotations: Sequence[Annotation],
+    global_annotations: Sequence[Annotation] | None,
     *,
     arrays: bool,
     leaves_out_nan: bool = False,
@@ -70,11 +68,20 @@ def answer_body(
         through. Text that several results repeat counts in each.
     """
     writer = _Writer(query, global_annotations, arrays, add_shown)
-    return [
+    body = [
         writer.result(answered, without_nan(result) if leaves_out_nan else result)
         for answered in answers
         for result in answered.results
     ]
+    return [*body, {"statsSummary": _summary(answers)}] if query.raw.show_summary else body
+
+
+def _summary(answers: Sequence[Answered]) -> dict[str, Any]:
+    """The statistics of all sub queries, and of each: QueryStats.getStats."""
+    stats_of = {answered.index: answered.stats for answered in answers}
+    names = dict.fromkeys(name for stats in stats_of.values() for name in stats)
+    sums: dict[str, Any] = {name: sum(stats.get(name, 0) for stats in stats_of.values()) for name in names}
+    return sums | {f"queryIdx_{index:02d}": stats for index, stats in stats_of.items()}
 
 
 def without_nan(result: Result) -> Result:
@@ -95,27 +102,18 @@ def annotation_body(note: Annotation) -> dict[str, Any]:
     return body if note.custom is None else body | {"custom": dict(note.custom)}
 
 
-def shown_globally(notes: Sequence[Annotation], query: TsQuery) -> list[Annotation]:
-    """The global annotations that a TSD finds: none that starts before the range, or ends after it.
-
-    meta/Annotation.getGlobalAnnotations compares with whole seconds, whatever the unit of the annotation.
-    """
-    start_s, end_s = query.start_ms // 1000, query.end_ms // 1000
-    return [note for note in notes if note.start >= start_s and note.end <= end_s]
-
-
 class _Writer:
     """Writes the results of an answer; what several of them repeat is made once."""
 
     def __init__(
         self,
         query: TsQuery,
-        global_annotations: Sequence[Annotation],
+        global_annotations: Sequence[Annotation] | None,
         arrays: bool,
         add_shown: Callable[[int], object],
     ) -> None:
         self._query, self._arrays, self._add_shown = query, arrays, add_shown
-        self._globals = _starting_within(global_annotations, query) if global_annotations else None
+        self._globals = None if global_annotations is None else [*map(annotation_body, global_annotations)]
         self._globals_cost = _cost(self._globals or [])
         self._query_bodies: dict[int, tuple[dict[str, Any], int]] = {}
 
@@ -131,13 +129,14 @@ class _Writer:
             tsuids = (answered.tsuids.get(series, b"") for series in result.members)
             beside["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
         if not raw.no_annotations:
-            notes = [note for series in result.members for note in answered.annotations.get(series, ())]
-            if notes or answered.lists_annotations:
-                beside["annotations"] = _starting_within(notes, self._query)
+            if result.annotations is not None:
+                beside["annotations"] = [*map(annotation_body, result.annotations)]
                 cost += _cost(beside["annotations"])
             if self._globals is not None:
                 beside["globalAnnotations"] = self._globals
                 cost += self._globals_cost
+        if raw.show_stats:
+            beside["stats"] = answered.stats
         self._add_shown(cost)
         return {
             "metric": result.metric,
@@ -158,12 +157,6 @@ class _Writer:
 def _cost(bodies: Sequence[dict[str, Any]]) -> int:
     """How much memory some JSON objects and their text take, in points."""
     return len(bodies) * OBJECT_POINTS + len(msgspec.json.encode(bodies)) // POINT_BYTES
-
-
-def _starting_within(notes: Sequence[Annotation], query: TsQuery) -> list[dict[str, Any]]:
-    """The annotations that start in the range, by start."""
-    ordered = sorted(notes, key=lambda note: (note.start_ms, note.tsuid))
-    return [annotation_body(note) for note in ordered if query.start_ms <= as_ms(note.start) <= query.end_ms]
 
 
 def _points(result: Result, milliseconds: bool, arrays: bool) -> Any:

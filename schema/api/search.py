@@ -190,7 +190,7 @@ def lookup_query(request: Request) -> LookupQuery:
     if request.body:
         query = _posted_lookup(request.json())
     else:
-        metric, tags = _metric_and_tags(request.required("m"))
+        metric, tags = metric_and_tags(request.required("m"))
         limit = request.parameter("limit")
         number = LOOKUP_LIMIT
         if limit is not None:
@@ -246,7 +246,7 @@ def _converted(body: Any, kind: type[_Body]) -> _Body:
         raise ApiError("Unable to parse the given JSON", details=str(error)) from error
 
 
-def _metric_and_tags(text: str) -> tuple[str, list[tuple[str | None, str | None]]]:
+def metric_and_tags(text: str) -> tuple[str, list[tuple[str | None, str | None]]]:
     """`metric{key=value,key=*,*=value,key=,=value}` (core/Tags.parseWithMetric)."""
     metric, brace, rest = text.partition("{")
     if not brace:

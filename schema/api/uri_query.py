@@ -70,13 +70,13 @@ def _sub_query(text: str, *, of_tsuids: bool) -> RawSubQuery:
             metric, filters = metric_and_filters(words[-1])
         except ValueError as error:
             raise ApiError(str(error)) from error
-    downsample, rate_options, rollup_usage = None, None, None
+    downsample, rate, rollup_usage = None, None, None
     percentiles: tuple[float, ...] | None = None
     starts = [word.lower() for word in words[1:-1]]
     for word in words[1:-1]:
         lower = word.lower()
         if lower.startswith("rate"):
-            rate_options = _rate_options(word) if "{" in word else rate_options
+            rate = rate_options(word) if "{" in word else rate
         elif word[:1].isdigit():
             downsample = word
         elif lower.startswith("rollup_"):
@@ -89,7 +89,7 @@ def _sub_query(text: str, *, of_tsuids: bool) -> RawSubQuery:
         tsuids,
         downsample,
         any(word.startswith("rate") for word in starts),
-        rate_options,
+        rate,
         filters,
         any(word.startswith("explicit_tags") for word in starts) and not of_tsuids,
         "pre-agg" in starts,
@@ -151,8 +151,14 @@ def _filter(text: str, noun: str, *, group_by: bool) -> TagFilter:
         raise ValueError(f"When parsing {noun} '{text}': {error}") from error
 
 
-def _rate_options(text: str) -> RateOptions:
-    """`rate{counter[,max[,reset]]}`."""
+def rate_options(text: str) -> RateOptions:
+    """The options of `rate{counter[,max[,reset]]}`, or `rate` for none.
+
+    Raises:
+      ApiError: they are wrong, in a TSD's words.
+    """
+    if "{" not in text:
+        return RateOptions()
     if len(text) < len("rate{}"):
         raise ApiError(f"Invalid rate options specification: {text}")
     words = text[5:-1].split(",")

@@ -49,7 +49,8 @@ class Result:
       times_ms: int64[n], strictly increasing, in ms.
       values: n numbers; NaN where an interval or all its values are missing.
       nan_is_null: show NaN as null (fill null).
-      annotations: of the series of the group, sorted by start.
+      annotations: of the series of the group, sorted by start; None if it has none in the hours that were
+        read, where a TSD shows no list.
       global_annotations: if the query asks for them, sorted by start; the same in all results.
       members: the series of the group.
     """
@@ -60,7 +61,7 @@ class Result:
     times_ms: Int64s
     values: Values
     nan_is_null: bool = False
-    annotations: Sequence[Annotation] = ()
+    annotations: Sequence[Annotation] | None = None
     global_annotations: Sequence[Annotation] = ()
     members: Sequence[Series] = ()
 
@@ -211,51 +212,21 @@ def number_text(value: int | float, nan_is_null: bool) -> str:
     return '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueryAnnotations:
-    """The annotations for a query.
-
-    Attributes:
-      of_series: by series that passed the filters of the query.
-      of_all: global annotations.
-    """
-
-    of_series: Mapping[Series, Sequence[Annotation]]
-    of_all: Sequence[Annotation] = ()
-
-
 def annotated(
     results: Sequence[Result],
-    annotations: QueryAnnotations,
-    metric: str,
-    group_by: Sequence[str],
-    aggregator: str,
+    of_series: Mapping[Series, Sequence[Annotation]],
+    of_all: Sequence[Annotation] = (),
 ) -> list[Result]:
-    """The results with their annotations; also a result for each group with annotations and no points.
+    """The results with the annotations of their series, and with the global ones.
 
     Args:
-      results: the answer for `group_by` and `aggregator`; see `timebeam.schema.query.answer.answer`.
+      of_series: those that start in the range; none for a series whose annotations all start outside of it.
     """
-    groups: dict[tuple[str, ...], list[Series]] = {}
-    for series in annotations.of_series:
-        key = group_key(series, group_by, aggregator)
-        if key is not None:
-            groups.setdefault(key, []).append(series)
-    of_all = by_start(annotations.of_all)
     complete = []
     for result in results:
-        tags = Series.of(metric, result.tags)
-        key = group_key(tags, group_by, aggregator)
-        notes = by_start(
-            note for series in groups.pop(key or (), ()) for note in annotations.of_series[series]
-        )
+        lists = [of_series[series] for series in result.members if series in of_series]
+        notes = by_start(note for notes in lists for note in notes) if lists else None
         complete.append(dataclasses.replace(result, annotations=notes, global_annotations=of_all))
-    none = np.zeros(0, np.int64)
-    for _, members in sorted(groups.items()):
-        notes = by_start(note for series in members for note in annotations.of_series[series])
-        complete.append(
-            Result(metric, *common_tags(members), none, none, annotations=notes, global_annotations=of_all)
-        )
     return complete
 
 
@@ -267,5 +238,5 @@ def by_start(notes: Iterable[Annotation]) -> list[Annotation]:
 def all_of(results: Iterable[Result]) -> list[Annotation]:
     """All annotations of an answer without duplicates, sorted by start."""
     return by_start(
-        {note for result in results for note in (*result.annotations, *result.global_annotations)}
+        {note for result in results for note in (*(result.annotations or ()), *result.global_annotations)}
     )

@@ -280,15 +280,21 @@ def downsample(
     times_ms, values = times_ms[inside], values[inside]
     if not len(times_ms):
         return times_ms, np.empty(0, np.float64)
-    if how.interval_ms is None:
-        starts_ms = np.full(len(times_ms), within.start_ms, np.int64)
-    elif how.calendar is not None:
-        starts_ms = how.calendar.starts_of(times_ms)
-    else:
-        starts_ms = times_ms - times_ms % how.interval_ms
+    starts_ms = interval_starts(how, times_ms, within)
     firsts = np.flatnonzero(np.diff(starts_ms, prepend=starts_ms[0] - 1))
     with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity
         return starts_ms[firsts], FUNCTIONS[how.function](values.astype(np.float64), firsts)
+
+
+def interval_starts(how: Downsampling | None, times_ms: Int64s, within: QueryRange) -> Int64s:
+    """int64[n], the start of the interval of each time in ms; without downsampling the times."""
+    if how is None:
+        return times_ms
+    if how.interval_ms is None:
+        return np.full(len(times_ms), within.start_ms, np.int64)
+    if how.calendar is not None:
+        return how.calendar.starts_of(times_ms)
+    return times_ms - times_ms % how.interval_ms
 
 
 def first_whole_ms(how: Downsampling, within: QueryRange) -> int:

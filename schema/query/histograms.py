@@ -30,7 +30,8 @@ import numpy as np
 
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result, common_tags, group_key
-from timebeam.schema.query.question import NONE
+from timebeam.schema.query.downsample import interval_starts
+from timebeam.schema.query.question import Question
 
 Bounds = tuple[float, float]
 
@@ -124,52 +125,59 @@ def _long(value: bytes, offset: int) -> tuple[int, int]:
 SUM = "sum"
 
 
-def answer_histograms(
-    metric: str,
-    histograms_of: Mapping[Series, Mapping[int, Histogram]],
-    group_by: Sequence[str],
-    aggregator: str,
-    percentiles: Sequence[float],
-) -> list[Result]:
-    """Groups histograms, sums those of one time, and turns them into series.
-
-    Args:
-      histograms_of: by series and time in ms.
-      group_by: see `timebeam.schema.query.answer.answer`.
-      aggregator: `sum`, or `none` to keep series apart.
-      percentiles: from 1 to 100; empty for the counts of the buckets.
-
-    Raises:
-      ValueError: another aggregator, or a percentile out of its range.
-    """
-    if aggregator not in (SUM, NONE):
-        raise ValueError(f"no aggregator {aggregator!r} for histograms; choose from {SUM} and {NONE}")
+def check_percentiles(percentiles: Sequence[float]) -> None:
+    """Raises ValueError if a percentile is not from 1 to 100."""
     for percent in percentiles:
         if not 1 <= percent <= 100:
             raise ValueError(f"percentile {percent:g} is not from 1 to 100")
+
+
+def answer_histograms(
+    question: Question,
+    histograms_of: Mapping[Series, Mapping[int, Histogram]],
+    percentiles: Sequence[float],
+    *,
+    has_buckets: bool,
+) -> list[Result]:
+    """Groups histograms, sums those of one time or interval, and turns the sums into series.
+
+    Whatever its aggregator and the function of its downsampling, histograms are summed, as by a TSD;
+    aggregator none keeps series apart. There are no fills and no rates.
+
+    Args:
+      histograms_of: by series and time in ms.
+      percentiles: from 1 to 100; a result for each.
+      has_buckets: whether there is a result for each bucket.
+    """
     groups: dict[tuple[str, ...], list[Series]] = {}
     for series in histograms_of:
-        key = group_key(series, group_by, aggregator)
+        key = group_key(series, question.group_by, question.aggregator)
         if key is not None:
             groups.setdefault(key, []).append(series)
     results = []
     for _, members in sorted(groups.items()):
         by_time: dict[int, list[Histogram]] = {}
         for series in members:
-            for time_ms, histogram in histograms_of[series].items():
-                by_time.setdefault(time_ms, []).append(histogram)
+            times_ms = np.array([*histograms_of[series]], np.int64)
+            starts_ms = interval_starts(question.downsampling, times_ms, question.range)
+            for start_ms, histogram in zip(starts_ms.tolist(), histograms_of[series].values(), strict=True):
+                if question.start_ms <= start_ms <= question.end_ms:
+                    by_time.setdefault(start_ms, []).append(histogram)
         summed = {time_ms: merged(same_time) for time_ms, same_time in sorted(by_time.items())}
+        if not summed:
+            continue
         tags, differing = common_tags(members)
-        named = _percentiles(summed, percentiles) if percentiles else _buckets(summed)
         results += [
             Result(
-                metric + suffix,
+                question.metric + suffix,
                 tags,
                 differing,
                 np.array(list(values), np.int64),
                 np.array([*values.values()]),
+                members=members,
             )
-            for suffix, values in named
+            for suffix, values in _percentiles(summed, percentiles)
+            + (_buckets(summed) if has_buckets else [])
         ]
     return results
 

@@ -131,9 +131,35 @@ def test_random_queries(store: tuple[str, AnyStore]) -> None:
             result.pop("annotations", None)
         assert differences(normal(body), normal(expected)) == [], query
         answered += any(result["dps"] for result in body)
-        if not query.is_rate and number % 10 == 0:
+        if number % 10 == 0:
             check_command(made, query, [result for result in body if result["dps"]])
     assert answered > QUERIES // 2
+
+
+@pytest.mark.parametrize(
+    ("filters", "explicit"),
+    [
+        (["host=a|c"], False),
+        (["host=regexp(^[bc]$)", "dc=y"], False),
+        (["host=not_iliteral_or(A|b)"], False),
+        (["dc=X*"], False),
+        (["dc=wildcard(X*)"], False),
+        (["host=*", "dc=*"], True),
+        (["host=wildcard(*)", "host=not_literal_or(a)"], False),
+    ],
+)
+def test_filters_of_the_command(store: tuple[str, AnyStore], filters: list[str], explicit: bool) -> None:
+    _, made = store
+    words = "explicit_tags:" if explicit else ""
+    m = quote(f"none:{words}sys.load{{}}{{{','.join(filters)}}}")
+    url = f"/api/query?start={BASE_S}&end={BASE_S + 600}&m={m}"
+    body = respond(Api(made.target, made.layout), request_of("GET", url)).body
+    flags = [f"--start={BASE_S}", f"--end={BASE_S + 600}", "--aggregator=none", "--output=json"]
+    flags += ["--explicit_tags"] if explicit else []
+    ran = timebeam("query", "sys.load", *made.flags, *flags, "--tag", *filters)
+    assert ran.code == 0, ran.err
+    assert normal(json.loads(ran.out)) == normal(json.loads(json.dumps(body)))
+    assert bool(body) is (filters != ["dc=wildcard(X*)"])
 
 
 @pytest.mark.parametrize(
@@ -192,6 +218,8 @@ def check_command(made: AnyStore, query: PlainQuery, body: list[dict[str, Any]])
     if query.downsample:
         count, unit, function, fill, _ = query.downsample
         flags.append(f"--downsample={count}{unit}-{function}-{fill}")
+    if query.is_rate:
+        flags.append("--rate=rate{dropcounter}" if query.is_counter else "--rate=rate")
     flags += ["--group_by", *query.group_by] if query.group_by else []
     ran = timebeam("query", "sys.load", *made.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err

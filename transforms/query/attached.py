@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts import Annotations, Cell, Finding, Histograms, Row, Selection
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
@@ -12,29 +14,23 @@ from timebeam.schema.layouts.opentsdb.keys import parse_key
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Series
-from timebeam.schema.query.answer import QueryAnnotations
+from timebeam.schema.query.answer import by_start
+from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.histograms import Histogram, NotASimpleHistogramError, decode
+from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.table_reader import TableReader
 
 
-def find_annotations(
-    target: Target,
-    layout: Annotations,
-    selection: Selection,
-    *,
-    of_series: bool = True,
-    of_all: bool = False,
-    meter: Meter | None = None,
-) -> tuple[QueryAnnotations, list[str]]:
-    """(annotations that overlap a time range, a line for each unreadable one).
+def series_annotations(
+    target: Target, layout: Annotations, question: Question, meter: Meter | None = None
+) -> tuple[dict[Series, list[Annotation]], list[str]]:
+    """(the annotations that start in the range of a question, by series; a line for each unreadable one).
 
-    Like a TSD, it reads only the hours of the range: an annotation that starts in an earlier hour is missed,
-    even if it ends within the range.
+    A series that has annotations only elsewhere in the hours of the range has an empty list.
 
     Args:
-      of_series, of_all: whether to read annotations of series, and global ones.
       meter: counts what is read; what it raises goes through.
 
     Raises:
@@ -42,32 +38,44 @@ def find_annotations(
     """
     damage: list[str] = []
     by_series: dict[Series, list[Annotation]] = {}
-    reader = metered(TableReader(target), meter)
+    within, reader = question.range, metered(TableReader(target), meter)
+    selection = Selection(question.metric, question.tags, within.first_ms, within.until_ms - 1)
     tables = (layout.data_table, layout.uid_table)
-    rows = select.select(layout.options, *tables, selection, reader, cells.COLUMNS) if of_series else ()
-    for selected in rows:
+    for selected in select.select(layout.options, *tables, selection, reader, cells.COLUMNS):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
-        elif notes := _notes(layout, selected.row, selection, damage):
-            by_series.setdefault(selected.series, []).extend(notes)
-    everything: list[Annotation] = []
-    if of_all:
-        scan = cells.global_scan(layout.options, layout.data_table, selection.start_ms, selection.end_ms)
-        for row in reader.scan(scan):
-            if cells.is_global(layout.options, row.key):
-                everything += _notes(layout, row, selection, damage)
-    return QueryAnnotations(by_series, everything), damage
+        elif question.passes(selected.series) and (notes := _notes(layout, selected.row, damage)):
+            shown = [note for note in notes if question.start_ms <= note.start_ms <= question.end_ms]
+            by_series.setdefault(selected.series, []).extend(shown)
+    return by_series, damage
 
 
-def _notes(layout: Annotations, row: Row, selection: Selection, damage: list[str]) -> list[Annotation]:
-    """The annotations of a row that overlap the range."""
-    notes = []
-    for stored in cells.read_annotations(layout.options, row):
-        if stored.note is None:
-            damage.append(f"row {row.key.hex()}: {stored.damage}")
-        elif stored.note.end_ms >= selection.start_ms and stored.note.start_ms <= selection.end_ms:
-            notes.append(stored.note)
-    return notes
+def global_annotations(
+    target: Target, layout: Annotations, start_ms: int, end_ms: int, meter: Meter | None = None
+) -> tuple[list[Annotation] | None, list[str]]:
+    """(the global annotations that start and end in a range, sorted; a line for each unreadable one).
+
+    None if a TSD shows no list: meta/Annotation.getGlobalAnnotations compares with whole seconds, whatever
+    the unit of the annotation, and of those that it finds only what starts in the range is shown.
+    """
+    damage: list[str] = []
+    reader = metered(TableReader(target), meter)
+    notes = [
+        note
+        for row in reader.scan(cells.global_scan(layout.options, layout.data_table, start_ms, end_ms))
+        if cells.is_global(layout.options, row.key)
+        for note in _notes(layout, row, damage)
+        if note.start >= start_ms // 1000 and note.end <= end_ms // 1000
+    ]
+    shown = by_start(note for note in notes if start_ms <= note.start_ms <= end_ms)
+    return shown if notes else None, damage
+
+
+def _notes(layout: Annotations, row: Row, damage: list[str]) -> Sequence[Annotation]:
+    """The annotations of a row."""
+    stored = list(cells.read_annotations(layout.options, row))
+    damage += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
+    return [one.note for one in stored if one.note is not None]
 
 
 COLUMNS = ColumnRange(FAMILY, b"\x06", b"\x07")
@@ -75,34 +83,54 @@ COLUMNS = ColumnRange(FAMILY, b"\x06", b"\x07")
 
 
 def find_histograms(
-    target: Target, layout: Histograms, selection: Selection
+    target: Target, layout: Histograms, question: Question, meter: Meter | None = None
 ) -> tuple[dict[Series, dict[int, Histogram]], list[str]]:
-    """(histograms of a time range by series and time in ms, a line for each unreadable one).
+    """(histograms of a question by series and time in ms, a line for each unreadable one).
+
+    Args:
+      meter: counts what is read, a histogram as a point for each bucket; what it raises goes through.
 
     Raises:
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
     by_series: dict[Series, dict[int, Histogram]] = {}
-    tables = (layout.data_table, layout.uid_table)
-    for selected in select.select(layout.options, *tables, selection, TableReader(target), COLUMNS):
+    first_ms, until_ms = _span_ms(question)
+    selection = Selection(question.metric, question.tags, first_ms, until_ms - 1)
+    tables, reader = (layout.data_table, layout.uid_table), metered(TableReader(target), meter)
+    for selected in select.select(layout.options, *tables, selection, reader, COLUMNS):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
+            continue
+        if not question.passes(selected.series):
             continue
         base_ms = parse_key(layout.options, selected.row.key).base_s * 1000
         for cell in sorted(selected.row.cells, key=_by_age):
             if not is_histogram(cell.qualifier):
                 continue
             time_ms = base_ms + offset_ms(cell.qualifier)
-            if not selection.start_ms <= time_ms <= selection.end_ms:
+            if not first_ms <= time_ms < until_ms:
                 continue
             try:
-                by_series.setdefault(selected.series, {})[time_ms] = decode(cell.value)
+                histogram = decode(cell.value)
+                if meter is not None:
+                    meter.add_points(len(histogram.buckets))
+                by_series.setdefault(selected.series, {})[time_ms] = histogram
             except NotASimpleHistogramError as error:
                 codec = cell.value[:1].hex() or "none"
                 text = f"histogram {cell.qualifier.hex()} of codec {codec} is not a SimpleHistogram: {error}"
                 damage.append(f"row {selected.row.key.hex()}: {text}")
     return {series: times for series, times in by_series.items() if times}, damage
+
+
+def _span_ms(question: Question) -> tuple[int, int]:
+    """(first time in ms, where the times end) of the histograms that the answer is made of."""
+    how, within = question.downsampling, question.range
+    if how is None:
+        return question.start_ms, question.end_ms + 1
+    if how.interval_ms is None:
+        return within.start_ms, within.end_ms
+    return first_whole_ms(how, within), within.until_ms
 
 
 def _by_age(cell: Cell) -> tuple[int, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
@@ -25,6 +26,11 @@ class Budget:
     shown: int
     size: int
     seconds: float
+
+    @classmethod
+    def of_seconds(cls, seconds: float) -> Budget:
+        """A budget of time alone."""
+        return cls(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, seconds)
 
 
 class OverBudgetError(StoppedError):

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from timebeam.schema.layouts import Name, ReadableLayout, Reader, RollupTables, UidTables, find_capability
+from timebeam.schema.layouts import (
+    Annotations,
+    Histograms,
+    Name,
+    ReadableLayout,
+    Reader,
+    RollupTables,
+    UidTables,
+    find_capability,
+)
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
 from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import never_stops
-from timebeam.schema.query.answer import Result, answer
+from timebeam.schema.query.answer import Result, annotated, answer
+from timebeam.schema.query.histograms import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.attached import find_histograms, series_annotations
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.rollups import find_points, find_rolled_up
 from timebeam.transforms.readers.table_reader import TableReader
@@ -52,6 +64,24 @@ def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) ->
     return series
 
 
+def question_of_tsuids(
+    question: Question, layout: ReadableLayout, texts: Sequence[str], reader: Reader
+) -> Question:
+    """The question of the series of TSUIDs alone, in place of its metric, tags and filters.
+
+    Raises:
+      ValueError: the layout has no TSUIDs, one is wrong, or they are of several metrics.
+    """
+    with_uids = find_capability(layout, UidTables)
+    if with_uids is None:
+        raise ValueError(f"Layout {layout.name} has no TSUIDs; query by metric and tags")
+    series = frozenset(series_of_tsuids(with_uids, texts, reader).values())
+    metrics = sorted({member.metric for member in series})
+    if len(metrics) > 1:
+        raise ValueError(f"One or more TSUIDs did not share the same metric [{metrics[0]}] [{metrics[1]}]")
+    return dataclasses.replace(question, metric=metrics[0], tags={}, group_by=(), filters=(), series=series)
+
+
 def _pairs(names: Sequence[Name]) -> Iterable[tuple[Name, Name]]:
     """The tag keys and values of the names of a series."""
     return zip(names[1::2], names[2::2], strict=True)
@@ -62,13 +92,19 @@ class Evaluated:
     """The answer to a question.
 
     Attributes:
+      series: those that passed and have points near the range.
       tsuids: of the series of the answer; empty in a layout without UIDs.
       damage: what could not be read, one line each.
+      explained: a line for each period: its table, and why.
+      stats: what the answer took, by the names of a TSD's statistics; times in ms.
     """
 
     results: Sequence[Result]
-    tsuids: dict[Series, bytes]
+    series: Sequence[Series]
+    tsuids: Mapping[Series, bytes]
     damage: Sequence[str]
+    explained: Sequence[str]
+    stats: Mapping[str, float]
 
 
 def evaluate(
@@ -78,27 +114,112 @@ def evaluate(
     rollups: tuple[RollupTables, RollupConfig] | None,
     now_ms: int,
     meter: Meter | None = None,
+    *,
+    with_annotations: bool = False,
 ) -> Evaluated:
     """The answer to a question, its series in the order of their TSUIDs.
 
     Args:
       rollups: the rollup tables that may serve; None for points alone.
       meter: counts what is read; what it raises goes through.
+      with_annotations: whether results have those of their series.
 
     Raises:
       UnknownNameError: a name is in no table.
       ValueError: too large a fill.
     """
+    stats = _Stats(meter)
     if rollups is None:
         read = find_points(target, layout, question, meter=meter)
     else:
         read = find_rolled_up(target, *rollups, question, now_ms, meter)
-    reader = metered(TableReader(target), meter)
-    with_uids = find_capability(layout, UidTables)
-    series = [found.series for found in read.series]
-    tsuids = tsuids_of(with_uids, series, reader) if with_uids is not None else {}
-    ordered = [dataclasses.replace(found, tsuid=tsuids.get(found.series, b"")) for found in read.series]
+    series, damage = [item.series for item in read.series], read.damage
+    tsuids = _tsuids(target, layout, series, meter)
+    stats.add_scan()
+    ordered = [dataclasses.replace(item, tsuid=tsuids.get(item.series, b"")) for item in read.series]
     if meter is not None:
         meter.add_points(question.filled_count * len(ordered))
     results = answer(question, ordered, never_stops if meter is None else meter.check)
-    return Evaluated(results, tsuids, read.damage)
+    stats.add_results(results)
+    if with_annotations:
+        results, damage = _annotated(target, layout, question, results, damage, meter)
+    return Evaluated(results, series, tsuids, damage, read.explained, stats.values)
+
+
+def evaluate_histograms(
+    target: Target,
+    layout: Histograms,
+    question: Question,
+    percentiles: Sequence[float],
+    *,
+    has_buckets: bool,
+    meter: Meter | None = None,
+    with_annotations: bool = False,
+) -> Evaluated:
+    """The answer to a question out of histograms; see `answer_histograms`.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+      ValueError: a percentile is out of its range.
+    """
+    check_percentiles(percentiles)
+    stats = _Stats(meter)
+    histograms, damage = find_histograms(target, layout, question, meter)
+    series = [*histograms]
+    tsuids = _tsuids(target, layout, series, meter)
+    stats.add_scan()
+    results = answer_histograms(question, histograms, percentiles, has_buckets=has_buckets)
+    stats.add_results(results)
+    if with_annotations:
+        results, damage = _annotated(target, layout, question, results, damage, meter)
+    return Evaluated(results, series, tsuids, damage, [], stats.values)
+
+
+class _Stats:
+    """Measures the steps of an evaluation."""
+
+    def __init__(self, meter: Meter | None) -> None:
+        self.values: dict[str, float] = {}
+        self._meter, self._begun_s = meter, time.perf_counter()
+        self._read = (meter.rows, meter.size, meter.points) if meter is not None else (0, 0, 0)
+
+    def add_scan(self) -> None:
+        """The series are read."""
+        if self._meter is not None:
+            read = (self._meter.rows, self._meter.size, self._meter.points)
+            names = ("rowsFromStorage", "bytesFromStorage", "dpsPostFilter")
+            for name, before, after in zip(names, self._read, read, strict=True):
+                self.values[name] = after - before
+        self.values["queryScanTime"] = self._lap_ms()
+
+    def add_results(self, results: Sequence[Result]) -> None:
+        """The results are computed."""
+        self.values["aggregationTime"] = self._lap_ms()
+        self.values["emittedDPs"] = sum(len(result.times_ms) for result in results)
+
+    def _lap_ms(self) -> float:
+        before_s, self._begun_s = self._begun_s, time.perf_counter()
+        return (self._begun_s - before_s) * 1000
+
+
+def _tsuids(
+    target: Target, layout: ReadableLayout | Histograms, series: Sequence[Series], meter: Meter | None
+) -> Mapping[Series, bytes]:
+    with_uids = find_capability(layout, UidTables)
+    return {} if with_uids is None else tsuids_of(with_uids, series, metered(TableReader(target), meter))
+
+
+def _annotated(
+    target: Target,
+    layout: ReadableLayout | Histograms,
+    question: Question,
+    results: list[Result],
+    damage: Sequence[str],
+    meter: Meter | None,
+) -> tuple[list[Result], list[str]]:
+    """(the results with the annotations of their series, a line for each problem)."""
+    annotating = find_capability(layout, Annotations)
+    if annotating is None:
+        return results, [*damage]
+    notes, unread = series_annotations(target, annotating, question, meter)
+    return annotated(results, notes), [*damage, *unread]

@@ -11,8 +11,11 @@ import pytest
 from tests.golden.cases import cases
 from tests.support.annotations import A, load, notes, query, send
 from tests.support.commands import timebeam
+from tests.support.golden_api import normal
 from tests.support.points import BASE_S
 from tests.support.stored import Store
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.layouts.opentsdb.compact import compact_row
 
@@ -133,10 +136,34 @@ def test_query_shows_buckets_and_percentiles(store: Store) -> None:
     assert query(store, "--histogram", "--tag=host=b").out == "no points\n"
 
 
+def test_histograms_are_downsampled_by_their_sums(store: Store) -> None:
+    ran = query(store, "--histogram", "--output=json", "--downsample=1m-sum")
+    answer = {one["metric"]: one["dps"] for one in json.loads(ran.out)}
+    assert answer["sys.load_0.0_1.75"] == {str(BASE_S): 12}
+    assert answer["sys.load_UNDERFLOW"] == {str(BASE_S): 2 + 128}  # of 7 s and of 7.005 s
+
+
+def test_the_api_gives_what_the_command_gives(store: Store) -> None:
+    api, url = Api(store.target, store.layout), f"/api/query?start={BASE_S}&end={BASE_S + 7200}&m=sum:"
+    for flags, words in (
+        (["--percentiles", "50", "99.9"], "percentiles[50,99.9]:"),
+        (["--histogram"], "show-histogram-buckets:"),
+        (["--histogram", "--downsample=1m-sum"], "1m-sum:show-histogram-buckets:"),
+    ):
+        response = respond(api, request_of("GET", f"{url}{words}sys.load{{host=*}}"))
+        command = query(store, "--output=json", "--group_by=host", *flags)
+        assert normal(json.loads(json.dumps(response.body))) == normal(json.loads(command.out))
+        assert len(response.body) >= 2
+        assert len(api.skipped) == 1
+        api.skipped.clear()
+    body = {"start": BASE_S, "queries": [{"metric": "sys.load", "aggregator": "sum", "percentiles": [0]}]}
+    response = respond(api, request_of("POST", "/api/query", json.dumps(body).encode()))
+    assert (response.status, response.body["error"]["message"]) == (400, "percentile 0 is not from 1 to 100")
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--histogram", "--downsample=1m-sum"], "leave --downsample out"),
         (["--percentiles", "0.1"], "percentile 0.1 is not from 1 to 100"),
         (["--histogram", "--aggregator=max"], "for histograms; choose from"),
     ],

@@ -16,9 +16,11 @@ from timebeam.schema.query.histograms import (
     Histogram,
     NotASimpleHistogramError,
     answer_histograms,
+    check_percentiles,
     decode,
     merged,
 )
+from timebeam.schema.query.question import Question
 
 floats = st.floats(width=32, allow_nan=False)
 counts = st.integers(0, (1 << 63) - 1) | st.integers(0, 300)
@@ -116,7 +118,12 @@ def test_results_by_bucket_and_by_percentile() -> None:
     def shown(group_by: list[str], aggregator: str, percentiles: list[float]) -> list[Any]:
         return [
             (one.metric, one.tags, dict(zip(one.times_ms.tolist(), one.values.tolist(), strict=True)))
-            for one in answer_histograms("m", found, group_by, aggregator, percentiles)
+            for one in answer_histograms(
+                Question("m", {}, group_by, aggregator, None, 0, 9999),
+                found,
+                percentiles,
+                has_buckets=not percentiles,
+            )
         ]
 
     assert shown([], "sum", []) == [
@@ -130,6 +137,6 @@ def test_results_by_bucket_and_by_percentile() -> None:
         ("m_pct_50.0", {"dc": "x", "host": "b"}, {1000: 2.25}),
     ]
     assert shown([], "none", [50]) == shown(["host"], "sum", [50])
-    for aggregator, percentiles, text in (("avg", [], "sum and none"), ("sum", [0.5], "1 to 100")):
-        with pytest.raises(ValueError, match=text):
-            shown([], aggregator, percentiles)
+    assert shown([], "max", []) == shown([], "sum", [])  # as in a TSD
+    with pytest.raises(ValueError, match="1 to 100"):
+        check_percentiles([0.5])

@@ -1,0 +1,184 @@
+"""/api/annotation, /api/uid/uidmeta and /api/uid/tsmeta: what is stored beside points.
+
+tsd/AnnotationRpc and tsd/UniqueIdRpc of OpenTSDB 2.4.1, by GET.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.api_core.exceptions import NotFound
+
+from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.queries import check_method
+from timebeam.schema.annotations import NotAnAnnotationError, parse_stored
+from timebeam.schema.api.query_answer import annotation_body
+from timebeam.schema.api.request import ApiError, Request, not_found
+from timebeam.schema.api.search import metric_and_tags
+from timebeam.schema.api.times import parse_time
+from timebeam.schema.layouts import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
+from timebeam.schema.layouts.opentsdb import annotation_cells, uid_table
+from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
+from timebeam.schema.layouts.opentsdb.select import look_up
+from timebeam.schema.meta.documents import (
+    COUNTER,
+    DOCUMENT,
+    QUALIFIERS,
+    TsMeta,
+    UidMeta,
+    counter_value,
+    meta_table,
+)
+from timebeam.schema.meta.search import SeriesQuery
+from timebeam.transforms.meta.find import from_meta
+
+_KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
+"""Kinds of names by what requests call them."""
+
+
+def annotation(api: Api, request: Request) -> Any:
+    """The answer to /api/annotation: the annotation of a series, or the global one, of a start."""
+    check_method(request, ("GET",))
+    layout = find_capability(api.layout, Annotations)
+    if layout is None:
+        raise not_found()
+    tsuid = _hex(request.parameter("tsuid") or "", "TSUID")
+    try:
+        start_s = parse_time(request.parameter("start_time") or "0", None, 0) // 1000
+        if start_s < 1:
+            raise ApiError("Missing start time")
+        place = annotation_cells.place(layout.options, tsuid, start_s)
+    except ValueError as error:
+        raise ApiError(str(error)) from error
+    row = api.reader.rows(layout.data_table, [place.key]).get(place.key)
+    value = _cells(row).get(place.qualifier)
+    if value is None:
+        raise ApiError("Unable to locate annotation in storage", 404)
+    try:
+        return annotation_body(parse_stored(value))
+    except NotAnAnnotationError as error:
+        raise ApiError(f"The annotation is damaged: {error}") from error
+
+
+def uid_meta(api: Api, request: Request) -> Any:
+    """The answer to /api/uid/uidmeta: what is stored of a name; what is not stored is empty."""
+    check_method(request, ("GET",))
+    layout = find_capability(api.layout, UidTables)
+    if layout is None:
+        raise not_found()
+    uid, kind = _hex(request.required("uid"), "UID"), _KINDS.get(request.required("type").lower())
+    if kind is None:
+        raise ApiError(f"Unknown type: {request.required('type')}")
+    rows = api.reader.rows(layout.uid_table, [uid])
+    if kind.encode() not in _cells(rows.get(uid)):
+        raise ApiError("Could not find the requested UID", 404)
+    return _uid_body(kind, uid, rows)
+
+
+def ts_meta(api: Api, request: Request) -> Any:
+    """The answer to /api/uid/tsmeta: of a TSUID, or a list of those of a metric and tags, `m`."""
+    check_method(request, ("GET",))
+    layout = find_capability(api.layout, SeriesMeta)
+    if layout is None:
+        raise not_found()
+    try:
+        if request.has("tsuid"):
+            bodies = _ts_bodies(api, layout, [_hex(request.required("tsuid"), "TSUID")])
+            if not bodies:
+                raise ApiError("Could not find Timeseries meta data", 404)
+            return bodies[0]
+        metric, tags = metric_and_tags(request.required("m"))
+        named = {key: value for key, value in tags if key and value}
+        if len(named) < len(tags):
+            raise ApiError(f"Tags must be key=value: {request.required('m')}")
+        names = [Name("metrics", metric)]
+        names += [Name(*name) for tag in named.items() for name in zip(("tagk", "tagv"), tag, strict=True)]
+        if look_up(layout.uid_table, names, api.reader).keys() != {*names}:
+            raise ApiError("Unable to find one of the UIDs", 404)
+        query = SeriesQuery(metric, {key: (value,) for key, value in named.items()})
+        listed = from_meta(api.target, layout, query, api.meter)
+        return _ts_bodies(
+            api, layout, [one.tsuid for one in listed if not isinstance(one, tuple) and one.tsuid]
+        )
+    except NotFound:
+        raise ApiError("Could not find Timeseries meta data", 404) from None
+    except ValueError as error:
+        raise ApiError(str(error)) from error
+
+
+def _ts_bodies(api: Api, layout: SeriesMeta, found: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The metadata of series that have some, and of their names.
+
+    Raises:
+      ValueError: a TSUID or stored metadata is wrong.
+      ApiError: a UID has no name.
+    """
+    pairs_of = {tsuid: tsuid_pairs(layout.options, tsuid) for tsuid in found}
+    rows = api.reader.rows(meta_table(layout.options.table_prefix).name, [*pairs_of])
+    stored = {tsuid: cells for tsuid in pairs_of if DOCUMENT in (cells := _cells(rows.get(tsuid)))}
+    uids = sorted({uid for tsuid in stored for _, uid in pairs_of[tsuid]})
+    names = api.reader.rows(layout.uid_table, uids)
+    bodies = []
+    for tsuid, cells in stored.items():
+        metric, *tags = (_uid_body(kind, uid, names) for kind, uid in pairs_of[tsuid])
+        body = _ts_body(tsuid, cells, rows[tsuid])
+        api.add_shown(1 + len(tags))
+        bodies.append(body | {"metric": metric, "tags": tags})
+    return bodies
+
+
+def _ts_body(tsuid: bytes, cells: Mapping[bytes, bytes], row: Row) -> dict[str, Any]:
+    meta = TsMeta.from_bytes(tsuid, cells[DOCUMENT])
+    received_ms = [cell.timestamp_ms for cell in row.cells if cell.qualifier == COUNTER]
+    return {
+        "tsuid": tsuid.hex().upper(),
+        "displayName": meta.display_name,
+        "description": meta.description,
+        "notes": meta.notes,
+        "created": meta.created,
+        "custom": None if meta.custom is None else dict(meta.custom),
+        "units": meta.units,
+        "dataType": meta.data_type,
+        "retention": meta.retention,
+        "max": "NaN" if math.isnan(meta.maximum) else meta.maximum,
+        "min": "NaN" if math.isnan(meta.minimum) else meta.minimum,
+        "lastReceived": max(received_ms, default=0) // 1000,
+        "totalDatapoints": counter_value(cells[COUNTER]) if COUNTER in cells else 0,
+    }
+
+
+def _uid_body(kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> dict[str, Any]:
+    """The metadata of a name, out of rows of the UID table.
+
+    Raises:
+      ApiError: the UID has no name.
+    """
+    cells = _cells(rows.get(uid))
+    if kind.encode() not in cells:
+        raise ApiError("Unable to find one of the UIDs", 404)
+    stored = cells.get(QUALIFIERS[kind])
+    meta = UidMeta(kind, 0) if stored is None else UidMeta.from_bytes(kind, stored)
+    return {
+        "uid": uid.hex().upper(),
+        "type": QUALIFIERS[kind].decode().removesuffix("_meta").upper(),
+        "name": uid_table.name_text(cells[kind.encode()]),
+        "description": meta.description,
+        "notes": meta.notes,
+        "created": meta.created,
+        "custom": None if meta.custom is None else dict(meta.custom),
+        "displayName": meta.display_name,
+    }
+
+
+def _cells(row: Row | None) -> dict[bytes, bytes]:
+    """The newest value of each column of a row."""
+    return {} if row is None else {cell.qualifier: cell.value for cell in row.cells}
+
+
+def _hex(text: str, noun: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ApiError(f"{noun} {text} is not hexadecimal") from error
