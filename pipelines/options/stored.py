@@ -7,6 +7,7 @@ reads it once. `cbt read PREFIXtimebeam` shows it.
 |---|---|---|---|
 | a layout, as `opentsdb` | `settings` | `version` | `1` |
 | | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
+| `table` | `settings` | `table NAME`, a declared table without prefix | the text of its declaration, TOML |
 
 Cells have timestamp 0. A setting that a row lacks is not checked. Tables that other systems made have no row.
 """
@@ -14,6 +15,7 @@ Cells have timestamp 0. A setting that a row lacks is not checked. Tables that o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +27,9 @@ from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.pipelines.options.values import layout_named, target_of
+from timebeam.pipelines.options.values import declaration_text, tables_of, target_of
+from timebeam.schema.declared.language.checks import contradiction
+from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.merge import RowMerger
@@ -41,7 +45,12 @@ VERSION = "1"
 FAMILY = "settings"
 
 _VERSION_COLUMN = "version"
+_TABLE = "table "
+"""How the columns of declared tables begin."""
 _STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
+
+UNPROVED = ("row_spec", "cell_time", "use_max_value", "retention", ZONE.name)
+"""Settings that rows can contradict, but do not prove."""
 
 StoredRows = Mapping[str, Mapping[str, str]]
 """The texts of the settings by name, by layout."""
@@ -65,13 +74,14 @@ def use_stored(options: argparse.Namespace, layout: str = "layout", before: str 
       BigtableError: a newer timebeam stored them, or they may not be read.
     """
     values = vars(options)
-    if values[layout] == DECLARED:
-        return
     table = settings_table(values[before + "table_prefix"]).name
     rows = _reachable_rows(options, table)
     if values[layout] is None:
         values[layout] = _only_layout(rows, layout, table)
         options.origins[layout] = f"table {table}"
+    if values[layout] == DECLARED:
+        _use_stored_tables(options, rows.get(DECLARED, {}), table)
+        return
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():
         option = before + name
@@ -81,7 +91,7 @@ def use_stored(options: argparse.Namespace, layout: str = "layout", before: str 
             values[option] = value
             options.origins[option] = f"table {table}"
             detail(f"{option} {value}: table {table}")
-        elif values[option] != value:
+        elif not _agrees(name, values[option], value):
             contradictions.append(
                 f"{options.origins[option]} says {name} {setting_text(values[option])}, but table {table} "
                 f"says that layout {values[layout]} has {setting_text(value)} here"
@@ -104,10 +114,14 @@ def read_rows(target: Target, table: str) -> StoredRows:
 
 def settings_of(options: argparse.Namespace) -> dict[str, str]:
     """The texts to be stored for the layout of the options, by name; the zone only if rollups are made."""
+    if options.layout == DECLARED:
+        text, name = declaration_text(options)
+        return {_TABLE + layout.table: text for layout in load(text, name).all_layouts}
     names = [option.name for option in LAYOUTS[options.layout].declared_options if option.stored]
     if getattr(options, "rollup_config", None):
         names.append(ZONE.name)
-    return {name: setting_text(vars(options)[name]) for name in names}
+    texts = {name: setting_text(vars(options)[name]) for name in names}
+    return {name: text for name, text in texts.items() if text}
 
 
 def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
@@ -121,16 +135,19 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     target, spec = target_of(options), settings_table(options.table_prefix)
     texts = settings_of(options)
     stored = read_rows(target, spec.name).get(options.layout, {})
-    if stored and not texts.keys() - stored.keys():
+    missing = texts.keys() - stored.keys()
+    if stored and not missing:
+        if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared them
+            yield f"would store {_shown(options.layout, texts)}" if dry_run else store_again(options)
         return
-    if not stored:
-        for table in layout_named(options.layout, vars(options)).tables():
-            if _has_rows(target, table.name):
-                yield (
-                    f"settings not stored: table {table.name} has rows; `timebeam tables adopt` looks at "
-                    "them first"
-                )
-                return
+    new = {options.table_prefix + name.removeprefix(_TABLE) for name in missing}
+    for table in tables_of(options) if options.layout == DECLARED or not stored else ():
+        if (options.layout != DECLARED or table.name in new) and _has_rows(target, table.name):
+            yield (
+                f"settings not stored: table {table.name} has rows; `timebeam tables adopt` looks at "
+                "them first"
+            )
+            return
     yield from (line for line in create_tables(target, [spec], dry_run=dry_run) if " exists, " not in line)
     if dry_run:
         yield f"would store {_shown(options.layout, texts)}"
@@ -140,7 +157,7 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
         column.qualifier.decode(): value.decode()
         for column, value in create_cells(target, spec.name, [row], {}).values.items()
     }
-    differing = [name for name in texts if now.get(name) != texts[name]]
+    differing = [name for name in missing if now.get(name) != texts[name]]
     if differing:
         name = differing[0]
         raise UsageError(
@@ -162,11 +179,48 @@ def store_again(options: argparse.Namespace) -> str:
     stored = read_rows(target, spec.name).get(options.layout, {})
     _parsed(stored, spec.name)  # raises an error if a newer timebeam stored them
     row = _row(spec.name, options.layout, texts)
-    stale = [Deletion(FAMILY, name.encode()) for name in stored.keys() - texts.keys()]
+    stale_names = [] if options.layout == DECLARED else stored.keys() - texts.keys()
+    stale = [Deletion(FAMILY, name.encode()) for name in stale_names]
     failures = mutate_rows(target, spec.name, [row._replace(deleted=stale)])
     if failures:
         raise BigtableError(f"table {spec.name} refused the settings: {failures[0]}")
     return f"stored {_shown(options.layout, texts)}"
+
+
+def _use_stored_tables(options: argparse.Namespace, texts: Mapping[str, str], table: str) -> None:
+    """Compares the declaration of the options with the stored ones, or takes the only one that is stored.
+
+    Raises:
+      UsageError: they contradict each other.
+      BigtableError: a newer timebeam stored them.
+    """
+    _parsed(texts, table)
+    stored = {name.removeprefix(_TABLE): text for name, text in texts.items() if name.startswith(_TABLE)}
+    if not options.tables:
+        if len(distinct := set(stored.values())) > 1:
+            raise UsageError(f"table {table} has several declarations of tables: give --tables FILE")
+        if distinct:
+            options.stored_tables = distinct.pop()
+            options.origins["tables"] = f"table {table}"
+        return
+    with contextlib.suppress(DeclarationError):  # the command reports it
+        for layout in load(*declaration_text(options)).all_layouts:
+            text = stored.get(layout.table)
+            before = [] if text is None else load(text, table).all_layouts
+            option = next((contradiction(old, layout) for old in before if old.table == layout.table), "")
+            if option:
+                raise UsageError(
+                    f"{options.tables} declares another {option} of table {layout.table} than table {table} "
+                    "says: leave --tables out, choose other tables (--table_prefix), or correct what is "
+                    "stored with `timebeam tables adopt`"
+                )
+
+
+def _agrees(name: str, value: Any, stored: Any) -> bool:
+    """Whether a value does not contradict the stored one; a retention class can be added."""
+    if name == "retention":
+        return set(stored.split(",")) <= set(value.split(","))
+    return bool(value == stored)
 
 
 def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
@@ -240,7 +294,7 @@ def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
     if not texts:
         return {}
     newer = [f"version {texts.get(_VERSION_COLUMN)}"] if texts.get(_VERSION_COLUMN) != VERSION else []
-    newer += [f"setting {name}" for name in texts if name not in (*_STORED, _VERSION_COLUMN)]
+    newer += [f"setting {name}" for name in texts if not _is_known(name)]
     if newer:
         raise BigtableError(
             f"table {table} has {', '.join(newer)}, which this timebeam does not know (it knows version "
@@ -250,6 +304,10 @@ def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
         return {name: _STORED[name].value_of(text) for name, text in texts.items() if name in _STORED}
     except (argparse.ArgumentTypeError, ValueError) as error:
         raise BigtableError(f"table {table} holds a damaged setting: {error}") from error
+
+
+def _is_known(column: str) -> bool:
+    return column in _STORED or column == _VERSION_COLUMN or column.startswith(_TABLE)
 
 
 def _has_rows(target: Target, table: str) -> bool:
@@ -268,5 +326,5 @@ def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:
 
 def _shown(layout: str, texts: Mapping[str, str]) -> str:
     """What is stored, for people."""
-    values = ", ".join(f"{name} {text}" for name, text in texts.items())
+    values = ", ".join(name if name.startswith(_TABLE) else f"{name} {text}" for name, text in texts.items())
     return f"settings of layout {layout}" + (f": {values}" if values else "")

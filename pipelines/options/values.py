@@ -180,15 +180,27 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
     Raises:
       UsageError: no file is given, or it is wrong.
     """
-    if not options.tables:
-        raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
     try:
-        declaration = load(text_of(options.tables, "declaration of tables"), options.tables)
+        declaration = load(*declaration_text(options))
     except DeclarationError as error:
         raise UsageError(*str(error).splitlines()) from error
     for warning in declaration.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return declaration.with_prefix(options.table_prefix)
+
+
+def declaration_text(options: argparse.Namespace) -> tuple[str, str]:
+    """(the declaration of tables, where it is from): of the file, or stored with the tables.
+
+    Raises:
+      UsageError: there is neither.
+    """
+    if options.tables:
+        return text_of(options.tables, "declaration of tables"), options.tables
+    text = getattr(options, "stored_tables", None)
+    if text is None:
+        raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
+    return text, options.origins["tables"]
 
 
 def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:

@@ -151,7 +151,8 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
     declaration = declaration_of(options)
     if not declaration.day_tables and not declaration.rollups:
         raise UsageError(
-            f"{options.tables} declares neither tables per day nor rollups: see docs/reference/tables.md"
+            f"{declaration.file_name} declares neither tables per day nor rollups: see "
+            "docs/reference/tables.md"
         )
     copies = copies_of(options, declaration, now_ms)
     rollups = rollups_of(options, declaration, now_ms)

@@ -14,9 +14,10 @@ from timebeam.pipelines.options.parameters import (
     DECLARED,
     UsageError,
 )
-from timebeam.pipelines.options.stored import store_again, store_new, use_stored
+from timebeam.pipelines.options.stored import UNPROVED, settings_of, store_again, store_new, use_stored
 from timebeam.pipelines.options.values import (
     create_command,
+    declaration_of,
     layout_of,
     layout_with,
     read_config,
@@ -24,6 +25,7 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.pipelines.tables.check import audit_aloud
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
 from timebeam.schema.meta.documents import meta_table
 from timebeam.transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         specs.append(tree_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
-    settings = () if options.layout == DECLARED else store_new(options, dry_run=options.dry_run)
+    settings = store_new(options, dry_run=options.dry_run)
     _show(options, settings, create_tables(target_of(options), specs, dry_run=options.dry_run))
     return 0
 
@@ -67,11 +69,12 @@ def _adopt(options: argparse.Namespace) -> int:
     """Stores the settings of the options if the rows in the tables agree with them; 1 if they do not.
 
     Raises:
-      UsageError: the layout is not given, or is that of declared tables.
+      UsageError: the layout, or the declaration of tables, is not given.
     """
     if options.layout is None:
         raise UsageError("adopt needs the layout of the tables: --layout")
-    layout, target = layout_of(options), target_of(options)
+    target = target_of(options)
+    layout = DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
     check_tables(target, layout.tables(), create_command(options))
     with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):
         result = audit_aloud(target, layout, _FINDINGS, options.rows or None)
@@ -79,7 +82,11 @@ def _adopt(options: argparse.Namespace) -> int:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
     fit = "these settings fit the rows; nothing was stored (dry run)"
-    _show(options, [fit if options.dry_run else store_again(options)])
+    unproved = [f"{name} {text}" for name, text in settings_of(options).items() if name in UNPROVED]
+    warnings = [f"rows do not prove {', '.join(unproved)}: taken from the options"] if unproved else []
+    if not any(result.rows.values()):
+        warnings = ["there are no rows: all settings are taken from the options"]
+    _show(options, [fit if options.dry_run else store_again(options)], warnings)
     return 0
 
 

@@ -7,6 +7,7 @@ Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where p
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.common.times import DAY_MS
@@ -333,3 +334,30 @@ def _label(key_part: Part) -> str:
 
 def _has_time(hashed: Hash) -> bool:
     return any(isinstance(source, Time) for source in hashed.sources)
+
+
+def contradiction(stored: TableLayout, declared: TableLayout) -> str:
+    """The option in which a layout contradicts the one with which a table was written; empty if none.
+
+    Columns can be added and left out, and a salt can get later entries of `since`: rows stay readable.
+    """
+    for option in ("separator", "event", "cell_time", "revision", "family", "map", "series"):
+        if getattr(stored, option) != getattr(declared, option):
+            return "event_time" if option == "event" else option
+    earlier = stored.salt.since if stored.salt else ()
+    later = declared.salt.since if declared.salt else ()
+    if _without_since(stored.key) != _without_since(declared.key) or later[: len(earlier)] != earlier:
+        return "key"
+    by_field = {column.field: column for column in stored.columns}
+    by_qualifier = {column.qualifier: column for column in stored.columns}
+    for column in declared.columns:
+        if {by_field.get(column.field, column), by_qualifier.get(column.qualifier, column)} != {column}:
+            return f"column {column.field}"
+    return ""
+
+
+def _without_since(key: Sequence[Part]) -> list[Part]:
+    return [
+        dataclasses.replace(key_part, since=()) if isinstance(key_part, Salt) else key_part
+        for key_part in key
+    ]

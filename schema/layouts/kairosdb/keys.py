@@ -119,6 +119,7 @@ OPTIONS = (
         default="",
         regex=r"([0-9]+(,[0-9]+)*)?",
         example="7,90",
+        stored=True,
     ),
     Option(
         "retention_class",

@@ -75,7 +75,7 @@ def test_tables_of_old_days_are_dropped_and_no_others(place: Place) -> None:
     mine = {name for name in table_names(place.target) if name.startswith(place.prefix)}
     yesterday = TODAY - datetime.timedelta(1)
     days = {f"{place.prefix}SENSOR_{day:%Y%m%d}" for day in (young, yesterday)}
-    assert mine == {f"{place.prefix}{name}" for name in ("SENSOR", "EVENT", "EVENT_1D")} | days
+    assert mine == {f"{place.prefix}{name}" for name in ("SENSOR", "EVENT", "EVENT_1D", "timebeam")} | days
     ran = place.rollup(f"--day={old}")
     assert (ran.code, "older than the 30 days" in ran.err) == (2, True), ran.err
 

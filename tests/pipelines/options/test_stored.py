@@ -303,3 +303,118 @@ def test_of_two_programs_that_create_at_once_one_stores_its_settings(place: Plac
         else:
             assert f"another program has just stored salt_width {stored}" in text
     assert any("stored settings" in text for text in said)
+
+
+SENSOR = (ROOT / "examples" / "tables" / "sensor.toml").read_text()
+
+
+def declare(place: Place, text: str) -> tuple[str, ...]:
+    """The options of a declaration, in a file of its own."""
+    path = place.folder / f"{len(list(place.folder.iterdir()))}.toml"
+    path.write_text(text)
+    return ("--layout", "table", "--tables", str(path))
+
+
+def test_declared_tables_store_their_declaration(place: Place) -> None:
+    """Without --layout and --tables the declaration is that of the tables."""
+    ran = place.run("tables", "create", *declare(place, SENSOR))
+    assert "stored settings of layout table: table SENSOR, table SENSOR_DAILY" in ran.out, ran
+    columns = {"version": "1", "table SENSOR": SENSOR, "table SENSOR_DAILY": SENSOR}
+    assert place.rows() == {"table": columns}
+    records = place.folder / "records.jsonl"
+    records.write_text('{"METER": 7, "TS": 1426490100000, "READING": 2}\n')
+    letters = str(place.folder / "letters")
+    assert place.run("ingest", "--format=records", f"--input={records}", "--dead_letters", letters).code == 0
+    ran = place.run("query", "meter.reading", "--tag=METER=7", "--start=2015-03-01", "--output=json")
+    assert (ran.code, '"1426490100":2' in ran.out.replace(" ", "")) == (0, True), ran
+    assert place.run("check").code == 0
+    assert "stored" not in place.run("tables", "create").out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "option"),
+    [
+        ("width = 10", "width = 12", "key"),
+        ('tz = "America/Los_Angeles"', 'tz = "UTC"', "key"),
+        ('step = "15m"', 'step = "1h"', "series"),
+        ('separator = "#"', 'separator = "|"', "separator"),
+        ('qualifier = "ID"', 'qualifier = "METER"', "column METER"),
+        ('family = "METER"', 'family = "M"', "family"),
+        ('identity = ["METER"]', 'identity = ["METER"]\ncell_time = "arrival"', "cell_time"),
+    ],
+)
+def test_another_declaration_stops_a_command(place: Place, old: str, new: str, option: str) -> None:
+    assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
+    changed = SENSOR.replace(old, new)
+    for line in (("check",), ("tables", "create"), ("query", "SENSOR", "--full_scan")):
+        ran = place.run(*line, *declare(place, changed))
+        contradiction(ran, f"declares another {option} of table SENSOR than table {place.table} says")
+
+
+def test_what_leaves_the_bytes_as_they_are_is_no_contradiction(place: Place) -> None:
+    """Reads, points and new columns; `tables create` stores the new text."""
+    assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
+    grown = SENSOR.replace('metric = "meter.reading"', 'metric = "reading"')
+    grown = grown.replace('qualifier = "ID" }]', 'qualifier = "ID" }, "PLACE"]')
+    assert grown != SENSOR
+    flags = declare(place, grown)
+    assert place.run("check", *flags).code == 0
+    assert place.rows()["table"]["table SENSOR"] == SENSOR
+    assert "stored settings of layout table" in place.run("tables", "create", *flags).out
+    assert place.rows()["table"]["table SENSOR"] == grown
+
+
+def test_two_declarations_of_one_prefix(place: Place) -> None:
+    market = (ROOT / "examples" / "tables" / "market.toml").read_text()
+    flags = declare(place, market)
+    assert place.run("tables", "create", *flags).code == 0
+    assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
+    assert {"table QUOTE", "table TRADE", "table SENSOR"} < place.rows()["table"].keys()
+    contradiction(place.run("check"), "has several declarations of tables: give --tables FILE")
+    assert place.run("check", *flags).code == 0
+
+
+def test_adopt_takes_declared_tables_whose_rows_fit(place: Place) -> None:
+    flags = declare(place, SENSOR)
+    assert place.run("tables", "create", *flags).code == 0
+    records = place.folder / "records.jsonl"
+    records.write_text('{"METER": 7, "TS": 1426490100000, "READING": 2}\n')
+    letters = str(place.folder / "letters")
+    line = ("ingest", *flags, "--format=records", f"--input={records}", "--dead_letters", letters)
+    assert place.run(*line).code == 0
+    drop_table(place.target, place.table)
+    ran = place.run("tables", "create", *flags)
+    assert f"settings not stored: table {place.prefix}SENSOR has rows" in ran.out
+    wrong = declare(place, SENSOR.replace("width = 10", "width = 12"))
+    ran = place.run("tables", "adopt", *wrong)
+    assert (ran.code, place.rows()) == (1, {})
+    assert "do not fit the rows" in ran.err
+    assert place.run("tables", "adopt", *flags).code == 0
+    assert place.rows()["table"]["table SENSOR"] == SENSOR
+
+
+def test_retention_classes_are_stored_and_can_be_added(place: Place) -> None:
+    """A query without --retention reads the points of all classes."""
+    create = ("tables", "create", "--layout", "kairosdb")
+    assert place.run(*create, "--retention", "7,90").code == 0
+    assert place.rows()["kairosdb"]["retention"] == "7,90"
+    path = place.folder / "points.txt"
+    path.write_text(POINTS)
+    letters = ("--dead_letters", str(place.folder / "letters"))
+    line = ("ingest", "--format", "opentsdb-text", "--input", str(path), *letters)
+    assert place.run(*line, "--retention_class", "90").code == 0
+    ran = place.run("query", "sys.load", "--start", "2026-11-21")
+    assert (ran.code, "50 points" in ran.out) == (0, True), ran
+    contradiction(place.run("check", "--retention", "7"), "--retention says retention 7", "has 7,90 here")
+    assert place.run(*create, "--retention", "7,90,365").code == 0
+    assert place.rows()["kairosdb"]["retention"] == "7,90,365"
+
+
+def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    adopt = ("tables", "adopt", "--layout", "opentsdb", "--salt_width", "1")
+    assert "there are no rows: all settings are taken from the options" in place.run(*adopt).out
+    assert place.ingest().code == 0
+    ran = place.run(*adopt)
+    assert "rows do not prove cell_time arrival, use_max_value true: taken from the options" in ran.out
+    assert "salt_width" not in ran.out.splitlines()[-1]
