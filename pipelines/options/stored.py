@@ -80,7 +80,8 @@ def use_stored(options: argparse.Namespace, layout: str = "layout", before: str 
         values[layout] = _only_layout(rows, layout, table)
         options.origins[layout] = f"table {table}"
     if values[layout] == DECLARED:
-        _use_stored_tables(options, rows.get(DECLARED, {}), table)
+        if hasattr(options, "tables"):  # else the command does not support declared tables
+            _use_stored_tables(options, rows.get(DECLARED, {}), table)
         return
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():
