@@ -32,7 +32,7 @@ from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
-from timebeam.transforms.bigtable.rows import Cell
+from timebeam.transforms.bigtable.rows import BigtableCell
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
@@ -135,9 +135,9 @@ class _AnnotationTable:
 
     def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
-        old = Cell(FAMILY, place.qualifier, *stored) if stored else None
+        old = BigtableCell(FAMILY, place.qualifier, *stored) if stored else None
         note = state.note
-        new = Cell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
+        new = BigtableCell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
         return replace_cells(self._target, self._layout.data_table, [Replacement(place.key, old, new)])[0]
 
 

@@ -122,7 +122,7 @@ _CLIENT_CLOSED = 499
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """What the server does at most.
 
     Attributes:
@@ -138,7 +138,7 @@ class Limits:
     body_bytes: int
 
 
-def application(api: Api, limits: Limits) -> Starlette:
+def application(api: Api, limits: ServerLimits) -> Starlette:
     """The API over HTTP; needs a running event loop only when it is called."""
     server = _Server(api, limits)
     return Starlette(
@@ -155,7 +155,7 @@ def application(api: Api, limits: Limits) -> Starlette:
 class _Server:
     """The handlers of one process."""
 
-    def __init__(self, api: Api, limits: Limits) -> None:
+    def __init__(self, api: Api, limits: ServerLimits) -> None:
         self._api, self._limits = api, limits
         self._gate, self._metrics = Gate(limits.queries, limits.waiting), Metrics()
         self._threads = ThreadPoolExecutor(limits.queries, "timebeam-query")

@@ -64,7 +64,7 @@ def worker() -> Starlette:
 
 def _application(options: argparse.Namespace) -> Starlette:
     """The application that the options describe."""
-    from timebeam.pipelines.serve.app import Limits, application
+    from timebeam.pipelines.serve.app import ServerLimits, application
 
     layout, target = readable_of(options), target_of(options)
     rollups = rollups_of(options) if options.rollup_config else None
@@ -76,5 +76,5 @@ def _application(options: argparse.Namespace) -> Starlette:
         options.max_bytes,
         float(options.max_seconds),
     )
-    limits = Limits(budget, options.max_queries, options.max_waiting, options.max_body)
+    limits = ServerLimits(budget, options.max_queries, options.max_waiting, options.max_body)
     return application(Api(target, layout, rollups, options.ignored_labels), limits)

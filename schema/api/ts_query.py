@@ -177,20 +177,20 @@ class _Filter(msgspec.Struct, rename="camel"):
     group_by: _Flag = None
 
 
-class _RateOptions(msgspec.Struct, rename="camel"):
+class _SentRate(msgspec.Struct, rename="camel"):
     counter: _Flag = None
     counter_max: _Long | None = None
     reset_value: _Long | None = None
     drop_resets: _Flag = None
 
 
-class _SubQuery(msgspec.Struct, rename="camel"):
+class _SentSubQuery(msgspec.Struct, rename="camel"):
     aggregator: _Text = None
     metric: _Text = None
     tsuids: list[str] | None = None
     downsample: _Text = None
     rate: _Flag = None
-    rate_options: _RateOptions | None = None
+    rate_options: _SentRate | None = None
     tags: dict[str, str] | None = None
     filters: list[_Filter] | None = None
     explicit_tags: _Flag = None
@@ -203,7 +203,7 @@ class _SubQuery(msgspec.Struct, rename="camel"):
 class _Query(msgspec.Struct, rename="camel"):
     start: str | int | float | None = None
     end: str | int | float | None = None
-    queries: list[_SubQuery] | None = None
+    queries: list[_SentSubQuery] | None = None
     ms_resolution: _Flag = None
     show_tsuids: _Flag = msgspec.field(default=None, name="showTSUIDs")
     show_query: _Flag = None
@@ -244,7 +244,7 @@ def json_query(request: Request) -> RawQuery:
     )
 
 
-def _sub_query(query: _SubQuery) -> RawSubQuery:
+def _sub_query(query: _SentSubQuery) -> RawSubQuery:
     """A sub query; its old `tags` are filters that group."""
     filters = [
         TagFilter((item.type or "").lower(), item.tagk or "", item.filter or "", bool(item.group_by))

@@ -18,17 +18,8 @@ from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day, tables_within
 from timebeam.schema.declared.codec.selection import ReadPlan, folded_text, plan
-from timebeam.schema.declared.model import (
-    COLUMN,
-    DayTables,
-    Declaration,
-    Field,
-    Hash,
-    Suffix,
-    TableLayout,
-    Time,
-    inputs,
-)
+from timebeam.schema.declared.model import COLUMN, DayTables, Declaration, TableLayout
+from timebeam.schema.declared.parts import Field, Hash, Suffix, Time, inputs
 from timebeam.schema.layouts import (
     Cell,
     ColumnRange,

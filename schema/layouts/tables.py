@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Cell(NamedTuple):
@@ -104,16 +104,7 @@ ROW_CELLS_ADVISED = 1_000_000
 _TIMESTAMP_BYTES = 8
 
 
-class _Cell(Protocol):
-    @property
-    def family(self) -> str: ...
-    @property
-    def qualifier(self) -> bytes: ...
-    @property
-    def value(self) -> bytes: ...
-
-
-def stored_bytes(key: bytes, cell: _Cell) -> int:
+def stored_bytes(key: bytes, cell: Cell) -> int:
     """Bytes that Bigtable stores for a cell before compression: key, family, qualifier, timestamp, value."""
     return stored_bytes_of(len(key), len(cell.family), len(cell.qualifier), len(cell.value))
 

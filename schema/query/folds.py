@@ -96,7 +96,7 @@ RANKED = (Fold.MEDIAN, Fold.PERCENTILE)
 """The folds that need all values of a time at once."""
 
 
-class Columns(abc.ABC):
+class FoldColumns(abc.ABC):
     """A fold of n times: a series is added at a time, then the result is taken."""
 
     @abc.abstractmethod
@@ -108,7 +108,7 @@ class Columns(abc.ABC):
         """int64[n] or float64[n]."""
 
 
-class _Sums(Columns):
+class _SumFold(FoldColumns):
     """SUM, SQUARE_SUM, AVG and COUNT."""
 
     def __init__(self, fold: Fold, size: int, dtype: type) -> None:
@@ -117,7 +117,7 @@ class _Sums(Columns):
         self._counts = np.zeros(size, np.int64)
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `Columns.add`. A NaN counts as no value."""
+        """See `FoldColumns.add`. A NaN counts as no value."""
         is_number: npt.NDArray[np.bool_] | int = 1
         if samples.dtype == np.float64:
             is_number = ~np.isnan(samples)
@@ -129,7 +129,7 @@ class _Sums(Columns):
         self._counts[places] += is_number
 
     def result(self) -> Exact:
-        """See `Columns.result`: NaN where there is no value, but for COUNT."""
+        """See `FoldColumns.result`: NaN where there is no value, but for COUNT."""
         is_float = self._totals.dtype == np.float64
         if self._fold is Fold.COUNT:
             return self._counts.astype(np.float64) if is_float else self._counts
@@ -139,7 +139,7 @@ class _Sums(Columns):
         return np.where(self._counts == 0, np.nan, totals) if is_float else totals
 
 
-class _Extremes(Columns):
+class _Extremes(FoldColumns):
     """MIN and MAX."""
 
     def __init__(self, fold: Fold, size: int, dtype: type) -> None:
@@ -152,30 +152,30 @@ class _Extremes(Columns):
             self._choose = np.minimum if fold is Fold.MIN else np.maximum
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `Columns.add`. A NaN counts as no value."""
+        """See `FoldColumns.add`. A NaN counts as no value."""
         self._extremes[places] = self._choose(self._extremes[places], samples)
 
     def result(self) -> Exact:
-        """See `Columns.result`: NaN where there is no value."""
+        """See `FoldColumns.result`: NaN where there is no value."""
         return self._extremes
 
 
-class _Products(Columns):
+class _Products(FoldColumns):
     """MULTIPLY."""
 
     def __init__(self, size: int, dtype: type) -> None:
         self._products: Exact = np.ones(size, dtype)
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `Columns.add`. A NaN makes the product NaN."""
+        """See `FoldColumns.add`. A NaN makes the product NaN."""
         self._products[places] *= samples
 
     def result(self) -> Exact:
-        """See `Columns.result`."""
+        """See `FoldColumns.result`."""
         return self._products
 
 
-class _Ends(Columns):
+class _EndFold(FoldColumns):
     """FIRST, LAST and DIFF: the first value, which may be NaN for FIRST alone, and the last one."""
 
     def __init__(self, fold: Fold, size: int, dtype: type) -> None:
@@ -185,7 +185,7 @@ class _Ends(Columns):
         self._has_first, self._has_second = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `Columns.add`."""
+        """See `FoldColumns.add`."""
         had_first = self._has_first[places]
         self._firsts[places] = np.where(had_first, self._firsts[places], samples)
         self._lasts[places] = samples
@@ -196,7 +196,7 @@ class _Ends(Columns):
             self._has_first[places] = True
 
     def result(self) -> Exact:
-        """See `Columns.result`: the difference of a single value is 0."""
+        """See `FoldColumns.result`: the difference of a single value is 0."""
         if self._fold is Fold.FIRST:
             return self._firsts
         if self._fold is Fold.LAST:
@@ -207,7 +207,7 @@ class _Ends(Columns):
         return differences
 
 
-class _Deviations(Columns):
+class _Deviations(FoldColumns):
     """DEV: the population standard deviation by Welford's method, step for step as a TSD computes it."""
 
     def __init__(self, size: int, dtype: type) -> None:
@@ -215,7 +215,7 @@ class _Deviations(Columns):
         self._counts, self._means, self._squares = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `Columns.add`. A NaN counts as no value."""
+        """See `FoldColumns.add`. A NaN counts as no value."""
         values = samples.astype(np.float64, copy=False)
         counts = self._counts[places] + ~np.isnan(values)
         old = self._means[places]
@@ -227,14 +227,14 @@ class _Deviations(Columns):
         self._counts[places] = counts
 
     def result(self) -> Exact:
-        """See `Columns.result`: 0 for a single value, NaN for none."""
+        """See `FoldColumns.result`: 0 for a single value, NaN for none."""
         deviations = np.sqrt(self._squares / np.maximum(self._counts, 1))
         if self._dtype is not np.float64:
             return deviations.astype(np.int64)
         return np.where(self._counts == 0, np.nan, deviations)
 
 
-def columns(fold: Fold, size: int, dtype: type) -> Columns:
+def columns(fold: Fold, size: int, dtype: type) -> FoldColumns:
     """A fold of `size` times, none of `RANKED`, of np.int64 or np.float64."""
     match fold:
         case Fold.MIN | Fold.MAX:
@@ -242,11 +242,11 @@ def columns(fold: Fold, size: int, dtype: type) -> Columns:
         case Fold.MULTIPLY:
             return _Products(size, dtype)
         case Fold.FIRST | Fold.LAST | Fold.DIFF:
-            return _Ends(fold, size, dtype)
+            return _EndFold(fold, size, dtype)
         case Fold.DEV:
             return _Deviations(size, dtype)
         case _:
-            return _Sums(fold, size, dtype)
+            return _SumFold(fold, size, dtype)
 
 
 def ranked_floats(matrix: Floats, percent: float | None) -> Floats:

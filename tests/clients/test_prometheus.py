@@ -17,12 +17,12 @@ from tests.support.programs import free_port, program, running_program
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.query.budget import Budget
 
 pytestmark = pytest.mark.clients
 
-LIMITS = Limits(Budget(100_000, 1_000_000, 1_000_000, 1 << 26, 60.0), 4, 64, 1 << 20)
+LIMITS = ServerLimits(Budget(100_000, 1_000_000, 1_000_000, 1 << 26, 60.0), 4, 64, 1 << 20)
 NOW_S = int(time.time()) // 60 * 60
 OLD_S = 1_394_000_000
 """In 2014."""

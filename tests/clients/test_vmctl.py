@@ -16,13 +16,13 @@ from tests.support.programs import free_port, program, running_program
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.query.budget import Budget
 
 pytestmark = pytest.mark.clients
 
 METRICS = Path(__file__).parents[2] / "examples" / "metrics"
-LIMITS = Limits(Budget(1_000_000, 10_000_000, 1_000_000, 1 << 30, 60.0), 4, 64, 1 << 20)
+LIMITS = ServerLimits(Budget(1_000_000, 10_000_000, 1_000_000, 1 << 30, 60.0), 4, 64, 1 << 20)
 
 Name = tuple[str, tuple[tuple[str, str], ...]]
 

@@ -120,10 +120,11 @@ def test_message_formats_do_not_import_each_other() -> None:
 def test_declared_tables_import_one_way() -> None:
     edges = _edges("schema.declared")
     assert edges == {
-        "model": set(),
-        "codec": {"model"},
-        "language": {"codec", "model"},
-        "layout": {"codec", "model"},
+        "parts": set(),
+        "model": {"parts"},
+        "codec": {"model", "parts"},
+        "language": {"codec", "model", "parts"},
+        "layout": {"codec", "model", "parts"},
     }
 
 
@@ -145,6 +146,16 @@ def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
         if any(name.startswith("timebeam.schema.sizing") for name in _imports(tree))
     ]
     assert wrong == []
+
+
+def test_a_class_name_exists_once() -> None:
+    places: dict[str, list[str]] = {}
+    for layer in _LAYERS:
+        for module, tree in _modules(layer):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name.lstrip("_"), []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
 
 
 def test_no_test_module_imports_another() -> None:

@@ -20,7 +20,7 @@ from tests.support.golden_api import load
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Gate, Limits
+from timebeam.pipelines.serve.app import Gate, ServerLimits
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.ts_query import checked
@@ -32,7 +32,7 @@ from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 from timebeam.transforms.query.evaluate import evaluate
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
-LIMITS = Limits(BUDGET, queries=2, waiting=8, body_bytes=10_000)
+LIMITS = ServerLimits(BUDGET, queries=2, waiting=8, body_bytes=10_000)
 QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:5m-avg-nan:sys.cpu.user{host=web02}"
 
 

@@ -17,14 +17,14 @@ from tests.support.rows_server import RowsServer, serving
 from tests.support.running_server import running
 from timebeam.pipelines.serve import app
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 
 API = Api(Target("project", "instance"), OpenTsdb(OpenTsdbOptions(table_prefix="")))
-LIMITS = Limits(Budget(1_000, 1_000, 1_000, 1 << 20, 30.0), queries=1, waiting=2, body_bytes=1_000)
+LIMITS = ServerLimits(Budget(1_000, 1_000, 1_000, 1 << 20, 30.0), queries=1, waiting=2, body_bytes=1_000)
 QUERY = "/api/query?start=1356998400&end=1357009200&m=sum:sys.cpu.user"
 SUGGEST = "/api/suggest?type=metrics&q=sys"
 
@@ -37,7 +37,7 @@ def silent(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def stalled(limits: Limits = LIMITS) -> Iterator[tuple[RowsServer, httpx.Client]]:
+def stalled(limits: ServerLimits = LIMITS) -> Iterator[tuple[RowsServer, httpx.Client]]:
     """A server, over a Bigtable that does not answer."""
     with serving(silent) as bigtable, running(API, limits) as client:
         yield bigtable, client

@@ -11,13 +11,13 @@ import httpx
 import uvicorn
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits, application
+from timebeam.pipelines.serve.app import ServerLimits, application
 
 _SECONDS = 60
 
 
 @contextlib.contextmanager
-def running(api: Api, limits: Limits) -> Iterator[httpx.Client]:
+def running(api: Api, limits: ServerLimits) -> Iterator[httpx.Client]:
     """A client of a server that runs meanwhile."""
     config = uvicorn.Config(application(api, limits), port=0, http="h11", log_level="error", access_log=False)
     server = uvicorn.Server(config)

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import typing
 
-from timebeam.transforms.bigtable.rows import Cell, Deletion, EncodedRow, KeyRange, Row
+from timebeam.transforms.bigtable.rows import (
+    BigtableCell,
+    BigtableDeletion,
+    BigtableRow,
+    EncodedRow,
+    KeyRange,
+)
 from timebeam.transforms.bigtable.target import BigtableError, Target
 
 if typing.TYPE_CHECKING:
     from timebeam.transforms.bigtable.io import FailedRow, ReadRows, WriteRows
 
 __all__ = [
+    "BigtableCell",
+    "BigtableDeletion",
     "BigtableError",
-    "Cell",
-    "Deletion",
+    "BigtableRow",
     "EncodedRow",
     "FailedRow",
     "KeyRange",
     "ReadRows",
-    "Row",
     "Target",
     "WriteRows",
 ]

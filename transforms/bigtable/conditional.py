@@ -18,7 +18,7 @@ from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest, RowFilter
 from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.rows import Cell, CellTuple, Deletion, Row, RowTuple
+from timebeam.transforms.bigtable.rows import BigtableCell, BigtableDeletion, BigtableRow, CellTuple, RowTuple
 from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
 from timebeam.transforms.bigtable.wire import add_mutations
 
@@ -94,7 +94,7 @@ def create_cells(
     attempts = 0
     while pending:
         calls = [_Call(row.key, _newest_cells(*_columns(row)), row.cells, (), False) for row in pending]
-        repeated: list[Row] = []
+        repeated: list[BigtableRow] = []
         error: Exception | None = None
         for row, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
             columns = {CellColumn(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
@@ -150,22 +150,24 @@ def replace_cells(target: Target, table: str, replacements: Sequence[Replacement
     return replaced
 
 
-def _missing(rows: Iterable[RowTuple], values: Mapping[CellColumn, bytes]) -> Iterator[Row]:
+def _missing(rows: Iterable[RowTuple], values: Mapping[CellColumn, bytes]) -> Iterator[BigtableRow]:
     """The cells whose columns have no cell, as many together as go into a call."""
     for table, key, cells, _ in rows:
-        missing = [Cell(*cell) for cell in cells if CellColumn(key, cell[0], cell[1]) not in values]
+        missing = [BigtableCell(*cell) for cell in cells if CellColumn(key, cell[0], cell[1]) not in values]
         for start in range(0, len(missing), _CELLS_A_CALL):
-            yield Row(table, key, missing[start : start + _CELLS_A_CALL])
+            yield BigtableRow(table, key, missing[start : start + _CELLS_A_CALL])
 
 
-def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[CellColumn, bytes]) -> None:
+def _read_values(
+    target: Target, table: str, rows: Iterable[BigtableRow], values: dict[CellColumn, bytes]
+) -> None:
     """Reads the columns of these rows into `values`."""
     keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
     for row in rows:
         keys_of[_columns(row)].append(row.key)
     for (family, qualifiers), keys in keys_of.items():
         newest = _newest_cells(family, qualifiers)
-        for row in read_keys(target, table, keys, lambda: RowMerger(table, Row), newest):
+        for row in read_keys(target, table, keys, lambda: RowMerger(table, BigtableRow), newest):
             values.update(
                 (CellColumn(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells
             )
@@ -177,13 +179,13 @@ def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
     newest = _newest_cells(family, (qualifier,))
     cells = [
         cell
-        for row in read_keys(target, table, [key], lambda: RowMerger(table, Row), newest)
+        for row in read_keys(target, table, [key], lambda: RowMerger(table, BigtableRow), newest)
         for cell in row.cells
     ]
     return cells == ([] if replacement.new is None else [replacement.new])
 
 
-def _columns(row: Row) -> tuple[str, tuple[bytes, ...]]:
+def _columns(row: BigtableRow) -> tuple[str, tuple[bytes, ...]]:
     """The family and qualifiers of a row."""
     return row.cells[0].family, tuple(cell.qualifier for cell in row.cells)
 
@@ -215,7 +217,7 @@ class _Call(NamedTuple):
     key: bytes
     predicate: Any
     cells: Sequence[CellTuple]
-    deleted: Sequence[Deletion]
+    deleted: Sequence[BigtableDeletion]
     if_passed: bool
 
 
@@ -237,7 +239,7 @@ def _swap(replacement: Replacement) -> _Call:
             same.timestamp_range_filter.end_timestamp_micros = (old[2] + 1) * 1000
         predicate = unchanged
         if new is None or old[2] > new[2]:
-            deleted.append(Deletion(family, qualifier))
+            deleted.append(BigtableDeletion(family, qualifier))
     return _Call(key, predicate, () if new is None else (new,), deleted, old is not None)
 
 

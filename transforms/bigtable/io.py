@@ -25,7 +25,14 @@ from timebeam.transforms.bigtable.reader import (
     row_filter,
     split_keys,
 )
-from timebeam.transforms.bigtable.rows import MUTATIONS, WHOLE_TABLE, EncodedRow, KeyRange, Row, RowMutation
+from timebeam.transforms.bigtable.rows import (
+    MUTATIONS,
+    WHOLE_TABLE,
+    BigtableRow,
+    EncodedRow,
+    KeyRange,
+    RowMutation,
+)
 from timebeam.transforms.bigtable.target import Target
 
 BUFFER_BYTES = 4 << 20
@@ -37,7 +44,7 @@ _CELL_OVERHEAD = 64  # about the bytes of a cell beside its qualifier and value
 
 @dataclasses.dataclass(eq=False)
 class ReadRows(beam.PTransform):  # type: ignore[type-arg]
-    """Reads rows of a table: a pipeline in, a PCollection of `Row` out, in any order.
+    """Reads rows of a table: a pipeline in, a PCollection of `BigtableRow` out, in any order.
 
     The ranges are cut into splits of about the same size (SampleRowKeys), which workers read in parallel. A
     read that breaks off is resumed behind its last complete row.
@@ -71,7 +78,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         if not ascend(self.ranges):
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
 
-    def expand(self, root: PBegin) -> PCollection[Row]:
+    def expand(self, root: PBegin) -> PCollection[BigtableRow]:
         """See the class."""
         return (
             root
@@ -81,7 +88,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
                 SplitFn(self.target, self.table, self.ranges, _SPLIT_BYTES, self.splits)
             ).with_output_types(KeyRange)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(Row)
+            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(BigtableRow)
         )
 
 
@@ -125,9 +132,11 @@ class _ReadRowsFn(beam.DoFn):
             "keys_only": rows.keys_only,
         }
 
-    def process(self, key_range: KeyRange) -> Iterator[Row]:
+    def process(self, key_range: KeyRange) -> Iterator[BigtableRow]:
         cells = row_filter(**self._filter_options)
-        return read_ranges(self._target, self._table, [key_range], cells, lambda: RowMerger(self._table, Row))
+        return read_ranges(
+            self._target, self._table, [key_range], cells, lambda: RowMerger(self._table, BigtableRow)
+        )
 
 
 class FailedRow(NamedTuple):
@@ -144,7 +153,7 @@ class FailedRow(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes rows: a PCollection of `Row`, of tuples like it or of `EncodedRow` in, of `FailedRow` out.
+    """Writes rows: `BigtableRow`, tuples like it or `EncodedRow` in, `FailedRow` out.
 
     Each row has its own result. Rows with errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED,
     INTERNAL, RESOURCE_EXHAUSTED) are retried for two minutes. A row that the service refuses

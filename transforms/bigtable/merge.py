@@ -27,7 +27,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from timebeam.transforms.bigtable.rows import Cell, CellTuple, RowType
+from timebeam.transforms.bigtable.rows import BigtableCell, CellTuple, RowType
 
 Merged = TypeVar("Merged")
 
@@ -130,10 +130,12 @@ class RowMerger(Merger[RowType]):
     """Merges chunks into rows; cell timestamps in ms, without labels.
 
     Args:
-      row_type, cell_type: the named tuples to make, with the fields of `Row` and `Cell`.
+      row_type, cell_type: the named tuples to make, with the fields of `Row` and `BigtableCell`.
     """
 
-    def __init__(self, table: str, row_type: type[RowType], cell_type: type[CellTuple] = Cell) -> None:
+    def __init__(
+        self, table: str, row_type: type[RowType], cell_type: type[CellTuple] = BigtableCell
+    ) -> None:
         super().__init__()
         self._table, self._row_type, self._cell_type = table, row_type, cell_type
 

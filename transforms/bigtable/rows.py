@@ -1,7 +1,7 @@
 """Rows to be written and rows read: plain tuples, with timestamps in ms.
 
 Functions that write take any tuple of the same shape, so that a pipeline can have its own named tuples;
-functions that read make `Row` and `Cell`, or named tuples of the caller.
+functions that read make `BigtableRow` and `BigtableCell`, or named tuples of the caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MUTATIONS = 100_000
 """Bigtable's limits (cloud.google.com/bigtable/quotas); the last is per request. The emulator has none."""
 
 
-class Cell(NamedTuple):
+class BigtableCell(NamedTuple):
     """One cell of a row.
 
     Attributes:
@@ -34,7 +34,7 @@ class Cell(NamedTuple):
     value: bytes
 
 
-class Deletion(NamedTuple):
+class BigtableDeletion(NamedTuple):
     """The versions of one column that are older than `before_ms`; None for all of them."""
 
     family: str
@@ -42,7 +42,7 @@ class Deletion(NamedTuple):
     before_ms: int | None = None
 
 
-class Row(NamedTuple):
+class BigtableRow(NamedTuple):
     """Cells of one row: to be written in one mutation, or read.
 
     Attributes:
@@ -52,8 +52,8 @@ class Row(NamedTuple):
 
     table: str
     key: bytes
-    cells: Sequence[Cell]
-    deleted: Sequence[Deletion] = ()
+    cells: Sequence[BigtableCell]
+    deleted: Sequence[BigtableDeletion] = ()
 
 
 class EncodedRow(NamedTuple):
@@ -73,13 +73,13 @@ class EncodedRow(NamedTuple):
 
 
 CellTuple = tuple[str, bytes, int, bytes]
-"""(family, qualifier, timestamp in ms, value): a `Cell`, or any tuple like it."""
+"""(family, qualifier, timestamp in ms, value): a `BigtableCell`, or any tuple like it."""
 
 DeletionTuple = tuple[str, bytes, int | None]
-"""(family, qualifier, before ms): a `Deletion`, or any tuple like it."""
+"""(family, qualifier, before ms): a `BigtableDeletion`, or any tuple like it."""
 
 RowTuple = tuple[str, bytes, Sequence[CellTuple], Sequence[DeletionTuple]]
-"""(table, key, cells, deleted): a `Row`, or any tuple like it."""
+"""(table, key, cells, deleted): a `BigtableRow`, or any tuple like it."""
 
 RowMutation = RowTuple | EncodedRow
 """A row to be written."""

@@ -83,7 +83,7 @@ def _union(rules: Sequence[GarbageCollectionRule]) -> GarbageCollectionRule:
     return rules[0] if len(rules) == 1 else GCRuleUnion(list(rules))
 
 
-class TableSpec(Protocol):
+class TableFamilies(Protocol):
     """A table and its families."""
 
     @property
@@ -95,7 +95,7 @@ class TableSpec(Protocol):
         """By family, how many versions of a cell garbage collection keeps."""
 
 
-def create_tables(target: Target, specs: Sequence[TableSpec], *, dry_run: bool) -> Iterator[str]:
+def create_tables(target: Target, specs: Sequence[TableFamilies], *, dry_run: bool) -> Iterator[str]:
     """Creates missing tables and families and sets their GC rules; yields a line for each change.
 
     A maximum age (`set_max_age`) stays.
@@ -131,7 +131,7 @@ def create_tables(target: Target, specs: Sequence[TableSpec], *, dry_run: bool) 
             yield f"table {spec.name} exists, {_families_text(rules)}"
 
 
-def show_rules(target: Target, specs: Sequence[TableSpec]) -> Iterator[str]:
+def show_rules(target: Target, specs: Sequence[TableFamilies]) -> Iterator[str]:
     """A line for each family of some tables: which cells its garbage collection keeps.
 
     Raises:
@@ -147,7 +147,9 @@ def show_rules(target: Target, specs: Sequence[TableSpec]) -> Iterator[str]:
             yield f"table {spec.name}, family {family}: {text}"
 
 
-def set_max_age(target: Target, specs: Sequence[TableSpec], days: float, *, dry_run: bool) -> Iterator[str]:
+def set_max_age(
+    target: Target, specs: Sequence[TableFamilies], days: float, *, dry_run: bool
+) -> Iterator[str]:
     """Sets the maximum age of cells in all existing families of these tables; yields a line for each family.
 
     The service deletes older cells for good, within days.
@@ -174,7 +176,7 @@ def set_max_age(target: Target, specs: Sequence[TableSpec], days: float, *, dry_
                     table.column_family(family, gc_rule=new).update()
 
 
-def check_tables(target: Target, specs: Sequence[TableSpec], create_command: str) -> None:
+def check_tables(target: Target, specs: Sequence[TableFamilies], create_command: str) -> None:
     """Raises BigtableError, in one line, unless all tables and families exist.
 
     Args:

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from timebeam.transforms.bigtable.rows import (
-    Cell,
+    BigtableCell,
+    BigtableDeletion,
+    BigtableRow,
     CellTuple,
-    Deletion,
     DeletionTuple,
     EncodedRow,
-    Row,
     RowMutation,
 )
 
@@ -158,19 +158,19 @@ def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[
         cell.value = value
 
 
-def decoded_row(row: EncodedRow) -> Row:
+def decoded_row(row: EncodedRow) -> BigtableRow:
     """The cells and deletions of an encoded row: slow, for refused rows and marks."""
     cells, deleted = [], []
     for mutation in _ENTRY.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):
             cell = mutation.set_cell
             timestamp_ms = cell.timestamp_micros // 1000
-            cells.append(Cell(cell.family_name, cell.column_qualifier, timestamp_ms, cell.value))
+            cells.append(BigtableCell(cell.family_name, cell.column_qualifier, timestamp_ms, cell.value))
         else:
             column = mutation.delete_from_column
             end = column.time_range.end_timestamp_micros
-            deleted.append(Deletion(column.family_name, column.column_qualifier, end // 1000 or None))
-    return Row(row.table, row.key, cells, deleted)
+            deleted.append(BigtableDeletion(column.family_name, column.column_qualifier, end // 1000 or None))
+    return BigtableRow(row.table, row.key, cells, deleted)
 
 
 def request_bytes(table_name: str, app_profile: str, rows: Iterable[RowMutation]) -> bytes:

@@ -49,7 +49,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 
     def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
         super().__init__()
-        self._fn = _ReadFn(target, layout, start_ms, end_ms)
+        self._fn = _ReadPointsFn(target, layout, start_ms, end_ms)
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
         """See the class."""
@@ -65,7 +65,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
         return read
 
 
-class _ReadFn(beam.DoFn):
+class _ReadPointsFn(beam.DoFn):
     """Key ranges in; `PointBatch` out, damage to `REJECTED`."""
 
     def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:

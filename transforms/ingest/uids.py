@@ -21,7 +21,7 @@ from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.bigtable.conditional import CellColumn, create_cells
 from timebeam.transforms.bigtable.mutate import increment
-from timebeam.transforms.bigtable.rows import Cell, Row
+from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
@@ -167,9 +167,9 @@ class UidTable:
 
     def _create(self, key: bytes, family: str, qualifier: bytes, value: bytes) -> bytes:
         """Stores a cell if the column has none; the value of the column afterwards."""
-        cell = Cell(family, qualifier, int(time.time() * 1000), value)
+        cell = BigtableCell(family, qualifier, int(time.time() * 1000), value)
         table = self._spec.table
-        values = create_cells(self._target, table, [Row(table, key, [cell])], {}).values
+        values = create_cells(self._target, table, [BigtableRow(table, key, [cell])], {}).values
         return values[CellColumn(key, family, qualifier)]
 
     def _checked(self, name: Name, uid: bytes) -> bytes:

@@ -25,7 +25,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _KEPT_BYTES = 1 << 20
 
 
-class _DecodedRows(NamedTuple):
+class _HourRows(NamedTuple):
     """Rows that were decoded together.
 
     Attributes:
@@ -88,7 +88,7 @@ def _reads(
     select: Callable[[], Iterable[Selected | Finding]],
     span: ReadPeriod,
     several_rows: Callable[[], frozenset[Series]],
-) -> Iterator[_DecodedRows | Finding]:
+) -> Iterator[_HourRows | Finding]:
     """The rows, with their points in the span."""
     apart: dict[Series, list[Selected]] = {selected: [] for selected in several_rows()}
     for selected_rows in read_ahead(select()):
@@ -108,7 +108,7 @@ def _reads(
         yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
 
 
-def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _DecodedRows:
+def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _HourRows:
     """Rows, with their points in [start_ms, end_ms)."""
     decoded, outside = layout.decode_rows(rows), frozenset[int]()
     if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
@@ -116,7 +116,7 @@ def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, en
         decoded = layout.decode_rows(
             [selected for position, selected in enumerate(rows) if position not in outside]
         )
-    return _DecodedRows(
+    return _HourRows(
         len(rows), decoded.within(start_ms, end_ms), [rows[position].row for position in sorted(outside)]
     )
 

@@ -42,7 +42,7 @@ def touched_table(layout: StoredLayout) -> TableSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class HourMark:
     """One mark.
 
     Attributes:
@@ -60,7 +60,7 @@ class Touched(NamedTuple):
 
     start_s: int
     end_s: int
-    marks: Sequence[Mark]
+    marks: Sequence[HourMark]
 
     @property
     def metrics(self) -> frozenset[bytes]:
@@ -115,16 +115,18 @@ def rolled_up_to(target: Target, layout: StoredLayout) -> int:
     return max(cell.timestamp_ms for cell in note.cells) // 1000 if note else 0
 
 
-def read_marks(target: Target, layout: StoredLayout) -> list[Mark]:
+def read_marks(target: Target, layout: StoredLayout) -> list[HourMark]:
     """Every mark."""
     return [
-        Mark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), row.cells[0].timestamp_ms)
+        HourMark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), row.cells[0].timestamp_ms)
         for row in scan_table(target, touched_table(layout).name)
         if row.key != _NOTE
     ]
 
 
-def touched_ranges(marks: Iterable[Mark], lengths: Sequence[int], complete_s: int = _LAST_S) -> list[Touched]:
+def touched_ranges(
+    marks: Iterable[HourMark], lengths: Sequence[int], complete_s: int = _LAST_S
+) -> list[Touched]:
     """The ranges of time of all intervals with points of marked hours, ascending.
 
     The ranges are hours, or days if an interval has a day. Adjacent ranges of one UTC day are one range, of
@@ -134,7 +136,7 @@ def touched_ranges(marks: Iterable[Mark], lengths: Sequence[int], complete_s: in
       lengths: of the intervals, in s.
       complete_s: hours and intervals that end up to this time, in s, are complete.
     """
-    ranges: list[tuple[int, int, list[Mark]]] = []
+    ranges: list[tuple[int, int, list[HourMark]]] = []
     for mark in sorted(marks, key=lambda mark: mark.start_s):
         behind_s = mark.start_s + _HOUR_S
         if behind_s > complete_s:
@@ -155,7 +157,7 @@ def touched_ranges(marks: Iterable[Mark], lengths: Sequence[int], complete_s: in
     return [Touched(*mark) for mark in ranges]
 
 
-def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[Mark]) -> None:
+def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[HourMark]) -> None:
     """Deletes marks that have not changed since they were read.
 
     Raises:

@@ -20,19 +20,8 @@ from timebeam.schema.declared.codec import keys, qualifiers, times
 from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.decode import Record, decode, has_exact_time
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.model import (
-    CellTime,
-    Const,
-    Encoding,
-    Field,
-    Hash,
-    MapColumns,
-    Part,
-    Salt,
-    TableLayout,
-    Time,
-    follows,
-)
+from timebeam.schema.declared.model import CellTime, Encoding, MapColumns, TableLayout
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Time, follows
 from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.points import Bools

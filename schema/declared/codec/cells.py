@@ -16,7 +16,7 @@ import numpy as np
 from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import qualifiers, times, values
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.rendered_keys import Refusals, Renderer
+from timebeam.schema.declared.codec.rendered_keys import RecordRefusals, Renderer
 from timebeam.schema.declared.model import (
     CellTime,
     Column,
@@ -36,7 +36,7 @@ Cells = list[tuple[Cell, ...]]
 _LAST_REVISION = (1 << 40) - 1
 
 
-def events(layout: TableLayout, batch: RecordBatch, refusals: Refusals) -> Int64s:
+def events(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) -> Int64s:
     """int64[n]: event times in the unit of the layout's event; 0 where there is none."""
     if layout.event is None:
         return np.zeros(len(batch), np.int64)
@@ -55,7 +55,7 @@ def events(layout: TableLayout, batch: RecordBatch, refusals: Refusals) -> Int64
     return np.where(outside, 0, numbers)
 
 
-def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refusals) -> Cells:
+def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Cells:
     """The cells of each record; none where it has no value for any column."""
     stamps = _timestamps(layout, batch, event, refusals).tolist()
     columns = [_column(layout, column, batch, stamps, refusals) for column in layout.columns]
@@ -68,7 +68,7 @@ def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refu
     return [sum(column_cells, ()) for column_cells in zip(*columns, strict=True)]
 
 
-def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refusals) -> Int64s:
+def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Int64s:
     """int64[n]: the timestamps of cells in ms."""
     if layout.cell_time is CellTime.ARRIVAL:
         return batch.arrivals_ms
@@ -86,7 +86,9 @@ def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals
     return event_ms
 
 
-def _stored(batch: RecordBatch, field: str, encoding: Encoding, refusals: Refusals) -> list[bytes | None]:
+def _stored(
+    batch: RecordBatch, field: str, encoding: Encoding, refusals: RecordRefusals
+) -> list[bytes | None]:
     """The stored values of a field, None where absent or refused."""
     stored, refused = values.encode(batch.texts(field), batch.are_texts(field), encoding)
     for i, error in refused:
@@ -95,7 +97,7 @@ def _stored(batch: RecordBatch, field: str, encoding: Encoding, refusals: Refusa
 
 
 def _column(
-    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], refusals: Refusals
+    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
 ) -> Cells:
     if column.field not in batch.fields:
         return [()] * len(batch)
@@ -114,7 +116,7 @@ def _cells_of(
 
 
 def _map(
-    layout: TableLayout, columns: MapColumns, batch: RecordBatch, stamps: list[int], refusals: Refusals
+    layout: TableLayout, columns: MapColumns, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
 ) -> Cells:
     fixed_qualifiers = {column.qualifier for column in layout.columns}
     family, rows = layout.family, []
@@ -137,7 +139,7 @@ def _series(
     batch: RecordBatch,
     event: Int64s,
     stamps: list[int],
-    refusals: Refusals,
+    refusals: RecordRefusals,
 ) -> Cells:
     if isinstance(column.qualifier, TimeQualifier):
         names = _time_names(layout, column.qualifier, event, refusals)
@@ -146,7 +148,9 @@ def _series(
     return _cells_of(layout.family, names, stamps, _stored(batch, column.field, column.encoding, refusals))
 
 
-def _time_names(layout: TableLayout, form: TimeQualifier, event: Int64s, refusals: Refusals) -> list[bytes]:
+def _time_names(
+    layout: TableLayout, form: TimeQualifier, event: Int64s, refusals: RecordRefusals
+) -> list[bytes]:
     time = layout.time
     assert time is not None
     assert time.bucket is not None
@@ -160,7 +164,9 @@ def _time_names(layout: TableLayout, form: TimeQualifier, event: Int64s, refusal
     return names
 
 
-def _field_names(layout: TableLayout, field: str, batch: RecordBatch, refusals: Refusals) -> list[bytes]:
+def _field_names(
+    layout: TableLayout, field: str, batch: RecordBatch, refusals: RecordRefusals
+) -> list[bytes]:
     fixed_qualifiers = {column.qualifier for column in layout.columns}
     names = []
     for i, text in enumerate(batch.texts(field).to_pylist()):
@@ -224,9 +230,9 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
     return written, [batch.refuse(i, *refused[i]) for i in sorted(refused)]
 
 
-def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], Refusals]:
+def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], RecordRefusals]:
     """The rows of one table, one for each record that it does not refuse."""
-    refusals = Refusals(layout.table)
+    refusals = RecordRefusals(layout.table)
     event = events(layout, batch, refusals)
     keys = Renderer(layout, batch, event, refusals).keys()
     cells_by_record = cells(layout, batch, event, refusals)

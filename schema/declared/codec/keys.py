@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from timebeam.schema.declared.codec import times
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.rendered_keys import Refusals, Renderer
-from timebeam.schema.declared.model import Const, Field, Part, Salt, TableLayout, Time, follows, inputs
+from timebeam.schema.declared.codec.rendered_keys import RecordRefusals, Renderer
+from timebeam.schema.declared.model import TableLayout
+from timebeam.schema.declared.parts import Const, Field, Part, Salt, Time, follows, inputs
 
 Range = tuple[bytes, bytes]
 """Half-open [start, end) of row keys; an empty end is that of the table."""
@@ -207,8 +208,8 @@ def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int
     return Renderer(layout, batch, event, refusals)
 
 
-class _Strict(Refusals):
-    """Refusals that are errors at once."""
+class _Strict(RecordRefusals):
+    """RecordRefusals that are errors at once."""
 
     def add(self, record: int, reason: object, message: str) -> None:
         """Raises ValueError."""

@@ -14,15 +14,8 @@ import numpy as np
 from timebeam.schema.common.batches import latest_points
 from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
-from timebeam.schema.declared.model import (
-    COLUMN,
-    CellTime,
-    Encoding,
-    PointFields,
-    Suffix,
-    TableLayout,
-    TimeQualifier,
-)
+from timebeam.schema.declared.model import COLUMN, CellTime, Encoding, PointFields, TableLayout, TimeQualifier
+from timebeam.schema.declared.parts import Suffix
 from timebeam.schema.layouts.reading import DecodedRows, Selected
 from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Int32s, Int64s, PointBatch, Series

@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from timebeam.schema.declared.codec import times
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.model import Const, Field, Hash, Part, Salt, Suffix, TableLayout, Time
+from timebeam.schema.declared.model import TableLayout
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time
 from timebeam.schema.points import Bools, Int64s, Reason
 
 _FNV_BASIS, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-class Refusals:
+class RecordRefusals:
     """Why records of a batch were refused: the first reason of each."""
 
     def __init__(self, table: str) -> None:
@@ -37,7 +38,9 @@ class Refusals:
 class Renderer:
     """Renders the parts of one layout's keys for one batch; a part that occurs twice once."""
 
-    def __init__(self, layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: Refusals) -> None:
+    def __init__(
+        self, layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals
+    ) -> None:
         """A renderer for a batch.
 
         Args:

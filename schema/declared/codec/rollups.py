@@ -32,7 +32,8 @@ from timebeam.schema.declared.codec.decode import Record, decode, remembered_tim
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rendered_keys import in_case
 from timebeam.schema.declared.codec.values import finite_number
-from timebeam.schema.declared.model import DeclaredRollup, Field, Part, TableLayout, inputs
+from timebeam.schema.declared.model import DeclaredRollup, TableLayout
+from timebeam.schema.declared.parts import Field, Part, inputs
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.points import Kind, PointBatch, Reason, RefusedError, Rejected, Series, Stage
 from timebeam.schema.rollup.accumulate import numbers

@@ -17,19 +17,8 @@ import numpy as np
 from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.codec.decode import Record, decode
 from timebeam.schema.declared.codec.times import LAST_MS
-from timebeam.schema.declared.model import (
-    UNIT_PER_MS,
-    Const,
-    Encoding,
-    Field,
-    Hash,
-    Part,
-    Salt,
-    TableLayout,
-    Time,
-    follows,
-    inputs,
-)
+from timebeam.schema.declared.model import UNIT_PER_MS, Encoding, TableLayout
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Time, follows, inputs
 from timebeam.schema.layouts.reading import UnknownNameError
 from timebeam.schema.layouts.tables import Row
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.common.times import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
-from timebeam.schema.declared.model import UNIT_PER_MS, Suffix, TableLayout, Time, TimeQualifier
+from timebeam.schema.declared.model import UNIT_PER_MS, TableLayout, TimeQualifier
+from timebeam.schema.declared.parts import Suffix, Time
 from timebeam.schema.points import Bools, Int64s
 
 # Where the digits are in YYYY-MM-DDThh:mm:ss.ffffff; the length of what a placeholder leaves open.

@@ -14,21 +14,8 @@ from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.declared.codec import days, qualifiers, times
 from timebeam.schema.declared.codec.rollups import problems
 from timebeam.schema.declared.language.sections import ProblemError, Section
-from timebeam.schema.declared.model import (
-    Const,
-    DayTables,
-    DeclaredRollup,
-    Field,
-    Hash,
-    Part,
-    Salt,
-    Suffix,
-    TableLayout,
-    Time,
-    TimeQualifier,
-    follows,
-    inputs,
-)
+from timebeam.schema.declared.model import DayTables, DeclaredRollup, TableLayout, TimeQualifier
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, follows, inputs
 
 
 def served(layout: TableLayout, equals: Collection[str], time: str | None) -> int:

@@ -20,22 +20,19 @@ from timebeam.schema.declared.model import (
     COLUMN,
     Column,
     Encoding,
-    Field,
-    Hash,
     MapColumns,
     PointFields,
-    Salt,
     SeriesColumn,
     TableLayout,
     TimeQualifier,
-    inputs,
 )
+from timebeam.schema.declared.parts import Field, Hash, Salt, inputs
 
 _ENCODINGS = tuple(encoding.value for encoding in Encoding)
 _LEVEL = re.compile(r"\{[a-z_]+\}")
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """The columns of one table; `within` is the bucket that a reading's qualifier counts from."""
 
     fixed: tuple[Column, ...]
@@ -43,7 +40,7 @@ class Columns(NamedTuple):
     series: SeriesColumn | None
 
 
-def columns_of(section: Section, times: Times) -> Columns:
+def columns_of(section: Section, times: Times) -> TableColumns:
     """The columns of a layout; notes the times among their fields."""
     encoding = section.choice("encoding", _ENCODINGS, "text")
     section.value("family")
@@ -64,7 +61,7 @@ def columns_of(section: Section, times: Times) -> Columns:
                 "fields", f"two columns have the qualifier {column.qualifier.decode()!r}", number
             )
         qualifiers.add(column.qualifier)
-    return Columns(fixed, map_columns, series)
+    return TableColumns(fixed, map_columns, series)
 
 
 def _column(section: Section, entry: object, number: int, encoding: str) -> Column:

@@ -21,21 +21,8 @@ from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.language.checks import MOST_ROW, derived, key_bytes, row_bytes, served
-from timebeam.schema.declared.model import (
-    Const,
-    DayTables,
-    Declaration,
-    DeclaredRollup,
-    Field,
-    Hash,
-    Part,
-    Salt,
-    Suffix,
-    TableLayout,
-    Time,
-    TimeQualifier,
-    inputs,
-)
+from timebeam.schema.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout, TimeQualifier
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, inputs
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.points import Int64s
 

@@ -13,7 +13,8 @@ from typing import Any
 from timebeam.schema.common.times import UTC, Span, span_of, zone_of
 from timebeam.schema.declared.codec.times import check_pattern
 from timebeam.schema.declared.language.sections import Section
-from timebeam.schema.declared.model import UNIT_PER_MS, Const, Field, Hash, Part, Salt, Suffix, Time
+from timebeam.schema.declared.model import UNIT_PER_MS
+from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time
 
 _KINDS = ("const", "field", "time", "salt", "suffix", "hash")
 _LARGEST = {"be32": (1 << 32) - 1, "be64": (1 << 63) - 1}

@@ -18,7 +18,7 @@ from timebeam.schema.common.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.codec.rollups import kept_fields
 from timebeam.schema.declared.language.checks import check_declaration, check_layout
-from timebeam.schema.declared.language.columns import Columns, columns_of, overlaps, point_fields
+from timebeam.schema.declared.language.columns import TableColumns, columns_of, overlaps, point_fields
 from timebeam.schema.declared.language.key_parts import Times, parts_of
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import (
@@ -27,11 +27,10 @@ from timebeam.schema.declared.model import (
     Declaration,
     DeclaredRollup,
     Estimate,
-    Part,
     Read,
     TableLayout,
-    Time,
 )
+from timebeam.schema.declared.parts import Part, Time
 
 _USUAL_TIME = "TS"
 """The event time of a layout that has a column of this name, and no time in its key."""
@@ -183,7 +182,7 @@ def _rollup(target: TableLayout, section: Section, layouts: Sequence[TableLayout
     return rollup
 
 
-def _event(section: Section, times: Times, columns: Columns) -> tuple[str, str] | None:
+def _event(section: Section, times: Times, columns: TableColumns) -> tuple[str, str] | None:
     """(field, unit) of the event time: of the key's time, of event_time, or of the column TS."""
     if len(times.units) > 1:
         raise section.problem("key", f"one layout has one time, not {' and '.join(sorted(times.units))}")

@@ -33,7 +33,7 @@ class Decimals(enum.StrEnum):
     """Always 4 bytes, precision lost: `tsdb import`. A value beyond float32 stays on 8 bytes."""
 
 
-class CellTime(enum.StrEnum):
+class OpenTsdbCellTime(enum.StrEnum):
     """What the timestamps of cells are."""
 
     ARRIVAL = "arrival"
@@ -53,7 +53,7 @@ class OpenTsdbOptions:
       uid_width_metric, uid_width_tagk, uid_width_tagv: tsd.storage.uid.width.*, bytes 1 to 8.
       max_tags: tsd.storage.max_tags.
       decimals: see `Decimals`.
-      cell_time: see `CellTime`.
+      cell_time: see `OpenTsdbCellTime`.
       use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
         else the smallest.
     """
@@ -66,7 +66,7 @@ class OpenTsdbOptions:
     uid_width_tagv: int = 3
     max_tags: int = 8
     decimals: Decimals = Decimals.EXACT
-    cell_time: CellTime = CellTime.ARRIVAL
+    cell_time: OpenTsdbCellTime = OpenTsdbCellTime.ARRIVAL
     use_max_value: bool = True
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class OpenTsdbOptions:
     @property
     def is_event_time(self) -> bool:
         """Whether cells have the time of their points."""
-        return self.cell_time is CellTime.EVENT
+        return self.cell_time is OpenTsdbCellTime.EVENT
 
     def uid_width(self, kind: str) -> int:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
@@ -136,8 +136,8 @@ OPTIONS = (
         "cell_time",
         "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
         "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
-        default=CellTime.ARRIVAL.value,
-        choices=values_of(CellTime),
+        default=OpenTsdbCellTime.ARRIVAL.value,
+        choices=values_of(OpenTsdbCellTime),
         stored=True,
     ),
     Option(
@@ -146,7 +146,7 @@ OPTIONS = (
         "(tsd.storage.use_max_value)",
         OptionKind.FLAG,
         True,
-        shown_for=("cell_time", (CellTime.EVENT.value,)),
+        shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
         stored=True,
     ),
 )

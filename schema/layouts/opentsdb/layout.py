@@ -27,7 +27,7 @@ from timebeam.schema.layouts.capabilities import (
 )
 from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb.keys import OPTIONS, CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.reading import (
     Decoded,
@@ -86,7 +86,7 @@ class OpenTsdb(
         if "decimals" in values:
             values["decimals"] = Decimals(values["decimals"])
         if "cell_time" in values:
-            values["cell_time"] = CellTime(values["cell_time"])
+            values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
         return cls(OpenTsdbOptions(**values))
 
     @property

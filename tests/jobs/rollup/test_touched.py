@@ -28,7 +28,7 @@ from tests.support.rollup_day import (
     stored,
 )
 from tests.support.stored import Store
-from timebeam.transforms.rollup.touched import Mark, clear_marks, read_marks, touched_ranges
+from timebeam.transforms.rollup.touched import HourMark, clear_marks, read_marks, touched_ranges
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def send_late(store: Store, folder: Path, points: Points, age: int) -> None:
     ingest(folder, *store.flags, *flags, "--input", path)
 
 
-def marks(store: Store) -> list[Mark]:
+def marks(store: Store) -> list[HourMark]:
     return read_marks(store.target, store.layout)
 
 
@@ -194,7 +194,7 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     ),
 )
 def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, lengths):
-    given_marks = [Mark(metric, DAY + hour * HOUR, 1) for metric, hour in found]
+    given_marks = [HourMark(metric, DAY + hour * HOUR, 1) for metric, hour in found]
     ranges = touched_ranges(given_marks, lengths)
     assert {mark for one in ranges for mark in one.marks} == set(given_marks)
     assert sum(len(one.marks) for one in ranges) == len(given_marks)

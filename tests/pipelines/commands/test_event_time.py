@@ -10,12 +10,12 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb.keys import CellTime
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime
 
 
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str) -> Store:
-    return Store.create(bigtable, prefix, cell_time=CellTime.EVENT)
+    return Store.create(bigtable, prefix, cell_time=OpenTsdbCellTime.EVENT)
 
 
 def flags(store: Store, *more: str) -> list[str]:

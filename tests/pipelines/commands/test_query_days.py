@@ -18,7 +18,7 @@ from tests.support.commands import ingest, timebeam
 from tests.support.running_server import running
 from timebeam.pipelines.options.values import declaration_of, declared_points
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.bigtable.target import Target, open_table
 from timebeam.transforms.query.budget import Budget
 
@@ -150,7 +150,7 @@ def test_the_server_reads_days(meters: Meters) -> None:
     api = Api(meters.target, declared_points(options, declaration_of(options)))
     budget = Budget(1_000_000, 1_000_000, 1_000_000, 1 << 30, 60.0)
     url = f"/api/query?start={midnight_ms(DAYS[0])}&ms=true&m=none:meter.reading{{METER=*}}"
-    with running(api, Limits(budget, 4, 8, 1 << 20)) as client:
+    with running(api, ServerLimits(budget, 4, 8, 1 << 20)) as client:
         assert points_of(client.get(url).json()) == MODEL
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.golden.cases import HERE
 from tests.schema.layouts.plain_opentsdb import number
 from timebeam.schema.layouts import Cell, Packing, Row, SeriesKey
-from timebeam.schema.layouts.opentsdb.keys import CellTime, Decimals, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import PointBatch, Series
@@ -22,8 +22,10 @@ GOLDEN = json.loads((Path(HERE) / "otsdb_timestamp.json").read_text())
 BASE_MS = 1356998400000
 SERIES = Series.of("m", {"host": "a"})
 KEY = SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")
-MAX = OpenTsdb(OpenTsdbOptions(cell_time=CellTime.EVENT, decimals=Decimals.DOUBLE))
-MIN = OpenTsdb(OpenTsdbOptions(cell_time=CellTime.EVENT, decimals=Decimals.DOUBLE, use_max_value=False))
+MAX = OpenTsdb(OpenTsdbOptions(cell_time=OpenTsdbCellTime.EVENT, decimals=Decimals.DOUBLE))
+MIN = OpenTsdb(
+    OpenTsdbOptions(cell_time=OpenTsdbCellTime.EVENT, decimals=Decimals.DOUBLE, use_max_value=False)
+)
 
 Sent = tuple[int, bool, int | float]
 offsets = st.integers(0, 3) | st.sampled_from([0, 1000, 2000])
@@ -138,8 +140,10 @@ def test_packings() -> None:
     assert OpenTsdb().packing_limit == ""
 
 
-@pytest.mark.parametrize(("text", "expected"), [("event", CellTime.EVENT), ("arrival", CellTime.ARRIVAL)])
-def test_options(text: str, expected: CellTime) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"), [("event", OpenTsdbCellTime.EVENT), ("arrival", OpenTsdbCellTime.ARRIVAL)]
+)
+def test_options(text: str, expected: OpenTsdbCellTime) -> None:
     layout = OpenTsdb.from_options({"cell_time": text, "use_max_value": False})
     assert layout.options.cell_time is expected
     assert not layout.options.use_max_value

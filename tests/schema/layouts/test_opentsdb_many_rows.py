@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
-from timebeam.schema.layouts.opentsdb.keys import CellTime, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.many_rows import read_rows
 from timebeam.schema.points import Series
@@ -125,7 +125,7 @@ def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
 
 @given(st.lists(selected(), max_size=8), st.booleans())
 def test_with_event_time_too(rows: list[Selected], greatest: bool) -> None:
-    layout = OpenTsdb(OpenTsdbOptions(cell_time=CellTime.EVENT, use_max_value=greatest))
+    layout = OpenTsdb(OpenTsdbOptions(cell_time=OpenTsdbCellTime.EVENT, use_max_value=greatest))
     apart = [layout.decode(*one) for one in rows]
     points = sum(len(one.batch) for one in apart)
     assert len(layout.decode_rows(rows).batch) == points
