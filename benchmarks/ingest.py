@@ -229,7 +229,7 @@ def figures(case: Case, turns: Sequence[Turn], baseline: Sequence[Turn], points:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine."""
-    points, small, large = options.points, options.small, options.memory_points
+    points, small = options.points, options.small
     repeated = [
         Case("compacted-json", _JSON, points),
         Case("compacted-text", _TEXT, points),
@@ -237,10 +237,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         Case("append", _JSON, small, ("--packing", "append")),
         Case("direct", _JSON, small, ("--bigtable_writer", "direct")),
     ]
-    once = [Case("memory", _JSON, large)] if large else []
+    once = []
     if options.workers:
         mode = ("--direct_running_mode", "multi_processing", "--direct_num_workers", str(options.workers))
-        once.append(Case("workers", _JSON, large or points, mode))
+        once.append(Case("workers", _JSON, points, mode))
     turns: dict[str, list[Turn]] = {case.name: [] for case in repeated}
     baselines: dict[str, list[Turn]] = {form: [] for form in FORMATS}
     for number in range(options.repeats):
@@ -262,6 +262,32 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     }
 
 
+def memory(sizes: Sequence[int], folder: Path) -> dict[str, object]:
+    """Peak memory, bytes and first row of ingests of so many points, and the ratios to the first of them."""
+    turns = []
+    for points in sizes:
+        turns.append(ingest(Case(f"memory-{points}", _JSON, points), folder))
+        input_file(folder, _JSON, points).unlink()
+    first = turns[0]
+    return {
+        "machine": machine(),
+        "series": Load.series,
+        "ingest": [
+            {
+                "points": points,
+                "process_seconds": round(turn.process_seconds, 1),
+                "first_row_seconds": turn.first_row,
+                "peak_mib": round(turn.peak_mib) if turn.peak_mib else None,
+                "ratio_of_peaks": (
+                    round(turn.peak_mib / first.peak_mib, 2) if turn.peak_mib and first.peak_mib else None
+                ),
+                "ratio_of_bytes_per_point": round(turn.bytes_per_point / first.bytes_per_point, 3),
+            }
+            for points, turn in zip(sizes, turns, strict=True)
+        ],
+    }
+
+
 def main() -> int:
     """Returns the exit code: 1 if a run failed or stored something else than its input."""
     parser = argparse.ArgumentParser(
@@ -272,13 +298,15 @@ def main() -> int:
         ("small", 400_000, "points of the other packings and of the direct writer"),
         ("naive", 200_000, "points of the baseline"),
         ("repeats", 3, "turns of the baseline and of every case up to here"),
-        ("memory_points", 0, "points of a case for peak memory; 0 leaves it out"),
-        ("workers", 0, "worker processes of a case as large as that (else as --points); 0 leaves it out"),
+        ("workers", 0, "worker processes of a case as large as --points; 0 leaves it out"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: %(default)s)")
+    parser.add_argument(
+        "--memory", type=int, nargs="+", help="measure only the peak memory of ingests of so many points each"
+    )
     options = parser.parse_args()
     if min(options.points, options.small, options.naive, options.repeats) < 1:
-        parser.error("only --memory_points and --workers can be 0")
+        parser.error("only --workers can be 0")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
@@ -288,7 +316,10 @@ def main() -> int:
             Emulator() as emulator,
             emulator.environment(),
         ):
-            print(json.dumps(measure(options, Path(folder)), indent=2))
+            measured = (
+                memory(options.memory, Path(folder)) if options.memory else measure(options, Path(folder))
+            )
+            print(json.dumps(measured, indent=2))
     except (BenchmarkError, EmulatorError) as error:
         log(str(error))
         return 1
