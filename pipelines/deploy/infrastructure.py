@@ -120,6 +120,8 @@ def _line(legend: str, only: str, aligner: str, reducer: str | None) -> dict[str
 
 
 OWNED = (
+    "config",
+    "profile",
     "input_subscription",
     "rollup_config",
     "dead_letters",

@@ -33,6 +33,7 @@ class Deployable:
       title: its name in a list of templates.
       description: what it does, in a sentence or two.
       required: names of those that a job on Dataflow cannot do without, required by the command or not.
+        The template requires those that no settings file (`config`) can give.
       without: of those that are not this template's: name to the reason. `Parameter.local` has those
         that are no template's.
       streaming: whether it runs until stopped.
@@ -60,10 +61,7 @@ class Deployable:
             if not parameter.local and parameter.name not in self.without
         ]
         parameters = [
-            dataclasses.replace(parameter, required=True, default=None)
-            if parameter.name in self.required
-            else parameter
-            for parameter in parameters
+            _required(parameter) if parameter.name in self.required else parameter for parameter in parameters
         ]
         groups = list(dict.fromkeys(parameter.group for parameter in parameters))
         return sorted(
@@ -75,6 +73,14 @@ class Deployable:
         """Options of the command that are not parameters of the template: name to the reason."""
         local = {parameter.name: parameter.local for parameter in self.declared if parameter.local}
         return local | dict(self.without)
+
+
+def _required(parameter: Parameter) -> Parameter:
+    """A parameter that a job cannot do without, given by itself or by the settings file."""
+    if not parameter.setting:
+        return dataclasses.replace(parameter, required=True, default=None)
+    help_text = f"{parameter.help}; required here or in the file of config"
+    return dataclasses.replace(parameter, required=False, default=None, help=help_text)
 
 
 _OF_FILES = "the job reads files"

@@ -18,6 +18,7 @@ from timebeam.pipelines.options.parameters import (
     DECLARED,
     UsageError,
 )
+from timebeam.pipelines.options.stored import store_first
 from timebeam.pipelines.options.values import (
     check_writer,
     format_of,
@@ -178,6 +179,8 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
         graph, framing = records_graph(options)
     else:
         graph, framing = points_graph(options, endless=not options.input)
+    if not (options.dry_run or options.preflight):
+        store_first(options)
     if not options.input:
         source = Source(options.input_subscription, options.input_topic)
         return _messages_job(options, graph, source)

@@ -24,7 +24,7 @@ from google.api_core import exceptions
 
 from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
-from timebeam.pipelines.options.parsing import detail
+from timebeam.pipelines.options.parsing import detail, note
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, tables_of, target_of
@@ -166,6 +166,18 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
             f"{texts[name]}: run it again with the same options"
         )
     yield f"stored {_shown(options.layout, texts)}"
+
+
+def store_first(options: argparse.Namespace) -> None:
+    """Stores the settings if their table has none for the layout: Terraform makes it, but cannot fill it.
+
+    Raises:
+      UsageError: see `store_new`.
+    """
+    target, table = target_of(options), settings_table(options.table_prefix).name
+    if table_exists(target, table) and options.layout not in _rows(target, table):
+        for line in store_new(options, dry_run=False):
+            note(line)
 
 
 def store_again(options: argparse.Namespace) -> str:

@@ -8,15 +8,23 @@ locals {
   ]...)
 }
 
+module "settings" {
+  source = "./settings"
+
+  text    = var.settings_file == null ? "" : file(var.settings_file)
+  profile = var.settings_profile
+  given   = { for name, value in var.layout : name => tostring(value) if value != null }
+}
+
 module "tables" {
   source = "./tables"
 
-  layout         = var.layout.layout
-  table_prefix   = var.layout.table_prefix == null ? "" : var.layout.table_prefix
-  salt_width     = coalesce(var.layout.salt_width, 0)
-  salt_buckets   = coalesce(var.layout.salt_buckets, 20)
-  retention_days = [for days in compact(split(",", coalesce(var.layout.retention, ","))) : tonumber(trimspace(days))]
-  rollup_config  = var.layout.layout == "opentsdb" ? local.rollup_config : null
+  layout         = module.settings.values.layout
+  table_prefix   = module.settings.values.table_prefix
+  salt_width     = module.settings.values.salt_width
+  salt_buckets   = module.settings.values.salt_buckets
+  retention_days = [for days in compact(split(",", module.settings.values.retention)) : tonumber(trimspace(days))]
+  rollup_config  = module.settings.values.layout == "opentsdb" ? local.rollup_config : null
   max_age_days   = var.max_age_days
   extra_tables   = var.extra_tables
 }

@@ -1,13 +1,21 @@
 locals {
   rollup_config = var.rollup_config_file == null ? null : file(var.rollup_config_file)
 
-  # What the program does not get, it has a default for.
+  # What the program does not get, it has a default for, or takes from the settings file.
   layout_parameters = { for name, value in var.layout : name => tostring(value) if value != null }
 
+  settings_parameters = {
+    for name, value in {
+      config  = one([for object in google_storage_bucket_object.settings : "gs://${object.bucket}/${object.name}"])
+      profile = var.settings_profile
+    } : name => value if value != null
+  }
+
   # A bundle that runs twice adds columns to compacted rows only; docs/how-to/templates.md, Streaming modes.
-  streaming_mode = "streaming_mode_${coalesce(var.ingest.packing, "points") == "compacted" ? "exactly_once" : "at_least_once"}"
+  streaming_mode = "streaming_mode_${coalesce(var.ingest.packing, module.settings.values.packing) == "compacted" ? "exactly_once" : "at_least_once"}"
 
   ingest_parameters = merge(
+    local.settings_parameters,
     local.layout_parameters,
     { for name, value in var.ingest : name => tostring(value) if value != null },
     {
@@ -20,6 +28,7 @@ locals {
   )
 
   rollup_parameters = var.rollup_config_file == null ? {} : merge(
+    local.settings_parameters,
     local.layout_parameters,
     { for name, value in var.rollup : name => tostring(value) if value != null },
     {

@@ -30,7 +30,7 @@ resource "google_storage_bucket" "temp" {
   }
 }
 
-# The rollup configuration, and dead letters of batch jobs.
+# The settings, the rollup configuration, and dead letters of batch jobs.
 resource "google_storage_bucket" "data" {
   project                     = var.project
   name                        = "${var.project}-${var.name}-data"
@@ -50,6 +50,14 @@ resource "google_storage_bucket" "data" {
   versioning {
     enabled = true
   }
+}
+
+resource "google_storage_bucket_object" "settings" {
+  count = var.settings_file == null ? 0 : 1
+
+  bucket  = google_storage_bucket.data.name
+  name    = "timebeam.toml"
+  content = file(var.settings_file)
 }
 
 resource "google_storage_bucket_object" "rollup_config" {

@@ -77,6 +77,18 @@ variable "backup_days" {
   }
 }
 
+variable "settings_file" {
+  description = "Path of a timebeam.toml (docs/how-to/settings.md), whose settings both jobs and the tables take; what `layout`, `ingest` and `rollup` give goes before them. Null for none."
+  type        = string
+  default     = null
+}
+
+variable "settings_profile" {
+  description = "The profile of the settings file; null for the settings at its top alone."
+  type        = string
+  default     = null
+}
+
 variable "rollup_config_file" {
   description = "Path of the rollup configuration (docs/how-to/rollups.md); null for no rollups."
   type        = string

@@ -4,7 +4,7 @@ variable "layout" {
   description = <<-EOT
     How points are stored: what the stream, the nightly job and the tables share.
 
-    layout: how points are stored; table: in declared tables, see tables
+    layout: how points are stored; table: in declared tables, see tables; required here or in the file of config
     table_prefix: prefix of all table names
     salt_width: bytes of salt in row keys (tsd.storage.salt.width)
     salt_buckets: salt buckets (tsd.storage.salt.buckets)
@@ -23,7 +23,7 @@ variable "layout" {
   EOT
 
   type = object({
-    layout           = string
+    layout           = optional(string)
     table_prefix     = optional(string)
     salt_width       = optional(number)
     salt_buckets     = optional(number)
@@ -40,6 +40,7 @@ variable "layout" {
     retention_class  = optional(number)
     tables           = optional(string)
   })
+  default = {}
 
   validation {
     condition     = contains(["opentsdb", "heroic", "heroic-readable", "kairosdb", "table"], coalesce(var.layout.layout, "opentsdb"))
@@ -116,7 +117,7 @@ variable "ingest" {
   description = <<-EOT
     The streaming job.
 
-    format: format of files, and of messages without a `format` attribute
+    format: format of files, and of messages without a `format` attribute; required here or in the file of config
     flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
     influx_metric: influx: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps; what is finer than ms is cut to ms
@@ -138,12 +139,10 @@ variable "ingest" {
     mark_touched: direct writer: mark hours of complete days that receive points, for rollup touched
     meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/how-to/meta.md
     dry_run: parse, pack and count; write nothing but dead letters
-    config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
-    profile: profile of the settings file
   EOT
 
   type = object({
-    format               = string
+    format               = optional(string)
     flush_seconds        = optional(number)
     influx_metric        = optional(string)
     influx_precision     = optional(string)
@@ -165,9 +164,8 @@ variable "ingest" {
     mark_touched         = optional(bool)
     meta                 = optional(string)
     dry_run              = optional(bool)
-    config               = optional(string)
-    profile              = optional(string)
   })
+  default = {}
 
   validation {
     condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "records"], coalesce(var.ingest.format, "opentsdb-json"))
@@ -248,16 +246,6 @@ variable "ingest" {
     condition     = contains(["off", "track", "full"], coalesce(var.ingest.meta, "off"))
     error_message = "meta must be one of off, track, full."
   }
-
-  validation {
-    condition     = var.ingest.config == null || can(regex("^(gs://[a-z0-9][-_.a-z0-9]*/.+)$", var.ingest.config))
-    error_message = "config must be such as gs://my-bucket/timebeam.toml."
-  }
-
-  validation {
-    condition     = var.ingest.profile == null || can(regex("^([-_.a-zA-Z0-9]+)$", var.ingest.profile))
-    error_message = "profile must be such as prod."
-  }
 }
 
 variable "rollup" {
@@ -271,8 +259,6 @@ variable "rollup" {
     delay_hours: hours after the end of a day until it is complete
     allow_incomplete: accept a day or range that is not over yet; run it again when it is
     lookback_days: also redo this many days before it, for late points
-    config: settings file, local or gs://; without it timebeam.toml of this folder, if there is one
-    profile: profile of the settings file
   EOT
 
   type = object({
@@ -283,8 +269,6 @@ variable "rollup" {
     delay_hours      = optional(number)
     allow_incomplete = optional(bool)
     lookback_days    = optional(number)
-    config           = optional(string)
-    profile          = optional(string)
   })
   default = {}
 
@@ -316,15 +300,5 @@ variable "rollup" {
   validation {
     condition     = var.rollup.lookback_days == null || can(regex("^([0-9]+)$", var.rollup.lookback_days))
     error_message = "lookback_days must be such as 0."
-  }
-
-  validation {
-    condition     = var.rollup.config == null || can(regex("^(gs://[a-z0-9][-_.a-z0-9]*/.+)$", var.rollup.config))
-    error_message = "config must be such as gs://my-bucket/timebeam.toml."
-  }
-
-  validation {
-    condition     = var.rollup.profile == null || can(regex("^([-_.a-zA-Z0-9]+)$", var.rollup.profile))
-    error_message = "profile must be such as prod."
   }
 }

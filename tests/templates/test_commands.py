@@ -143,7 +143,7 @@ def test_the_streaming_mode_follows_the_packing(packing: list[str], mode: str) -
     [
         ("run", [], "the following arguments are required: JOB"),
         ("run", ["nonsense"], "invalid choice: 'nonsense'"),
-        ("run", ["rollup", *RUN], "required: --dead_letters, --layout, --instance"),
+        ("run", ["copy", *RUN], "required: --from, --to, --start"),
         ("run", ["rollup", *RUN, "--dya", "2026-11-20", *given(ROLLUP)], "unrecognized arguments: --dya"),
         ("run", ["rollup", *RUN, "--day", "2026", *given(ROLLUP)], "--day: '2026' does not match ^("),
         ("run", ["rollup", "--bucket=my-bucket", "--region=r", *given(ROLLUP)], "invalid bucket value"),

@@ -171,5 +171,11 @@ def test_what_a_program_cannot_do_without_is_required() -> None:
     for job in JOBS.values():
         required = {one.name for one in job.parameters if one.required}
         needed = {one.name for one in job.declared if one.required} - job.without.keys()
-        assert needed <= required
-        assert required == job.required
+        settings = {one.name for one in job.parameters if one.setting}
+        assert needed <= job.required
+        assert required == job.required - settings
+        assert all(
+            one.help.endswith("; required here or in the file of config")
+            for one in job.parameters
+            if one.name in job.required & settings
+        )

@@ -23,6 +23,8 @@ from tests.support.dataflow import (
     template,
 )
 from tests.support.stored import Store
+from timebeam.pipelines.deploy.jobs import JOBS
+from timebeam.pipelines.deploy.templates import metadata
 
 STREAM = {
     "layout": "opentsdb",
@@ -66,6 +68,55 @@ def test_a_parameter_can_name_another_image(store: Store, tmp_path: Path) -> Non
     given = STREAM | place(store) | {"sdk_container_image": "registry/other:2"}
     job = template("ingest", tmp_path, store.target.project, given)
     assert job.graph.images() == {"registry/other:2"}
+
+
+SETTINGS = """
+layout = "opentsdb"
+format = "opentsdb-json"
+{place}
+dead_letters = "gs://my-bucket/dead/points"
+auto_create_metrics = true
+"""
+
+
+def settings_file(folder: Path, store: Store, text: str = SETTINGS) -> str:
+    """The path of a settings file with what names the tables."""
+    path = folder / "timebeam.toml"
+    path.write_text(text.format(place="\n".join(f'{key} = "{text}"' for key, text in place(store).items())))
+    return str(path)
+
+
+def test_a_settings_file_gives_what_the_template_requires(store: Store, tmp_path: Path) -> None:
+    """Of all required parameters only the subscription, which is no setting, must be given."""
+    subscription = STREAM["input_subscription"]
+    given = {"config": settings_file(tmp_path, store), "input_subscription": subscription}
+    job = template("ingest", tmp_path, store.target.project, given)
+    assert job.options["streaming"] is True
+    read = {one["name"] for one in metadata(JOBS["ingest"])["parameters"] if not one["isOptional"]}
+    assert read <= given.keys() | {"format"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('layout = "opentsdb"', "the following arguments are required: --layout"),
+        (
+            'dead_letters = "gs://my-bucket/dead/points"',
+            "would be on the workers' own disks",
+        ),
+        ("auto_create_metrics = true", ""),
+    ],
+)
+def test_what_neither_the_parameters_nor_the_file_give_is_named(
+    store: Store, tmp_path: Path, line: str, said: str
+) -> None:
+    config = settings_file(tmp_path, store, SETTINGS.replace(line, ""))
+    path = tmp_path / "template.json"
+    given = {"config": config, "input_subscription": STREAM["input_subscription"], "format": "opentsdb-json"}
+    flags = [*service_flags(tmp_path), f"--project={store.target.project}", f"--template_location={path}"]
+    code, printed = run("ingest", *as_texts(given), *flags)
+    assert (code == 0) == (not said)
+    assert said in printed
 
 
 @pytest.mark.parametrize(

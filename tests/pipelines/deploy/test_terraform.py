@@ -19,7 +19,9 @@ import pytest
 from tests.support.commands import timebeam
 from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
 from timebeam.pipelines.deploy.templates import template_parameters
+from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import LAYOUTS, TableSpec
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -136,7 +138,7 @@ def test_the_stream_asks_for_the_mode_of_its_packing() -> None:
     (mode,) = (
         block["streaming_mode"] for block in parsed(MODULE / "jobs.tf")["locals"] if "streaming_mode" in block
     )
-    compacted = 'coalesce(var.ingest.packing, "points") == "compacted"'
+    compacted = 'coalesce(var.ingest.packing, module.settings.values.packing) == "compacted"'
     assert mode == f'streaming_mode_${{{compacted} ? "exactly_once" : "at_least_once"}}'
 
 
@@ -163,6 +165,7 @@ def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
 def test_what_the_module_passes_itself_is_what_it_owns(job: str) -> None:
     text = (MODULE / "jobs.tf").read_text()
     block = text.split(f"{job}_parameters = ")[1].split("\n  )\n")[0]
+    block += text.split("settings_parameters = ")[1].split("\n  }\n")[0]
     given = set(re.findall(r"^      (\w+)\s+=", block, re.MULTILINE))
     assert given == set(OWNED) & {one["name"] for one in template_parameters(job)}
 
@@ -238,7 +241,7 @@ def test_the_program_takes_what_the_example_passes(
         "app_profile": "timebeam-ingest",
         "bigtable_writer": "direct",
     }
-    arguments += [f"--{name}={owned[name]}" for name in OWNED if name in declared]
+    arguments += [f"--{name}={owned[name]}" for name in OWNED if name in declared & owned.keys()]
     ran = timebeam(job, *arguments, f"--project={project}", "--preflight")
     assert ran.code == 1, ran.err
     assert "-> timebeam tables create --layout opentsdb --salt_width 1" in ran.out
@@ -313,6 +316,7 @@ def test_tables_are_those_that_the_program_creates(
     if config:
         assert isinstance(layout, OpenTsdb)
         specs += rollup_tables(parse_config(config), layout)
+    specs.append(settings_table(prefix))
     assert set(found) == {spec.name for spec in specs}
     for spec in specs:
         age = days.get(spec.name.removeprefix(prefix))
@@ -366,3 +370,57 @@ def test_files_are_formatted() -> None:
 def test_all_layouts_are_known_to_the_module() -> None:
     known = json.loads((MODULE / "tables" / "layouts.json").read_text())
     assert set(known) == {*LAYOUTS, "table"}
+
+
+SETTINGS_FILE = """\
+# A comment.
+layout = "kairosdb"          # how points are stored
+retention = '7,90'
+  salt_width=1
+packing = "points"
+formats = ["influx"]
+auto_create_metrics = true
+
+[profiles.prod]
+table_prefix = "prod-"
+salt_width = 2
+
+[profiles.other]
+table_prefix = "other-"
+"""
+
+
+@pytest.mark.skipif(TERRAFORM is None, reason="needs the program terraform")
+@pytest.mark.parametrize("profile", [None, "prod", "other"])
+def test_terraform_reads_a_settings_file_as_the_program_does(tmp_path: Path, profile: str | None) -> None:
+    """The same values of the same file; what is given goes before them."""
+    place = tmp_path / "settings"
+    shutil.copytree(MODULE / "settings", place)
+    given = {"text": SETTINGS_FILE, "profile": profile, "given": {"salt_buckets": "7"}}
+    (place / "given.tfvars.json").write_text(json.dumps(given))
+    terraform(place, "init", "-input=false")
+    terraform(place, "plan", "-input=false", "-var-file=given.tfvars.json", "-out=plan")
+    shown = json.loads(terraform(place, "show", "-json", "plan"))
+    found = shown["planned_values"]["outputs"]["values"]["value"]
+    path = tmp_path / "timebeam.toml"
+    path.write_text(SETTINGS_FILE)
+    settings = given_settings(str(path), profile, {})
+    for name in ("layout", "retention", "salt_width", "table_prefix", "packing"):
+        default = {"table_prefix": ("",), "packing": ("points",)}.get(name)
+        assert (found[name],) == (settings[name].texts if name in settings else default), name
+    assert found["salt_buckets"] == "7"
+
+
+@pytest.mark.skipif(TERRAFORM is None, reason="needs the program terraform")
+@pytest.mark.parametrize(
+    ("text", "profile", "message"),
+    [("salt_width = 1", None, "Give layout"), ('layout = "opentsdb"', "prod", "has no such profile")],
+)
+def test_settings_without_a_layout_or_the_profile_are_refused(
+    tmp_path: Path, text: str, profile: str | None, message: str
+) -> None:
+    place = tmp_path / "settings"
+    shutil.copytree(MODULE / "settings", place)
+    (place / "given.tfvars.json").write_text(json.dumps({"text": text, "profile": profile}))
+    terraform(place, "init", "-input=false")
+    assert message in terraform(place, "plan", "-input=false", "-var-file=given.tfvars.json", code=1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from apache_beam.io.localfilesystem import LocalFileSystem
 
+from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.parameters import Parameter, UsageError, boolean, whole
 from timebeam.pipelines.options.profiles import FILE, Profiles, Setting, read_profiles, variables
 
@@ -136,3 +139,27 @@ def test_variables_give_settings_unless_they_are_empty() -> None:
         "layout": Setting(("heroic",), "TIMEBEAM_LAYOUT"),
         "formats": Setting(("a", "b"), "TIMEBEAM_FORMATS"),
     }
+
+
+class BucketFileSystem(LocalFileSystem):  # type: ignore[misc]
+    """A file system of Beam whose files are local ones: `bucket:///PATH`."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "bucket"
+
+    def open(self, path: str, *arguments: Any, **named: Any) -> Any:
+        return super().open(path.removeprefix("bucket://"), *arguments, **named)
+
+
+def test_a_settings_file_on_a_file_system_of_beam(tmp_path: Path) -> None:
+    """As a template reads it from a bucket."""
+    path = tmp_path / "timebeam.toml"
+    path.write_text('layout = "heroic"\n[profiles.prod]\ntable_prefix = "prod-"\n')
+    settings = given_settings(f"bucket://{path}", "prod", {})
+    assert {name: setting.texts for name, setting in settings.items()} == {
+        "layout": ("heroic",),
+        "table_prefix": ("prod-",),
+    }
+    with pytest.raises(UsageError, match=r"cannot read the settings bucket:///nowhere/timebeam.toml"):
+        given_settings("bucket:///nowhere/timebeam.toml", None, {})

@@ -418,3 +418,18 @@ def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
     ran = place.run(*adopt)
     assert "rows do not prove cell_time arrival, use_max_value true: taken from the options" in ran.out
     assert "salt_width" not in ran.out.splitlines()[-1]
+
+
+def test_the_first_ingest_fills_the_empty_table_that_terraform_makes(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    drop_table(place.target, place.table)
+    line = ("--layout", "opentsdb", "--salt_width", "1")
+    assert place.ingest(*line, "--dry_run").code == 0
+    assert list(create_tables(place.target, [settings_table(place.prefix)], dry_run=False))
+    assert place.ingest(*line, "--dry_run").code == 0
+    assert place.rows() == {}
+    ran = place.ingest(*line)
+    assert (ran.code, "stored settings of layout opentsdb: salt_width 1" in ran.err) == (0, True), ran
+    assert place.rows() == {"opentsdb": OPENTSDB}
+    assert "stored" not in place.ingest(*line).err
+    contradiction(place.ingest("--layout", "opentsdb", "--salt_width", "2"), "has 1 here")
