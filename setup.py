@@ -26,6 +26,7 @@ PLOTS = [
 ]
 SERVE = [
     "orjson>=3.10,<4",  # answers in JSON
+    "plotly>=6,<8",  # the chart of the page
     "starlette>=0.46,<2",  # requests, and clients that hang up
     "uvicorn>=0.30,<1",  # the server; its h11 takes unencoded braces in URLs
 ]
@@ -88,7 +89,11 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["timebeam", "timebeam.*"]),
-    package_data={"timebeam": ["py.typed"], "timebeam.schema.messages.avro": ["*.avsc"]},
+    package_data={
+        "timebeam": ["py.typed"],
+        "timebeam.pipelines.serve": ["page.*"],
+        "timebeam.schema.messages.avro": ["*.avsc"],
+    },
     install_requires=REQUIRES,
     extras_require={"docs": DOCS, "pandas": PANDAS, "plots": PLOTS, "serve": SERVE, "test": TEST},
     entry_points={"console_scripts": ["timebeam = timebeam.pipelines.cli:main"]},

@@ -266,7 +266,7 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
     filters = []
     for text in options.tag:
         key, equals, value = text.partition("=")
-        if not equals:
+        if not key or not equals or not value:
             raise ValueError(f"--tag {text}: give KEY=VALUE, as in host=web01|web02 or host=regexp(web.*)")
         filters.append(TagFilter.of_value(key, value, group_by=False))
     if options.rate is not None and not options.rate.startswith("rate"):

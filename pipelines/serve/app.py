@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import orjson
 from google.api_core.exceptions import GoogleAPICallError
@@ -130,12 +131,14 @@ class ServerLimits:
       queries: that run at once.
       waiting: that wait for these.
       body_bytes: of a request.
+      body_seconds: until all of it has arrived.
     """
 
     budget: Budget
     queries: int
     waiting: int
     body_bytes: int
+    body_seconds: float = 10.0
 
 
 def application(api: Api, limits: ServerLimits) -> Starlette:
@@ -143,6 +146,7 @@ def application(api: Api, limits: ServerLimits) -> Starlette:
     server = _Server(api, limits)
     return Starlette(
         routes=[
+            *(Route(path, show_page) for path in PAGE),
             Route("/healthz", server.health),
             Route("/readyz", server.readiness),
             Route("/metrics", server.show_metrics),
@@ -150,6 +154,35 @@ def application(api: Api, limits: ServerLimits) -> Starlette:
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES)],
     )
+
+
+def _plotly() -> bytes:
+    """Plotly's own file for browsers, out of its Python package."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.encode()
+
+
+_FOLDER = Path(__file__).parent
+PAGE = {
+    "/": ("text/html", lambda: (_FOLDER / "page.html").read_bytes()),
+    "/page.js": ("text/javascript", lambda: (_FOLDER / "page.js").read_bytes()),
+    "/plotly.js": ("text/javascript", _plotly),
+}
+"""The files of the page, by path: their types, and what reads them."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data: blob:"
+)
+
+
+async def show_page(http: HttpRequest) -> HttpResponse:
+    """A file of the page; it loads nothing from elsewhere."""
+    media_type, read = PAGE[http.url.path]
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "max-age=3600"}
+    return HttpResponse(await asyncio.to_thread(read), headers=headers, media_type=media_type)
 
 
 class _Server:
@@ -231,13 +264,18 @@ class _Server:
         """The request with its body.
 
         Raises:
-          ApiError: the body is too large.
+          ApiError: the body is too large, or does not arrive in time.
         """
         body = bytearray()
-        async for chunk in http.stream():
-            body += chunk
-            if len(body) > self._limits.body_bytes:
-                raise ApiError(f"The body has more than {self._limits.body_bytes:,} bytes", 413)
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                async for chunk in http.stream():
+                    body += chunk
+                    if len(body) > self._limits.body_bytes:
+                        raise ApiError(f"The body has more than {self._limits.body_bytes:,} bytes", 413)
+        except TimeoutError as error:
+            seconds = self._limits.body_seconds
+            raise ApiError(f"The body did not arrive within {seconds:g} seconds", 408) from error
         raw_path: bytes = http.scope.get("raw_path") or http.url.path.encode()
         query: bytes = http.scope["query_string"]
         target = (raw_path + b"?" + query).decode("latin-1")

@@ -50,6 +50,16 @@ def sent(client: httpx.Client, path: str = QUERY) -> socket.socket:
     return connection
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
+    with serving(silent), running(API, dataclasses.replace(LIMITS, body_seconds=0.1)) as client:
+        connection = socket.create_connection((client.base_url.host, client.base_url.port or 0))
+        with connection:
+            connection.sendall(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            connection.settimeout(30)
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert client.get("/api/version").status_code == 200
+
+
 def gauge(client: httpx.Client, name: str) -> int:
     lines = client.get("/metrics").text.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"timebeam_queries_{name} "))

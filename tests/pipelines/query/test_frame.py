@@ -101,7 +101,7 @@ def test_times_may_be_datetimes(store: Store) -> None:
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
         ({"layout": "influx"}, ValueError, "invalid choice: 'influx'"),
         ({"salt_widht": 1}, ValueError, "did you mean --salt_width"),
-        ({"tags": {"host": []}}, ValueError, "--tag host=: give each key once"),
+        ({"tags": {"host": []}}, ValueError, "--tag host=: give KEY=VALUE"),
         ({"start": "soon"}, ValueError, "soon"),
         ({"start": END_MS, "end": START_MS}, ValueError, "before it starts"),
         ({"aggregator": "mean"}, ValueError, "mean"),
