@@ -35,7 +35,7 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
 from timebeam.transforms.copy.points import Compared, ReadPoints, compare
 from timebeam.transforms.dead_letters.store import count_letters

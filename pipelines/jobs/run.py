@@ -38,8 +38,8 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import Summary
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import service_error
-from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.store import TOPIC, check_writable
 from timebeam.transforms.ingest import coders

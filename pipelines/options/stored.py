@@ -32,11 +32,11 @@ from timebeam.schema.declared.language.checks import contradiction
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import create_cells
+from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
-from timebeam.transforms.bigtable.tables import create_tables, table_exists
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 
 VERSION = "1"
@@ -133,6 +133,8 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     Raises:
       UsageError: another program has just stored others.
     """
+    from timebeam.transforms.bigtable.tables import create_tables  # its client takes half a second
+
     target, spec = target_of(options), settings_table(options.table_prefix)
     texts = settings_of(options)
     stored = read_rows(target, spec.name).get(options.layout, {})
@@ -186,6 +188,8 @@ def store_again(options: argparse.Namespace) -> str:
     Raises:
       BigtableError: the row could not be written.
     """
+    from timebeam.transforms.bigtable.tables import create_tables  # its client takes half a second
+
     target, spec = target_of(options), settings_table(options.table_prefix)
     texts = settings_of(options)
     list(create_tables(target, [spec], dry_run=False))

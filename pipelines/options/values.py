@@ -134,7 +134,7 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
-    from timebeam.transforms.bigtable.tables import recent_table_names  # imports Google's clients
+    from timebeam.transforms.bigtable.existing import recent_table_names  # imports Google's clients
 
     return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 

@@ -39,8 +39,8 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import SUM
 from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
 from timebeam.schema.rollup.config import RollupConfig
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import StoppedError
-from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.attached import global_annotations, series_annotations
 from timebeam.transforms.query.budget import Budget, Meter

@@ -24,8 +24,8 @@ from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection, 
 from timebeam.schema.declared.layout import scan_reason
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.layouts import Finding, Scan, Severity
+from timebeam.transforms.bigtable.existing import check_tables, table_names
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.tables import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 

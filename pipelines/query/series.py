@@ -24,8 +24,8 @@ from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import names_from
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
 from timebeam.transforms.query.points import why_nothing

@@ -24,8 +24,9 @@ from timebeam.schema.declared.codec.days import day_of, is_expired
 from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.existing import table_names
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.tables import create_tables, drop_table, table_names
+from timebeam.transforms.bigtable.tables import create_tables, drop_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.declared.rollups import (

@@ -14,7 +14,7 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.api import Api
-from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.query.budget import Budget
 
 if TYPE_CHECKING:

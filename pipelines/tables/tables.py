@@ -28,7 +28,8 @@ from timebeam.pipelines.tables.check import audit_aloud
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
 from timebeam.schema.meta.documents import meta_table
-from timebeam.transforms.bigtable.tables import check_tables, create_tables, set_max_age, show_rules
+from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.transforms.bigtable.tables import create_tables, set_max_age, show_rules
 from timebeam.transforms.trees.table import tree_table
 
 _FINDINGS = 10

@@ -25,7 +25,7 @@ from timebeam.schema.trees.cells import Content
 from timebeam.schema.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.schema.trees.explain import placement_lines, tree_lines
-from timebeam.transforms.bigtable.tables import check_tables
+from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.trees.series import UidNames, find_series

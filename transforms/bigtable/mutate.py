@@ -12,22 +12,17 @@ from typing import Any
 
 import grpc
 from google.api_core import exceptions, grpc_helpers
-from google.cloud.bigtable import data
-from google.cloud.bigtable.data.read_modify_write_rules import (
-    AppendValueRule,
-    IncrementRule,
-    ReadModifyWriteRule,
-)
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
-from google.cloud.bigtable_v2.types import MutateRowsResponse
+from google.cloud.bigtable_v2.types import MutateRowsResponse, ReadModifyWriteRowRequest, ReadModifyWriteRule
 
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
-from timebeam.transforms.bigtable.target import Target, call_headers, open_table, raw_client
+from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
 from timebeam.transforms.bigtable.wire import request_bytes
 
 _ROWS_A_REQUEST = 10_000
+_REQUEST, _RULE = ReadModifyWriteRowRequest.pb(), ReadModifyWriteRule.pb()
 
 
 def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
@@ -140,7 +135,12 @@ def append_cells(target: Target, row: RowTuple) -> None:
       GoogleAPICallError: one of `REFUSALS`, or an error that is not the row's own.
     """
     table, key, cells, _ = row
-    _read_modify_write(target, table, key, [AppendValueRule(cell[0], cell[1], cell[3]) for cell in cells])
+    _read_modify_write(
+        target,
+        table,
+        key,
+        [_RULE(family_name=cell[0], column_qualifier=cell[1], append_value=cell[3]) for cell in cells],
+    )
 
 
 def increment(target: Target, table: str, key: bytes, column: tuple[str, bytes], by: int) -> int:
@@ -154,17 +154,24 @@ def increment(target: Target, table: str, key: bytes, column: tuple[str, bytes],
     Raises:
       GoogleAPICallError: an error that does not pass.
     """
-    row = _read_modify_write(target, table, key, [IncrementRule(*column, by)])
-    return int.from_bytes(row.cells[0].value, "big", signed=True)
+    family, qualifier = column
+    rule = _RULE(family_name=family, column_qualifier=qualifier, increment_amount=by)
+    row = _read_modify_write(target, table, key, [rule])
+    return int.from_bytes(row.families[0].columns[0].cells[0].value, "big", signed=True)
 
 
-def _read_modify_write(
-    target: Target, table: str, key: bytes, rules: list[ReadModifyWriteRule]
-) -> data.row.Row:
-    """The changed cells of a row."""
+def _read_modify_write(target: Target, table: str, key: bytes, rules: Sequence[Any]) -> Any:
+    """The changed cells of a row, as a message."""
+    request = _REQUEST(
+        table_name=target.table_name(table),
+        app_profile_id=target.app_profile or "",
+        row_key=key,
+        rules=rules,
+    )
+    call: grpc.UnaryUnaryMultiCallable = raw_client(target).transport.read_modify_write_row
     backoff = Backoff()
     while True:
         try:
-            return open_table(target, table).read_modify_write_row(key, rules)
-        except RETRYABLE as error:
-            backoff.wait(error)
+            return call(request, timeout=ATTEMPT_SECONDS, metadata=call_headers(target, table)).row
+        except grpc.RpcError as error:
+            backoff.wait_if_passing(error)

@@ -11,24 +11,34 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from google.cloud.bigtable_v2.types import RowFilter
+import grpc
+from google.cloud.bigtable_v2.types import RowFilter, SampleRowKeysRequest
 
 from timebeam.transforms.bigtable.merge import Merged, Merger, QualifierMerger
 from timebeam.transforms.bigtable.resumed import ReadRequest, read
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
 
 MOST_SPLITS = 64
 
 
 def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
     """(key, stored bytes between the key before it and this one) of the keys that SampleRowKeys gives."""
-    samples = []
-    before = 0
-    for key, offset in open_table(target, table).sample_row_keys():
-        samples.append((key, offset - before))
-        before = offset
-    return samples
+    request = _SAMPLE(table_name=target.table_name(table), app_profile_id=target.app_profile or "")
+    call: grpc.UnaryStreamMultiCallable = raw_client(target).transport.sample_row_keys
+    backoff = Backoff()
+    while True:
+        try:
+            answers = list(call(request, timeout=ATTEMPT_SECONDS, metadata=call_headers(target, table)))
+            break
+        except grpc.RpcError as error:
+            backoff.wait_if_passing(error)
+    offsets = [0, *(answer.offset_bytes for answer in answers)]
+    return [
+        (answer.row_key, offset - before)
+        for answer, (before, offset) in zip(answers, itertools.pairwise(offsets), strict=True)
+    ]
 
 
 def split_keys(
@@ -105,7 +115,7 @@ _RANGES_A_REQUEST = 500
 _KEYS_A_REQUEST = 2000
 _RANGE_BYTES_A_REQUEST = 200_000  # of keys; the service takes requests of some hundred KB
 
-_FILTER = RowFilter.pb()
+_FILTER, _SAMPLE = RowFilter.pb(), SampleRowKeysRequest.pb()
 
 
 def row_filter(

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 from google.api_core import exceptions
-from google.cloud.bigtable.data.exceptions import FailedMutationEntryError, RetryExceptionGroup
 
 RETRYABLE = (
     exceptions.ServiceUnavailable,
@@ -78,6 +78,17 @@ class Backoff:
         (sleep or time.sleep)(pause)
         self._pause = min(self._longest, self._pause * 2)
 
+    def wait_if_passing(self, error: grpc.RpcError) -> None:
+        """Waits before the next attempt of a call.
+
+        Raises:
+          GoogleAPICallError: the error is none of `RETRYABLE`, or there is no time left.
+        """
+        failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
+        if not isinstance(failure, RETRYABLE):
+            raise failure from error
+        self.wait(failure)
+
 
 def breaks_stream(error: exceptions.GoogleAPICallError) -> bool:
     """Whether a read that ended with this error can be resumed."""
@@ -93,6 +104,9 @@ def service_error(error: BaseException) -> BaseException:
     Args:
       error: of google.cloud.bigtable.data.exceptions: of an entry of a bulk write, or a group of errors.
     """
+    # These take half a second to import, and only Beam's writer raises them.
+    from google.cloud.bigtable.data.exceptions import FailedMutationEntryError, RetryExceptionGroup
+
     if isinstance(error, FailedMutationEntryError):
         error = error.__cause__ or error
     while isinstance(error, RetryExceptionGroup) and error.exceptions:

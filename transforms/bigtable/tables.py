@@ -1,4 +1,4 @@
-"""Tables and families: created, checked before a job starts, and their garbage collection.
+"""Tables and families created and dropped, and their garbage collection.
 
 A layout needs a number of versions; an operator can add a maximum age. Together they are a union: a cell is
 deleted if it is too old, or if it has too many newer versions.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from google.api_core import exceptions
-from google.auth.exceptions import DefaultCredentialsError
 from google.cloud import bigtable
 from google.cloud.bigtable.column_family import (
     GarbageCollectionRule,
@@ -26,7 +23,8 @@ from google.cloud.bigtable.column_family import (
 from google.cloud.bigtable.instance import Instance
 from google.cloud.bigtable.table import Table
 
-from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
+from timebeam.transforms.bigtable.existing import TableFamilies, admin_errors, forget_table_names
+from timebeam.transforms.bigtable.target import Target, check_emulator
 
 _DAY = datetime.timedelta(days=1)
 
@@ -83,18 +81,6 @@ def _union(rules: Sequence[GarbageCollectionRule]) -> GarbageCollectionRule:
     return rules[0] if len(rules) == 1 else GCRuleUnion(list(rules))
 
 
-class TableFamilies(Protocol):
-    """A table and its families."""
-
-    @property
-    def name(self) -> str:
-        """The table's name, without project and instance."""
-
-    @property
-    def families(self) -> Mapping[str, int]:
-        """By family, how many versions of a cell garbage collection keeps."""
-
-
 def create_tables(target: Target, specs: Sequence[TableFamilies], *, dry_run: bool) -> Iterator[str]:
     """Creates missing tables and families and sets their GC rules; yields a line for each change.
 
@@ -114,8 +100,8 @@ def create_tables(target: Target, specs: Sequence[TableFamilies], *, dry_run: bo
         if existing is None:
             yield f"{action} table {spec.name}, {_families_text(rules)}"
             if not dry_run:
-                _names_in_minute.cache_clear()
-                with _admin_errors(target), contextlib.suppress(exceptions.AlreadyExists):
+                forget_table_names()
+                with admin_errors(target), contextlib.suppress(exceptions.AlreadyExists):
                     table.create(column_families=rules)  # unless another program has just done so
             continue
         changes = {family: rule for family, rule in rules.items() if existing.get(family) != rule}
@@ -125,7 +111,7 @@ def create_tables(target: Target, specs: Sequence[TableFamilies], *, dry_run: bo
             yield f"{verb} {noun} {family} of table {spec.name}: newest {spec.families[family]} version(s)"
             if not dry_run:
                 column_family = table.column_family(family, gc_rule=rule)
-                with _admin_errors(target):
+                with admin_errors(target):
                     (column_family.update if family in existing else column_family.create)()
         if not changes:
             yield f"table {spec.name} exists, {_families_text(rules)}"
@@ -172,56 +158,8 @@ def set_max_age(
                 continue
             yield f"{'would set' if dry_run else 'set'} {label} (was {rule_text(old)})"
             if not dry_run:
-                with _admin_errors(target):
+                with admin_errors(target):
                     table.column_family(family, gc_rule=new).update()
-
-
-def check_tables(target: Target, specs: Sequence[TableFamilies], create_command: str) -> None:
-    """Raises BigtableError, in one line, unless all tables and families exist.
-
-    Args:
-      create_command: for the error: the command that creates what is missing.
-    """
-    missing = []
-    for spec in specs:
-        rules = _family_rules(target, _table(target, spec.name))
-        if rules is None:
-            missing.append(f"table {spec.name}")
-        else:
-            missing += [f"family {name} of table {spec.name}" for name in spec.families if name not in rules]
-    if missing:
-        raise BigtableError(
-            f"missing in {target}: {', '.join(missing)}. Create what is missing with: {create_command}"
-        )
-
-
-def table_exists(target: Target, name: str) -> bool:
-    """Whether the instance has a table of this name.
-
-    Raises:
-      BigtableError: the instance cannot be reached.
-    """
-    return _family_rules(target, _table(target, name)) is not None
-
-
-def table_names(target: Target) -> list[str]:
-    """The names of all tables of the instance.
-
-    Raises:
-      BigtableError: the instance cannot be reached.
-    """
-    with _admin_errors(target):
-        return sorted(table.table_id for table in admin_instance(target).list_tables())
-
-
-def recent_table_names(target: Target) -> Sequence[str]:
-    """As `table_names`, at most a minute old; tables that this process creates or drops are not missed."""
-    return _names_in_minute(target, int(time.monotonic() // 60))
-
-
-@functools.lru_cache(maxsize=8)
-def _names_in_minute(target: Target, minute: int) -> Sequence[str]:
-    return tuple(table_names(target))
 
 
 def drop_table(target: Target, name: str) -> None:
@@ -230,8 +168,8 @@ def drop_table(target: Target, name: str) -> None:
     Raises:
       BigtableError: the instance cannot be reached or may not be changed.
     """
-    _names_in_minute.cache_clear()
-    with _admin_errors(target):
+    forget_table_names()
+    with admin_errors(target):
         _table(target, name).delete()
 
 
@@ -242,13 +180,8 @@ def admin_instance(target: Target) -> Instance:
       BigtableError: the emulator does not answer, or there are no credentials.
     """
     check_emulator()
-    try:
+    with admin_errors(target):
         client = bigtable.Client(project=target.project, admin=True)
-    except DefaultCredentialsError as error:
-        raise BigtableError(
-            "no Google Cloud credentials: run `gcloud auth application-default login`, or set "
-            "BIGTABLE_EMULATOR_HOST to use a local emulator (see `timebeam emulator`)"
-        ) from error
     return client.instance(target.instance)
 
 
@@ -262,23 +195,12 @@ def family_rules(table: Table) -> dict[str, GarbageCollectionRule | None] | None
 
 
 def _family_rules(target: Target, table: Table) -> dict[str, GarbageCollectionRule | None] | None:
-    with _admin_errors(target):
+    with admin_errors(target):
         return family_rules(table)
 
 
 def _table(target: Target, name: str) -> Table:
     return admin_instance(target).table(name)
-
-
-@contextlib.contextmanager
-def _admin_errors(target: Target) -> Iterator[None]:
-    """Turns errors that a user can fix into a BigtableError of one line."""
-    try:
-        yield
-    except exceptions.PermissionDenied as error:
-        raise NoPermissionError(f"no permission on {target}: {error.message}") from error
-    except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
-        raise BigtableError(f"{target} does not answer: {error}") from error
 
 
 def _families_text(rules: Mapping[str, GarbageCollectionRule]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.rollup_declared import DECLARATION, Place
-from timebeam.transforms.bigtable.tables import table_names
+from timebeam.transforms.bigtable.existing import table_names
 
 ZONE = "America/Los_Angeles"
 TODAY = datetime.datetime.now(zoneinfo.ZoneInfo(ZONE)).date()
