@@ -16,12 +16,12 @@ from tests.support.programs import program
 from tests.support.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.app import Limits
+from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.query.budget import Budget
 
 pytestmark = pytest.mark.clients
 
-LIMITS = Limits(Budget(100_000, 1_000_000, 1_000_000, 1 << 26, 60.0), 4, 64, 1 << 20)
+LIMITS = ServerLimits(Budget(100_000, 1_000_000, 1_000_000, 1 << 26, 60.0), 4, 64, 1 << 20)
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 HOSTS = {"a": 1, "b": 5}
 LINES = "[...document.querySelectorAll('#chart .scatterlayer .trace')].length"
