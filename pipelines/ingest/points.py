@@ -41,7 +41,7 @@ from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, EncodePointsFn, PackFn, PackPortionFn, RowKey
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
-from timebeam.transforms.input.parse import ANNOTATIONS, ParseFn, parsing
+from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
 from timebeam.transforms.meta.track import TrackFn
 
 
@@ -109,7 +109,10 @@ class PointsGraph:
         parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=False)
         refused = [blocks[REJECTED], parsed[REJECTED], annotations]
-        return refused + self._store(root, steps or Steps(self), None, parsed.main, snapshot=snapshot)
+        points = parsed.main
+        if steps is not None:
+            points = points | "JoinBlocks" >> beam.ParDo(JoinFn()).with_output_types(PointBatch)
+        return refused + self._store(root, steps or Steps(self), None, points, snapshot=snapshot)
 
     def from_points(
         self,

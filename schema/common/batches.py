@@ -32,6 +32,28 @@ def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBa
     return _one_batch(batches, _joined_origins(batches, joined))
 
 
+def follows(earlier: PointBatch, later: PointBatch) -> bool:
+    """Whether the text of one batch continues that of another one in its source."""
+    first, second = earlier.origins, later.origins
+    if first is None or second is None or first.joined or second.joined:
+        return False
+    return first.source == second.source and first.offset + len(first.text) == second.offset
+
+
+def join_texts(batches: Sequence[PointBatch]) -> PointBatch:
+    """The points of batches as one, in order; the text of each follows that of the one before (`follows`)."""
+    origins = [batch.origins for batch in batches if batch.origins is not None]
+    positions = np.cumsum([0, *(len(origin.text) for origin in origins)]).tolist()
+    joined_origins = Origins(
+        b"".join([origin.text for origin in origins]),
+        np.concatenate([origin.starts + start for origin, start in zip(origins, positions, strict=False)]),
+        np.concatenate([origin.ends + start for origin, start in zip(origins, positions, strict=False)]),
+        origins[0].source,
+        origins[0].offset,
+    )
+    return _one_batch(batches, joined_origins)
+
+
 def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
     """int64[m]: the numbers of the points that count, ascending by series and time, each instant once.
 

@@ -10,9 +10,9 @@ import pytest
 
 from timebeam.pipelines import cli
 from timebeam.pipelines.jobs import portions
-from timebeam.transforms.input import files, line_cutter
+from timebeam.transforms.input import files, line_cutter, parse
 
-POINTS, BLOCK_BYTES = 100, 2000
+POINTS, JOINED_POINTS, BLOCK_BYTES = 100, 40, 2000
 
 
 @contextlib.contextmanager
@@ -21,6 +21,7 @@ def small_portions(points: int = POINTS) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(portions, "PORTION_POINTS", points)
         patch.setattr(files, "BLOCK_BYTES", BLOCK_BYTES)
+        patch.setattr(parse, "JOINED_POINTS", JOINED_POINTS)
         patch.setattr(line_cutter, "LINE_BYTES", BLOCK_BYTES)
         yield
 

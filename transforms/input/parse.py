@@ -14,10 +14,11 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.annotations import AnnotationEdit
+from timebeam.schema.common.batches import follows, join_texts
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.line_cutter import LINES, LineCutter
@@ -202,6 +203,13 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
 
 ANNOTATIONS: Final = "annotations"
 
+SPARSE_POINTS = 30
+"""`JoinFn` joins batches with fewer points for each series."""
+
+JOINED_POINTS = 300_000
+JOINED_BYTES = 32 << 20
+"""And until they have so many points, or so many bytes of text."""
+
 AnnotationsOutput = TaggedOutput[Literal["annotations"], list[AnnotationEdit]]
 
 
@@ -219,6 +227,42 @@ def parsed_points(parsed: Parsed) -> Iterable[PointBatch | AnnotationsOutput]:
         yield TaggedOutput(ANNOTATIONS, list(parsed.annotations))
     if len(parsed.batch):
         yield parsed.batch
+
+
+class JoinFn(beam.DoFn):
+    """`PointBatch` in; larger ones out, in order: those of adjacent blocks with few points of each series.
+
+    A batch becomes one piece of each row that it touches. A block of a hundred thousand series has a point of
+    each, and a piece costs as much as a hundred points.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[PointBatch] = []
+
+    def start_bundle(self) -> None:
+        """Starts without points."""
+        self._batches = []
+
+    def process(self, batch: PointBatch) -> Iterator[PointBatch]:
+        """See the class."""
+        is_sparse = len(batch) < SPARSE_POINTS * len(batch.series)
+        if self._batches and not (is_sparse and follows(self._batches[-1], batch)):
+            yield self._joined()
+        if not is_sparse:
+            yield batch
+            return
+        self._batches.append(batch)
+        size = sum(len(batch.origins.text) for batch in self._batches if batch.origins is not None)
+        if sum(map(len, self._batches)) >= JOINED_POINTS or size >= JOINED_BYTES:
+            yield self._joined()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """The rest of the bundle."""
+        return windowed([self._joined()] if self._batches else ())
+
+    def _joined(self) -> PointBatch:
+        batches, self._batches = self._batches, []
+        return batches[0] if len(batches) == 1 else join_texts(batches)
 
 
 class ParseFn(beam.DoFn):
