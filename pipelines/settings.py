@@ -77,7 +77,8 @@ def _next_commands(project: str | None) -> list[str]:
     return [
         first,
         "timebeam tables create",
-        "timebeam ingest --format opentsdb-text --input points.txt",
+        "timebeam ingest --format opentsdb-text --input points.txt    # for some points: timebeam generate "
+        "--format opentsdb-text --output points.txt",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -61,3 +62,33 @@ def test_no_script_starts_python(shell: str) -> None:
     for command in COMMANDS:
         assert command in ran.out
     assert "auto_create_metrics" in ran.out
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+def test_fish_completes(tmp_path: Path) -> None:
+    path = tmp_path / "timebeam.fish"
+    path.write_text(timebeam("completion", "fish").out)
+
+    def offered(line: str) -> set[str]:
+        program = f"source {path}; set -x PATH /nowhere; complete -C'{line}'"
+        ran = subprocess.run(
+            ["fish", "--no-config", "-c", program], capture_output=True, text=True, check=True
+        )
+        return {text.partition("\t")[0].strip() for text in ran.stdout.splitlines() if text.strip()}
+
+    assert offered("timebeam re") == {"replay", "reindex"}
+    assert offered("timebeam query m --down") == {"--downsample"}
+    assert offered("timebeam query m --layout kai") == {"kairosdb"}
+    assert offered("timebeam tables ") >= {"create", "adopt", "retention"}
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+def test_zsh_takes_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "_timebeam"
+    path.write_text(timebeam("completion", "zsh").out)
+    program = (
+        f"autoload -Uz compinit; fpath=({tmp_path} $fpath); compinit -u -d {tmp_path}/dump; "
+        "autoload +X _timebeam; print -r -- $_comps[timebeam]"
+    )
+    ran = subprocess.run(["zsh", "-f", "-c", program], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("_timebeam\n", "")

@@ -248,3 +248,28 @@ def test_missing_tables_are_named_with_the_declaration(bigtable: tuple[str, str]
     assert ran.code == 1
     assert f"table {prefix}QUOTE, table {prefix}TRADE" in ran.err
     assert ran.err.endswith(f"--layout table --table_prefix {prefix} --tables {declared}\n")
+
+
+def test_letters_of_avro_records_are_replayed(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """A letter holds one record in a container of its own, which another declaration can take."""
+    narrow = tmp_path / "narrow.toml"
+    text = (EXAMPLES / "sensor.toml").read_text().replace("width = 10, pad", "width = 4, pad")
+    narrow.write_text(text.replace("METER = 987654", "METER = 9876"))
+    tables = Tables(bigtable, prefix, narrow)
+    fields = [{"name": name, "type": "long"} for name in ("METER", "TS", "READING")]
+    path = tmp_path / "sensor.avro"
+    meters = (7, 98765, 98766)
+    with path.open("wb") as out:
+        records = [{"METER": meter, "TS": 1_426_490_100_000, "READING": meter + 1} for meter in meters]
+        fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, records)
+    found = tables.ingest(tmp_path, path, "--records_encoding=avro")
+    assert [letter["reason"] for letter in found.letters] == ["series-not-storable"] * 2
+    letters = tmp_path / "letters.jsonl"
+    letters.write_text("".join(json.dumps(letter) + "\n" for letter in found.letters))
+    path.unlink()  # the letters suffice
+    wide = Tables(bigtable, f"{prefix}wide-", EXAMPLES / "sensor.toml")
+    flags = (*wide.flags, "--format=records", "--records_encoding=avro", "--summary=json")
+    ran = timebeam("replay", letters, *flags, "--dead_letters", tmp_path / "again")
+    assert (ran.code, json.loads(ran.out)["refused"]) == (0, {}), ran.err
+    stored = {int(each["METER"]): each["READING"] for each in wide.records("sensor")}
+    assert stored == {98765: "98766", 98766: "98767"}
