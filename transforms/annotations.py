@@ -182,7 +182,6 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         self._endless, self._dry_run = endless, dry_run
 
     def expand(self, edits: PCollection[list[AnnotationEdit]]) -> PCollection[Rejected]:
-        """See the class."""
         try:
             layout = capability(self._layout, Annotations)
         except MissingCapabilityError as error:
@@ -226,7 +225,6 @@ class _AddressFn(beam.DoFn):
     def process(
         self, edits: Sequence[AnnotationEdit]
     ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]] | RejectedOutput]:
-        """See the class."""
         options = self._layout.options
         groups: dict[cells.Place, list[AddressedEdit]] = {}
         for edit, tsuid in zip(edits, self._tsuids(edits), strict=True):

@@ -68,7 +68,6 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
-        """See the class."""
         job = self._job
         compacted = (
             root
@@ -91,7 +90,6 @@ class _CompactChunksFn(beam.DoFn):
         self._job = job
 
     def process(self, _: object) -> Iterator[Chunk]:
-        """See the class."""
         job = self._job
         metric_uids = job.layout.metric_uids(TableReader(job.target))
         chunks = hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
@@ -105,7 +103,6 @@ class _CompactFn(beam.DoFn):
         self._job = job
 
     def process(self, chunk: Chunk) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         job = self._job
         options = job.layout.options
         start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
@@ -164,7 +161,6 @@ class _TellFn(beam.DoFn):
         self._skips = metrics.SkipLog(COUNTERS)
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
-        """See the class."""
         metrics.count_refused(rejected.reason)
         self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
         yield rejected

@@ -53,7 +53,6 @@ class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
         self.number = next(_numbers)
 
     def expand(self, root: PBegin) -> PCollection[Message]:
-        """See the class."""
         return root | beam.Impulse() | beam.ParDo(_TakeFn(self.number)).with_output_types(Message)
 
     def hand_over(self, messages: Iterable[Message | RejectedOutput]) -> None:

@@ -79,7 +79,6 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
 
     def expand(self, root: PBegin) -> PCollection[BigtableRow]:
-        """See the class."""
         return (
             root
             | "Table" >> beam.Create([self.table], reshuffle=False)
@@ -112,7 +111,6 @@ class SplitFn(beam.DoFn):
         self._options = (least_bytes, most, cut_at)
 
     def process(self, _: object) -> Iterator[KeyRange]:
-        """See the class."""
         cuts = split_keys(self._target, self._table, self._ranges, *self._options)
         for split, key_range in itertools.product(ranges_between(cuts), self._ranges):
             common = common_range(split, key_range)
@@ -178,7 +176,6 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
         super().__init__()
 
     def expand(self, rows: PCollection[Any]) -> PCollection[FailedRow]:
-        """See the class."""
         return rows | "Write" >> beam.ParDo(_WriteFn(self)).with_output_types(FailedRow)
 
 

@@ -33,7 +33,6 @@ class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
         self._paths = list(paths)
 
     def expand(self, root: PBegin) -> PCollection[Message]:
-        """See the class."""
         return (
             root
             | "Files" >> beam.Create(self._paths)

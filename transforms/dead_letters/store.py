@@ -180,7 +180,6 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
         self._place, self._run_ms, self._bounded, self._portions = place, run_ms, bounded, portions
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
-        """See the class."""
         lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)

@@ -167,7 +167,6 @@ class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
         self._fn = _SnapshotFn(target, layout, options)
 
     def expand(self, root: PBegin) -> PCollection[list[tuple[Name, bytes]]]:
-        """See the class."""
         once = [] if self._fn.layout.uids is None else [None]
         return (
             root
@@ -214,7 +213,6 @@ class AssignFn(beam.DoFn):
     def process(
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
     ) -> Iterator[KeyedBatch | RejectedOutput]:
-        """See the class."""
         keys = self._keys.series_keys(batch.series, snapshot)
         has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
         if not has_key.all():

@@ -94,7 +94,6 @@ class IndexFn(beam.DoFn):
         self._seen = self.hold()
 
     def process(self, keyed: KeyedBatch) -> Iterator[KeyedBatch | RejectedOutput]:
-        """See the class."""
         assert self._seen is not None
         series = keyed.batch.series
         with self._seen.lock:
@@ -151,7 +150,6 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
-        """See the class."""
         return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)

@@ -42,7 +42,6 @@ class EncodeFn(beam.DoFn):
         self._layout, self._packing = layout, packing
 
     def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, Any] | RejectedOutput]:
-        """See the class."""
         encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
         for rejected in encoded.rejected:
             yield refuse(rejected)
@@ -92,7 +91,6 @@ class PackFn(beam.DoFn):
         self._rows, self._bytes = {}, 0
 
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
-        """See the class."""
         (table, key), packed = group
         if self._packing is not Packing.POINTS:
             return mutations((self._layout.pack(table, key, packed, self._packing),))
@@ -182,7 +180,6 @@ class PackPortionFn(PackFn):
         self._suspects = []
 
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
-        """See the class."""
         assert self._earlier is not None
         (table, key), fragments = group
         packed = list(fragments)

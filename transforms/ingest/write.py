@@ -68,7 +68,6 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         self._marker = marker
 
     def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
-        """See the class."""
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target))
         if self._writer == "direct":

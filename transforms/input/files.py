@@ -309,7 +309,6 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
         self.framing = framing
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
-        """See the class."""
         return (
             root
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)

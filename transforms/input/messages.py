@@ -47,7 +47,6 @@ class GatherFn(beam.DoFn):
         self._messages, self._bytes = [], 0
 
     def process(self, message: Message) -> Iterator[list[Message]]:
-        """See the class."""
         self._messages.append(message)
         self._bytes += len(message.text)
         if self._bytes >= GATHERED_BYTES or len(self._messages) >= GATHERED_MESSAGES:
@@ -133,7 +132,6 @@ class ParseMessagesFn(beam.DoFn):
     def process(
         self, messages: Sequence[Message]
     ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
-        """See the class."""
         assert self._formats is not None
         return parse_portions(messages, self._framing_of, self._parse)
 
@@ -180,7 +178,6 @@ class ReadMessages(beam.PTransform):  # type: ignore[type-arg]
         self._subscription, self._topic = subscription, topic
 
     def expand(self, root: PBegin) -> PCollection[Message]:
-        """See the class."""
         source = self._subscription or self._topic
         assert source is not None
         return (

@@ -278,7 +278,6 @@ class ParseFn(beam.DoFn):
         self._format = message_format(self._format_name, self._options)
 
     def process(self, message: Message) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
-        """See the class."""
         assert self._format is not None
         parsed = self._format.parse(message)
         for rejected in parsed.rejected:

@@ -167,7 +167,6 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
-        """See the class."""
         job = self._job
         return (
             root

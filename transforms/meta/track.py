@@ -65,7 +65,6 @@ class TrackFn(beam.DoFn):
         self._new = {}
 
     def process(self, row: AnyRow) -> None:
-        """See the class."""
         assert self._seen is not None
         options = self._layout.options
         if row.table != self._layout.data_table or not is_of_series(options, row.key):

@@ -90,7 +90,6 @@ class ChunksFn(beam.DoFn):
         self._job = job
 
     def process(self, _: object) -> Iterator[Chunk | TaggedOutput[Any, SharedIntervals]]:
-        """See the class."""
         job = self._job
         metric_uids = job.metric_uids(TableReader(job.target))
         rolled_up = {metric: uid for metric, uid in metric_uids.items() if any(job.kind(metric))}
@@ -145,7 +144,6 @@ class AccumulateFn(beam.DoFn):
         self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
 
     def process(self, chunk: Chunk) -> Iterator[Any]:
-        """See the class."""
         work = _ChunkWork(self._job, self._keys, chunk)
         accumulator = work.accumulator()
         for batch in self._read(chunk):

@@ -108,7 +108,6 @@ class _SeriesChunksFn(beam.DoFn):
         self._job = job
 
     def process(self, _: object) -> Iterator[Chunk]:
-        """See the class."""
         return metrics.planned(self._chunks())
 
     def _chunks(self) -> Iterator[Chunk]:
@@ -134,7 +133,6 @@ class _AccumulateSeriesFn(beam.DoFn):
         give_back_memory()
 
     def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
-        """See the class."""
         job = self._job
         lengths = [plan.interval.seconds for plan in job.plan.intervals]
         accumulator = Accumulator(lengths, ends=job.config.has_ends)
@@ -195,7 +193,6 @@ class _RollupPointsFn(beam.DoFn):
         self._groups, self._size = [], 0
 
     def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterator[KeyedBatch | RejectedOutput]:
-        """See the class."""
         text, group_packed = group
         packed = list(group_packed)
         self._groups.append((series_of(text), packed))
@@ -247,7 +244,6 @@ class _ExistingCellsFn(beam.DoFn):
         self._layout = job.layouts[plan.interval.interval]
 
     def process(self, _: object) -> Iterator[tuple[RowKey, list[Cell]]]:
-        """See the class."""
         start_ms, end_ms = self._plan.start_s * 1000, self._plan.end_s * 1000
         for selected in self._selected(start_ms, end_ms):
             if isinstance(selected, Finding) or not self._is_ours(selected.series):
@@ -282,7 +278,6 @@ class _PackOverFn(beam.DoFn):
         self._layout = layout
 
     def process(self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         (table, key), inputs = group
         packed: Sequence[bytes] = list(inputs[_DATA])
         row = self._layout.pack(table, key, packed, Packing.POINTS) if packed else Row(table, key, [])

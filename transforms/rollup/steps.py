@@ -49,7 +49,6 @@ class ExistingQualifiersFn(beam.DoFn):
         self._job = job
 
     def process(self, shared: SharedIntervals) -> Iterator[tuple[RollupRowKey, PackedGroup]]:
-        """See the class."""
         job, name = self._job, shared.table
         (interval_plan,) = [
             qualifier for qualifier in job.plan.intervals if qualifier.interval.interval == shared.interval
@@ -86,7 +85,6 @@ class EncodeRowFn(beam.DoFn):
     def process(
         self, group: tuple[RollupRowKey, Iterable[PackedGroup]]
     ) -> Iterator[EncodedRow | RejectedOutput]:
-        """See the class."""
         (name, key), group_packed = group
         pairs = list(group_packed)
         self._groups.setdefault(name, []).append((key, pairs))

@@ -32,15 +32,15 @@ from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.metrics import TallyCounters, work_done
 from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
-from timebeam.transforms.trees.branches import (
+from timebeam.transforms.trees.series import UidNames, read_tsuids
+from timebeam.transforms.trees.table import (
     BranchEntry,
     ColumnValue,
     CompletedRow,
     SeriesRefusal,
     complete_row,
+    tree_table,
 )
-from timebeam.transforms.trees.series import UidNames, read_tsuids
-from timebeam.transforms.trees.table import tree_table
 
 NAMESPACE = "timebeam-trees"
 """The namespace of this job's counters."""
@@ -99,7 +99,6 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
-        """See the class."""
         job = self._job
         read = (
             root
