@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from timebeam.schema.api.request import ApiError
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.points import Floats, Int64s
-from timebeam.schema.query.aggregate import union_of
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
 
@@ -207,7 +207,7 @@ def _joining(combine: Callable[[Floats, Floats], Floats]) -> Function:
                 by_tags.setdefault(tuple(sorted(item.result.tags.items())), {})[number] = item
         joined = []
         for members in (by_tags[tags] for tags in sorted(by_tags)):
-            times_ms = union_of([item.result.times_ms for item in members.values()])
+            times_ms = distinct(np.concatenate([item.result.times_ms for item in members.values()]))
             values = _column(members.get(0), times_ms)
             with np.errstate(over="ignore", invalid="ignore"):
                 for number in range(1, len(arguments)):

@@ -1,4 +1,4 @@
-"""Several batches of points as one, and the points of a batch that count."""
+"""Several batches of points as one, the points of a batch that count, and distinct integers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.points import Int32s, Int64s, Joined, Kind, Origins, PointBatch, Series
+
+
+def distinct(values: Int64s) -> Int64s:
+    """int64[m], strictly increasing: every value once.
+
+    By sorting: np.unique of integers hashes since NumPy 2.3, 25 times slower for ten million times.
+    """
+    ordered = np.sort(values, kind="stable")
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    firsts: Int64s = ordered[is_first]
+    return firsts
 
 
 def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected
@@ -297,6 +298,10 @@ def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: Ser
     return batch
 
 
+_HOURS = 1 << 42
+"""More than the hours since 1970 of any int64 in ms."""
+
+
 def hours_of(
     metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
 ) -> set[tuple[bytes, int]]:
@@ -309,6 +314,6 @@ def hours_of(
     numbers: dict[str, int] = {}
     indexes = np.array([numbers.setdefault(metric, len(numbers)) for metric in metrics], np.int64)
     times_ms = np.repeat(np.array(bases_ms, np.int64), counts) + offsets_ms
-    pairs = np.stack([np.repeat(indexes, counts), times_ms // 3_600_000])[:, times_ms >= 0]
+    pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // 3_600_000)[times_ms >= 0])
     names = [metric.encode() for metric in numbers]
-    return {(names[metric], hour * 3600) for metric, hour in np.unique(pairs, axis=1).T.tolist()}
+    return {(names[pair // _HOURS], pair % _HOURS * 3600) for pair in pairs.tolist()}

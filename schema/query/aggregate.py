@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.query.folds import (
     RANKED,
@@ -137,7 +138,7 @@ def aggregate(
     members = [member for member in members if len(member.times_ms)]
     if not members:
         return Points(np.empty(0, np.int64), np.empty(0, np.int64))
-    union = union_of([member.times_ms for member in members])
+    union = distinct(np.concatenate([member.times_ms for member in members]))
     is_integer = _is_integer(union, members, check)
     with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity, or wraps
         if is_integer.all():
@@ -149,18 +150,6 @@ def aggregate(
         floats = _folded(aggregator, union[~is_integer], members, np.float64, check)
         bits[~is_integer] = floats.view(np.int64)
     return Points(union, numbers(bits, ~is_integer))
-
-
-def union_of(times_ms: Sequence[Int64s]) -> Int64s:
-    """int64[n], strictly increasing: every time of some columns, once.
-
-    By sorting: np.unique of integers hashes since NumPy 2.3, 25 times slower for ten million times.
-    """
-    union = np.sort(np.concatenate(times_ms), kind="stable")
-    is_first = np.ones(len(union), np.bool_)
-    np.not_equal(union[1:], union[:-1], out=is_first[1:])
-    distinct: Int64s = union[is_first]
-    return distinct
 
 
 def _is_integer(union: Int64s, members: Sequence[Member], check: Callable[[], object]) -> Bools:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from google.api_core.exceptions import NotFound
 
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, Selection, UnknownNameError
 from timebeam.schema.layouts.opentsdb import keys as row_keys
@@ -183,7 +184,7 @@ def _read(
         if inside.any():
             partials.setdefault(series, []).append(partial.take(inside))
     times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
-    covered = np.unique(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
+    covered = distinct(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
     if broken:
         covered = np.setdiff1d(covered, np.concatenate(broken) // length_ms)
         partials = {
@@ -247,7 +248,7 @@ def _row_rollups(
     """(the rollups of a row, starts in ms of incomplete rollups, damage)."""
     base_s = row_keys.parse_key(layout.options, row.key).base_s
     decoded = decode_rollups(row.cells, base_s, source.interval, config.aggregation_ids)
-    starts_s = np.unique(decoded.starts_s)
+    starts_s = distinct(decoded.starts_s)
     numbers = np.zeros((len(source.ids), len(starts_s)))
     has = np.zeros(numbers.shape, np.bool_)
     floats = _floats(decoded)

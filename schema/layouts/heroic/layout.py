@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.layouts.capabilities import (
     HourMarks,
@@ -158,7 +159,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         has_time, has_value = encode.storable(batch)
         is_storable = has_time & has_value
         bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
-        pairs = np.unique(batch.index[is_storable].astype(np.int64) * len(bases) + base)
+        pairs = distinct(batch.index[is_storable].astype(np.int64) * len(bases) + base)
         count = max(1, len(bases))
         return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
 

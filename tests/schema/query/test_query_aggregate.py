@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from timebeam.schema.query.aggregate import AGGREGATORS, Member, aggregate, union_of
+from timebeam.schema.common.batches import distinct
+from timebeam.schema.query.aggregate import AGGREGATORS, Member, aggregate
 
 MAX = 2**63 - 1
 NAN = math.nan
@@ -61,7 +62,7 @@ def test_values_are_floats_while_a_series_of_floats_is_under_way_or_to_come():
 def test_a_union_has_every_time_once_in_order(sizes):
     random = np.random.default_rng(len(sizes))
     columns = [np.unique(random.integers(-(2**63), 2**63 - 1, size) // 2**50) for size in sizes]
-    union = union_of(columns)
+    union = distinct(np.concatenate(columns))
     assert union.dtype == np.int64
     assert union.tolist() == sorted({time for column in columns for time in column.tolist()})
 
