@@ -25,6 +25,7 @@ ABILITIES = {
     "Histograms": {"opentsdb"},
     "HourMarks": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "RefusedRows": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
+    "Replacing": {"opentsdb"},
     "RollupSeries": {"heroic", "heroic-readable", "kairosdb"},
     "RollupTables": {"opentsdb"},
     "SeriesIndex": {"heroic", "heroic-readable", "kairosdb"},
