@@ -6,6 +6,7 @@
 |---|---|
 | memory | parse → pack → write of messages that are in memory, in runs of 50,000, both packings |
 | pubsub | `timebeam ingest` from the emulator of Pub/Sub, until all is acknowledged; needs the gcloud SDK |
+| pubsub pull | the same messages pulled and acknowledged as `timebeam ingest` does, and thrown away |
 | naive memory | json.loads, one DirectRow per point, WriteToBigTable: Beam's documentation put together |
 | naive pubsub | the same behind ReadFromPubSub on the DirectRunner, until all is stored |
 
@@ -41,6 +42,7 @@ from timebeam.pipelines.local.generate import publish
 from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 from timebeam.pipelines.local.pubsub import publisher, subscriber
+from timebeam.pipelines.local.subscription import Subscription
 from timebeam.schema.layouts import Packing, Selected, Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -147,15 +149,36 @@ def _by_the_book(
     )
 
 
-def from_pubsub(points: int, each: int) -> float:
-    """Seconds of `timebeam ingest` for messages that wait in the emulator of Pub/Sub."""
-    name = "b" + uuid.uuid4().hex[:8]
-    layout = layout_of(name)
+def waiting(name: str, points: int, each: int) -> str:
+    """A new subscription with messages of so many points each."""
     topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
     publisher().create_topic(name=topic)
     subscriber().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
     options = argparse.Namespace(topic=topic, points_per_message=each, rate=None)
     publish(Generator(Load(points, series=1000)).ticks(), options)
+    return subscription
+
+
+def pull_alone(points: int, each: int) -> float:
+    """Seconds of pulling and acknowledging such messages."""
+    subscription = Subscription(waiting("p" + uuid.uuid4().hex[:8], points, each), 150_000, 256 << 20)
+    remaining, started = -(-points // each), time.perf_counter()
+    subscription.start()
+    try:
+        while remaining > 0:
+            batch = subscription.take(_RUN_MESSAGES, 64 << 20, 1.0)
+            subscription.acknowledge(batch)
+            remaining -= sum(len(pulled.messages) for pulled in batch)
+        return time.perf_counter() - started
+    finally:
+        subscription.close()
+
+
+def from_pubsub(points: int, each: int) -> float:
+    """Seconds of `timebeam ingest` for messages that wait in the emulator of Pub/Sub."""
+    name = "b" + uuid.uuid4().hex[:8]
+    layout = layout_of(name)
+    subscription = waiting(name, points, each)
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -227,14 +250,17 @@ def measure(points: int, naive_points: int) -> dict[str, object]:
         figures["memory points"] = points / in_memory(lines, each, Packing.POINTS)
         figures["memory compacted"] = points / in_memory(lines, each, Packing.COMPACTED)
         if has_pubsub:
-            waiting = min(points, _BACKLOG * each)
-            figures["pubsub"] = waiting / from_pubsub(waiting, each)
+            backlog = min(points, _BACKLOG * each)
+            figures["pubsub pull"] = backlog / pull_alone(backlog, each)
+            figures["pubsub"] = backlog / from_pubsub(backlog, each)
             if each == 1:
                 figures["naive pubsub"] = _NAIVE_PUBSUB_MESSAGES / naive_from_pubsub(_NAIVE_PUBSUB_MESSAGES)
         ratios = {
             f"{name} to naive": round(figures[name] / figures["naive memory"], 1)
             for name in ("memory points", "memory compacted")
         }
+        if has_pubsub:
+            ratios["pubsub to pull"] = round(figures["pubsub"] / figures["pubsub pull"], 2)
         if "naive pubsub" in figures:
             ratios["pubsub to naive"] = round(figures["pubsub"] / figures["naive pubsub"], 1)
         cases[f"{each} points a message"] = {
