@@ -191,7 +191,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         groups = addressed.main
         if not self._endless:
             grouped = groups | "GroupPerAnnotation" >> beam.GroupByKey()
-            groups = grouped | "Join" >> beam.ParDo(_JoinFn()).with_output_types(
+            groups = grouped | "Join" >> beam.ParDo(_JoinAnnotationsFn()).with_output_types(
                 tuple[tuple[bytes, bytes], list[Any]]
             )
         store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
@@ -283,7 +283,7 @@ class _AddressFn(beam.DoFn):
         return unknown
 
 
-class _JoinFn(beam.DoFn):
+class _JoinAnnotationsFn(beam.DoFn):
     """(key, lists of `AddressedEdit`) in; (key, one list) out."""
 
     def process(
