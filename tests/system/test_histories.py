@@ -7,10 +7,12 @@ import pytest
 from tests.system.draw import history_of
 from tests.system.histories import run
 
-SEEDS = range(1, 9)
+SHORT, ALL = 4, 8
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.long if seed > SHORT else []) for seed in range(1, ALL + 1)]
+)
 def test_tables_and_answers_agree_with_the_model(emulator: str, bigtable: tuple[str, str], seed: int) -> None:
     failure = run(history_of(seed), emulator, bigtable)
     assert failure is None, (

@@ -160,7 +160,9 @@ def test_what_is_wrong_is_one_line(name: str, arguments: list[str], said: str) -
 
 
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="needs gcloud")
-@pytest.mark.parametrize("job", FLEX)
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, marks=[] if job == "ingest" else pytest.mark.long) for job in FLEX]
+)
 def test_gcloud_takes_the_metadata(job: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [

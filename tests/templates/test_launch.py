@@ -143,6 +143,7 @@ def test_what_is_wrong_is_one_line_and_no_job(
     assert not path.exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="needs gcloud")
 def test_the_whole_launch(store: Store, tmp_path: Path) -> None:
     # `templates/run` calls gcloud, which calls the API; what that is given goes to the launcher, which

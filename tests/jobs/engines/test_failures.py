@@ -49,6 +49,7 @@ def test_what_bigtable_said_to_a_worker_is_one_line(bigtable: tuple[str, str], p
         run(Target(*bigtable), layout, tmp_path)
 
 
+@pytest.mark.long
 # The runner's own thread, which reads what the worker sends.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_that_dies_is_one_line(

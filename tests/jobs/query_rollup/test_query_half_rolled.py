@@ -37,7 +37,10 @@ IN_PARTS = ((1, 3), (5, 6), (9, 20))
 """The hours that are rolled up."""
 
 
-@pytest.fixture(params=[{}, {"salt_width": 1, "salt_buckets": 3}], ids=["", "salted"])
+@pytest.fixture(
+    params=[{}, pytest.param({"salt_width": 1, "salt_buckets": 3}, marks=pytest.mark.long)],
+    ids=["", "salted"],
+)
 def store(request: pytest.FixtureRequest, bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix, **request.param)
 

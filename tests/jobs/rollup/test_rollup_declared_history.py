@@ -127,7 +127,13 @@ def test_a_month_that_is_made_night_by_night(bigtable: tuple[str, str], prefix: 
     assert sorted(int(numbers["count"]) for numbers in nights.stored().values()) == [1, 72]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "3"))))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.long if seed else [])
+        for seed in range(int(os.environ.get("SEEDS", "3")))
+    ],
+)
 def test_random_histories(bigtable: tuple[str, str], prefix: str, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     intervals = (("1w",), ("1mo",), ("1h", "6h", "1d", "2d", "1w", "1mo", "3mo"))[min(seed, 2)]

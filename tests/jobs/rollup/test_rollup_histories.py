@@ -15,6 +15,7 @@ import struct
 import zoneinfo
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, RowMutationEntry, SetCell
@@ -303,9 +304,11 @@ class History:
                     yield metrics[mark.metric], name, start
 
 
-def seeds() -> list[int]:
+def seeds() -> list[Any]:
+    """Those of ROLLUP_SEEDS=FIRST-LAST; all but the first are long."""
     first, _, last = os.environ.get("ROLLUP_SEEDS", "1-2").partition("-")
-    return list(range(int(first), int(last or first) + 1))
+    numbers = range(int(first), int(last or first) + 1)
+    return [pytest.param(seed, marks=[pytest.mark.long] if seed > numbers[0] else []) for seed in numbers]
 
 
 @pytest.mark.parametrize("seed", seeds())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -78,23 +78,20 @@ def declared(command: str) -> tuple[Parameter, ...]:
     return tuple(find_command(command).parameters)
 
 
-OPTIONS = [
-    pytest.param(command, parameter, id=f"{command}-{parameter.name}")
-    for command in COMMANDS
-    for parameter in declared(command)
-]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of `BASE`."""
+    folder = tmp_path_factory.mktemp("all-options")
+    (folder / "points").write_text("cpu,host=a value=1 1795250200000000000\n")
+    (folder / "rollups.json").write_text(json.dumps(ROLLUPS))
+    example = Path(__file__).resolve().parents[3] / "examples" / "tables" / "market.toml"
+    (folder / "tables.toml").write_bytes(example.read_bytes())
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder with the files of `BASE`, and services that do not answer."""
-    folder = tmp_path_factory.getbasetemp() / "all-options"
-    folder.mkdir(exist_ok=True)
-    (folder / "points").write_text("cpu,host=a value=1 1795250200000000000\n")
-    (folder / "rollups.json").write_text(json.dumps(ROLLUPS))
-    (folder / "timebeam.toml").unlink(missing_ok=True)  # of `timebeam init`
-    example = Path(__file__).resolve().parents[3] / "examples" / "tables" / "market.toml"
-    (folder / "tables.toml").write_bytes(example.read_bytes())
+def _nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands run in the folder, and the services do not answer."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv(HOST_VARIABLE, NOWHERE)
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", NOWHERE)
@@ -106,6 +103,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 def run(command: str, *arguments: str) -> Ran:
     """The base line of a command, and more; what it says is one line, or one and where to read more."""
+    Path("timebeam.toml").unlink(missing_ok=True)  # of `timebeam init`
     ran = timebeam(command, *BASE[command], *arguments)
     lines = ran.err.splitlines()
     said = f"timebeam {command} {arguments}: {ran.code}: {ran.err[-2000:]}"
@@ -131,69 +129,89 @@ def test_the_line_that_the_others_are_made_of_is_right(command: str) -> None:
         assert (NOWHERE if command != "generate" else "nowhere/points.json") in ran.err
 
 
-@pytest.mark.parametrize(("command", "parameter"), OPTIONS)
-def test_misspelt(command: str, parameter: Parameter) -> None:
-    name = parameter.name
-    names = {each.name for each in declared(command)}
-    for misspelt in {f"{name}{name[-1]}", name[:-1], f"x{name}"} - names:
-        ran = run(command, f"--{misspelt}=1")
-        assert ran.code == 2, misspelt
-        assert f"unknown option --{misspelt}" in ran.err
-        assert "did you mean --" in ran.err or len(name) < 6, ran.err
+@pytest.mark.parametrize("command", COMMANDS)
+def test_misspelt(command: str) -> None:
+    names = {parameter.name for parameter in declared(command)}
+    for name in names:
+        for misspelt in {f"{name}{name[-1]}", name[:-1], f"x{name}"} - names:
+            ran = run(command, f"--{misspelt}=1")
+            assert ran.code == 2, misspelt
+            assert f"unknown option --{misspelt}" in ran.err
+            assert "did you mean --" in ran.err or len(name) < 6, ran.err
 
 
-@pytest.mark.parametrize(("command", "parameter"), OPTIONS)
-def test_without_a_value(command: str, parameter: Parameter) -> None:
-    ran = run(command, f"--{parameter.name}")
-    if parameter.kind is not boolean:
-        assert ran.code == 2
-        assert f"--{parameter.name}: expected " in ran.err
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_value(command: str) -> None:
+    for parameter in declared(command):
+        ran = run(command, f"--{parameter.name}")
+        if parameter.kind is not boolean:
+            assert ran.code == 2, parameter.name
+            assert f"--{parameter.name}: expected " in ran.err
 
 
-@pytest.mark.parametrize(("command", "parameter"), OPTIONS)
-def test_repeated(command: str, parameter: Parameter) -> None:
-    option = f"--{parameter.name}"
+@pytest.mark.parametrize("command", COMMANDS)
+def test_repeated(command: str) -> None:
+    for parameter in declared(command):
+        option = f"--{parameter.name}"
+        values = two_values(parameter)
+        if len(values) == 2 and not parameter.many:
+            ran = run(command, option, values[0], option, values[1])
+            assert ran.code == 2, option
+            assert f"{option} is given twice" in ran.err
+        parser = Command(command, "", [dataclasses.replace(parameter, required=False)], "").parser()
+        for value in values:
+            once, twice = (parser.parse_args([option, value] * times) for times in (1, 2))
+            assert parameter.many or once == twice, option
+
+
+def two_values(parameter: Parameter) -> tuple[str, ...]:
+    """Two different values of an option; none of a kind of its own."""
     if parameter.kind is boolean:
-        values = ("true", "false")
-    elif parameter.choices:
-        values = tuple(sorted(parameter.choices))[:2]
-    elif parameter.kind in (*NUMBERS, str):
-        values = ("0", "1") if parameter.most == 1 else ("1", "2")
-    else:
-        values = ()
-    if len(values) == 2 and not parameter.many:
-        ran = run(command, option, values[0], option, values[1])
-        assert ran.code == 2
-        assert f"{option} is given twice" in ran.err
-    parser = Command(command, "", [dataclasses.replace(parameter, required=False)], "").parser()
-    for value in values:
-        once, twice = (parser.parse_args([option, value] * times) for times in (1, 2))
-        assert parameter.many or once == twice
+        return ("true", "false")
+    if parameter.choices:
+        return tuple(sorted(parameter.choices))[:2]
+    if parameter.kind in (*NUMBERS, str):
+        return ("0", "1") if parameter.most == 1 else ("1", "2")
+    return ()
 
 
-@pytest.mark.parametrize(("command", "parameter"), [each for each in OPTIONS if each.values[1].many])
-def test_lists_add_up(command: str, parameter: Parameter) -> None:
-    option = f"--{parameter.name}"
-    parser = Command(command, "", [parameter], "").parser()
-    for _ in range(2):  # the default is not what is added to
-        options = parser.parse_args([option, "1", "2", option, "3"])
-        assert getattr(options, parameter.name) == [parameter.value_of(text) for text in "123"]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_lists_add_up(command: str) -> None:
+    for parameter in declared(command):
+        if not parameter.many:
+            continue
+        option = f"--{parameter.name}"
+        parser = Command(command, "", [parameter], "").parser()
+        for _ in range(2):  # the default is not what is added to
+            options = parser.parse_args([option, "1", "2", option, "3"])
+            assert getattr(options, parameter.name) == [parameter.value_of(text) for text in "123"]
 
 
-@pytest.mark.parametrize(("command", "parameter"), OPTIONS)
-def test_at_its_ends(command: str, parameter: Parameter) -> None:
-    option = f"--{parameter.name}"
+@pytest.mark.parametrize("most", [1, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_at_its_ends(command: str, most: int) -> None:
+    """Each option with `most` of the values that are wrong for it, and of those that may be; in turn."""
+    for number, parameter in enumerate(declared(command)):
+        option = f"--{parameter.name}"
+        wrong, odd = ends_of(parameter)
+        for value in turned(wrong, number)[:most]:
+            assert run(command, f"{option}={value}").code == 2, (option, value)
+        if option in BASE[command] or (command == "plan" and parameter in LAYOUT):  # plan is slow
+            continue
+        for value in turned(odd, number)[:most]:
+            run(command, f"{option}={value}")
+
+
+def ends_of(parameter: Parameter) -> tuple[Sequence[str], Sequence[str]]:
+    """Values that an option must refuse, and values that it may refuse."""
     if parameter.kind in NUMBERS:
-        for value in NO_NUMBERS:
-            assert run(command, f"{option}={value}").code == 2, value
-        values = ENDS
-    elif parameter.kind is boolean or parameter.choices:
-        for value in TEXTS[:4]:
-            assert run(command, f"{option}={value}").code == 2, value
-        values = ()
-    else:
-        values = (*TEXTS, *ENDS)
-    if option in BASE[command] or (command == "plan" and parameter in LAYOUT):  # plan is slow
-        return
-    for value in values:
-        run(command, f"{option}={value}")
+        return NO_NUMBERS, ENDS
+    if parameter.kind is boolean or parameter.choices:
+        return TEXTS[:4], ()
+    return (), (*TEXTS, *ENDS)
+
+
+def turned(values: Sequence[str], steps: int) -> list[str]:
+    """The values from another one on."""
+    start = steps % max(len(values), 1)
+    return [*values[start:], *values[:start]]

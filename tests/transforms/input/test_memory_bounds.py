@@ -1,4 +1,7 @@
-"""Decompression stays within the memory that docs/how-to/streaming.md states: tried in a limited child."""
+"""Decompression stays within the memory that docs/how-to/streaming.md states: tried in a limited child.
+
+All but one are long; `test_documents.py` and `test_files_damaged.py` have what is refused, of small bounds.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +78,8 @@ def run(program: str, *arguments: str | Path) -> list[int]:
 long = pytest.mark.long
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["influx", *(pytest.param(f"{name}-json", marks=long) for name in ("opentsdb", "kairosdb", "heroic"))],
-)
+@long
+@pytest.mark.parametrize("name", ["influx", "opentsdb-json", "kairosdb-json", "heroic-json"])
 def test_many_messages_of_newlines(name: str) -> None:
     program = f"""
         given = messages(packed(b"\\n", 60 << 20, "gzip"), "gzip", 6)
@@ -88,7 +89,8 @@ def test_many_messages_of_newlines(name: str) -> None:
     assert run(program) == [0, 0]
 
 
-@pytest.mark.parametrize("mib", [1, pytest.param(5, marks=long)])
+@long
+@pytest.mark.parametrize("mib", [1, 5])
 @pytest.mark.parametrize("line", [b"a\n", b" \r\n"])
 def test_a_message_of_millions_of_lines(line: bytes, mib: int) -> None:
     """Each is refused, or blank; 5 MiB, since each refusal takes its time."""
@@ -120,10 +122,8 @@ def test_more_than_64_mib_are_refused_whole() -> None:
     assert run(program) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "encoding"),
-    [(".gz", "gzip"), pytest.param(".bz2", "bzip2", marks=long), pytest.param(".zst", "zstd", marks=long)],
-)
+@long
+@pytest.mark.parametrize(("suffix", "encoding"), [(".gz", "gzip"), (".bz2", "bzip2"), (".zst", "zstd")])
 def test_a_small_file_of_very_many_newlines(tmp_path: Path, suffix: str, encoding: str) -> None:
     path = tmp_path / f"bomb{suffix}"
     program = f"""

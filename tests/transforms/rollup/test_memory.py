@@ -32,6 +32,7 @@ def left(called: bool) -> int:
     return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these bounds")
 def test_freed_arrays_are_given_back():
     assert left(called=True) < 10 << 20
