@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
-WORKERS ?= 2
+WORKERS ?= 3
 MINUTES ?= 10
 SEEDS ?=
 READY := $(VENV)/ready
@@ -32,13 +32,13 @@ unit: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 	$(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal
 
-# The tests marked long, then random histories of whole commands against a model until MINUTES have passed.
+# The tests marked long and all examples of Hypothesis, then random histories of whole commands against a model until MINUTES have passed.
 # SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.
 test-long: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 ifeq ($(SEEDS),)
 	@until=$$(( $$(date +%s) + 60 * $(MINUTES) )); set -x; \
-	  $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal -m long && \
+	  $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal -m "long or hypothesis" && \
 	  $(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --until $$until
 else
 	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)

@@ -8,6 +8,7 @@ names the marker: `make test-long` does; those marked `clients` likewise, by `ma
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import secrets
@@ -15,10 +16,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at import: else each server that goes is a line
+os.environ |= {"COLUMNS": "80", "LINES": "24", "LANGUAGE": "C"}  # each parser of options asks for them often
 
 import hypothesis
 import pytest
 
+from tests.support.budget import EXAMPLES
 from tests.support.quick_graphs import quick_graphs
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 
@@ -26,8 +29,15 @@ _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 _TESTS = itertools.count(1)
 
 # The same examples on every run and machine, so that a failure is a failure for everybody.
-hypothesis.settings.register_profile("timebeam", derandomize=True, deadline=None, max_examples=60)
-hypothesis.settings.load_profile("timebeam")
+hypothesis.settings.register_profile("long", derandomize=True, deadline=None, max_examples=EXAMPLES)
+hypothesis.settings.register_profile(
+    "short", parent=hypothesis.settings.get_profile("long"), max_examples=EXAMPLES // 4
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis tries all examples if `-m` names the long tests, else a quarter of them."""
+    hypothesis.settings.load_profile("long" if "long" in config.option.markexpr else "short")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])
             items[:] = [item for item in items if not item.get_closest_marker(marker)]
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: the collector of garbage need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 class Bigtable(NamedTuple):

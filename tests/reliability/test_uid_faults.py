@@ -96,7 +96,7 @@ def test_many_writers_with_lost_answers_agree(
 
     with faulty(emulator, plan) as proxy, concurrent.futures.ThreadPoolExecutor() as pool:
         racing = pool.submit(race, processes, 100, store.target, store.layout, CREATE, sorted(names))
-        assert begun.wait(60)
+        assert begun.wait(300)
         ran = run(work, store, "--bigtable_writer=direct", "--packing=points")
         results = racing.result()
     assert ran.code == 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.children import start_command
 from tests.support.commands import Ran
 from tests.support.fault_proxy import (
     BEFORE,
@@ -27,7 +27,6 @@ from timebeam.pipelines.local.emulator import HOST_VARIABLE
 CHANGING = (MUTATE_ROWS, INCREMENT, COMPARE_AND_SET)
 """Calls that change a table."""
 
-_ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_SECONDS = 300
 """A command that takes so long hangs, even on a machine that is busy with other things."""
 
@@ -54,37 +53,37 @@ def changing_from(number: int, fault: AnyFault) -> Plan:
 
 
 def run_and_kill(
-    emulator: str, arguments: Sequence[str | Path], nth: int, when: str = BEFORE, program: str = "timebeam"
+    emulator: str,
+    arguments: Sequence[str | Path],
+    nth: int,
+    when: str = BEFORE,
+    before: Callable[[], None] | None = None,
 ) -> Killed:
     """Runs a command and kills it before or after its nth changing call is carried out.
 
     The command never gets the answer to that call.
 
     Args:
-      program: the module that is run with the arguments.
+      before: what the process calls before the command.
     """
-    child: list[subprocess.Popen[str]] = []
+    child: list[BaseProcess] = []
     started = threading.Event()
 
     def kill() -> None:
         started.wait()
         child[0].kill()
-        child[0].wait()
+        child[0].join()
 
-    with FaultProxy(emulator, changing_from(nth, Do(kill, when))) as proxy:
-        child.append(
-            subprocess.Popen(
-                [sys.executable, "-m", program, *map(str, arguments)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {HOST_VARIABLE: proxy.host},
-                cwd=_ROOT,
-            )
-        )
+    with (
+        FaultProxy(emulator, changing_from(nth, Do(kill, when))) as proxy,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        output = Path(folder) / "output"
+        child.append(start_command(arguments, output, {HOST_VARIABLE: proxy.host}, before))
         started.set()
-        try:
-            out, err = child[0].communicate(timeout=_LONGEST_SECONDS)
-        finally:
-            child[0].kill()
-        return Killed(Ran(child[0].returncode, out, err), bool(proxy.faults))
+        child[0].join(_LONGEST_SECONDS)
+        code = child[0].exitcode
+        child[0].kill()
+        assert code is not None, f"the command hangs: {(output / 'err').read_text()}"
+        ran = Ran(code, (output / "out").read_text(), (output / "err").read_text())
+        return Killed(ran, bool(proxy.faults))

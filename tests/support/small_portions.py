@@ -1,18 +1,17 @@
-"""Small portions and blocks of files; as a program, `timebeam` with them."""
+"""Small portions and blocks of files."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 
 import pytest
 
-from timebeam.pipelines import cli
 from timebeam.pipelines.jobs import portions
 from timebeam.transforms.input import files, line_cutter, parse
 
 POINTS, JOINED_POINTS, BLOCK_BYTES = 100, 40, 2000
+_REST = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
@@ -26,6 +25,6 @@ def small_portions(points: int = POINTS) -> Iterator[None]:
         yield
 
 
-if __name__ == "__main__":
-    with small_portions():
-        sys.exit(cli.main())
+def make_portions_small() -> None:
+    """`small_portions`, for the rest of this process."""
+    _REST.enter_context(small_portions())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.support.commands import timebeam, unless_given
-from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.pubsub_server import SUBSCRIPTION
 from tests.support.stored import Store
 
 T = 1_767_225_600
@@ -53,11 +52,3 @@ def values(store: Store) -> dict[int, float | int]:
 
 PATIENCE_SECONDS = 300
 """For a machine that is busy with other things; nothing here takes so long by itself."""
-
-
-def wait_for_leases(server: PubSubServer) -> None:
-    """Until nobody holds a message."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while server.held:
-        assert time.monotonic() < until
-        time.sleep(0.02)

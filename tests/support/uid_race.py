@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 
+from tests.support.children import CONTEXT
 from timebeam.schema.layouts import Name
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import RefusedError
@@ -24,9 +25,8 @@ def race(
 
     Each process asks for all names, in an order of its own and `batch` at a time.
     """
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(processes)
-    with ProcessPoolExecutor(processes, context, _keep, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(processes)
+    with ProcessPoolExecutor(processes, CONTEXT, _keep, (barrier, dict(os.environ))) as pool:
         runs = [
             pool.submit(_assign, batch, target, layout, policy, list(names), seed)
             for seed in range(processes)
@@ -34,9 +34,10 @@ def race(
         return [run.result() for run in runs]
 
 
-def _keep(barrier: Barrier) -> None:
+def _keep(barrier: Barrier, environment: dict[str, str]) -> None:
     global _barrier
     _barrier = barrier
+    os.environ.update(environment)
 
 
 def _assign(

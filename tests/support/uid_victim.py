@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
+from tests.support import children
 from timebeam.schema.layouts import Layout, Name
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.uids import UidPolicy, UidTable
@@ -13,11 +14,11 @@ from timebeam.transforms.ingest.uids import UidPolicy, UidTable
 
 def start(target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]) -> BaseProcess:
     """The running process; it ends with this one at the latest."""
-    context = multiprocessing.get_context("spawn")
-    victim = context.Process(target=_assign, args=(target, layout, policy, names), daemon=True)
-    victim.start()
-    return victim
+    return children.start(_assign, dict(os.environ), target, layout, policy, names)
 
 
-def _assign(target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]) -> None:
+def _assign(
+    environment: dict[str, str], target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]
+) -> None:
+    os.environ.update(environment)
     UidTable(target, layout, policy).resolve(names)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_opentsdb as plain
+from tests.support.budget import examples
 from tests.support.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Deletion, Packing, Row
 from timebeam.schema.layouts.opentsdb import compact
@@ -112,7 +113,7 @@ def rows(draw: st.DrawFn, *, damaged: bool = True) -> Row:
 
 
 @given(rows(), FORMS)
-@settings(max_examples=200)
+@examples(200)
 def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -131,7 +132,7 @@ def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Pac
 
 
 @given(rows(damaged=False), FORMS)
-@settings(max_examples=150)
+@examples(150)
 def test_one_cell_is_left_of_sound_rows(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -165,7 +166,7 @@ def arrivals(draw: st.DrawFn) -> list[Cell]:
 
 
 @given(rows(), arrivals(), FORMS)
-@settings(max_examples=200)
+@examples(200)
 def test_what_is_written_meanwhile_survives(row: Row, late: list[Cell], form: Packing) -> None:
     """As if it had been written before: but a TSD's append column grows, and is never replaced."""
     held, expected = versions(row), versions(row)

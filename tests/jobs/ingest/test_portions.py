@@ -27,7 +27,7 @@ from tests.support.points import (
     random_value,
     write_file,
 )
-from tests.support.small_portions import small_portions
+from tests.support.small_portions import make_portions_small, small_portions
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
 from timebeam.pipelines.jobs import portions as portions_of_files
@@ -224,7 +224,7 @@ def test_killed_in_any_portion_and_run_again(
             *("--dead_letters", tmp_path / "dead", *flags, "--input", *work.files),
         ]
         nth, when = chance.randrange(2, 40), chance.choice((BEFORE, AFTER))
-        left = run_and_kill(emulator, arguments, nth, when, "tests.support.small_portions")
+        left = run_and_kill(emulator, arguments, nth, when, make_portions_small)
         assert left.killed
         with small_portions():
             ran = run(work, store, *flags)

@@ -6,9 +6,10 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.budget import examples
 from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from tests.support.rolled import interval
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
@@ -48,7 +49,7 @@ def job_of(salt_width: int, start: int, end: int, *, one_table: bool = False, **
     st.sampled_from([1, 500, 5_000, 10**9]),
     st.sampled_from([(0, DAY), (1800, 26 * HOUR + 60), (HOUR, 9 * HOUR), (0, 2 * DAY)]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, window):
     rng = random.Random(seed)
     job = job_of(salt_width, *(START + one for one in window))

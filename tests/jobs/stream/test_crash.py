@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import start_command
+from tests.support.commands import Ran
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import letters, line, values, wait_for_leases
+from tests.support.streams import PATIENCE_SECONDS, letters, line, values
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope
@@ -34,7 +36,11 @@ def parse_all(self, messages):
 
 linewise.LinewiseFormat.parse_all = parse_all
 """
-"""Run at the start of each process, as its `sitecustomize`: a parser that dies, as of a fault in C."""
+"""A parser that dies, as of a fault in C; the `sitecustomize` of the processes that the stream starts."""
+
+
+def abort_on_killer() -> None:
+    exec(ABORTING, {})
 
 
 @pytest.fixture
@@ -42,27 +48,19 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
 
 
-def start(store: Store, folder: Path, server: PubSubServer) -> subprocess.CompletedProcess[str]:
+def run(store: Store, output: Path, server: PubSubServer) -> Ran:
     """A stream in a process of its own, until nothing comes any more."""
-    path = [str(folder / "aborting"), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "timebeam.pipelines.cli",
-                "ingest",
-                *store.flags,
-                "--format=opentsdb-json",
-            ),
-            *("--auto_create_metrics", f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=3"),
-            *(f"--dead_letters={folder / 'dead'}", "--flush_seconds=1", "--summary=json"),
-        ],
-        env=os.environ | {"PUBSUB_EMULATOR_HOST": server.host, "PYTHONPATH": os.pathsep.join(path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [
+        *("ingest", *store.flags, "--format=opentsdb-json", "--auto_create_metrics"),
+        *(f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=3"),
+        *(f"--dead_letters={output.parent / 'dead'}", "--flush_seconds=1", "--summary=json"),
+    ]
+    path = [str(output.parent / "aborting"), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
+    environment = {"PUBSUB_EMULATOR_HOST": server.host, "PYTHONPATH": os.pathsep.join(path)}
+    process = start_command(command, output, environment, abort_on_killer)
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode is not None
+    return Ran(process.exitcode, (output / "out").read_text(), (output / "err").read_text())
 
 
 def test_a_message_that_ends_the_process_is_set_aside(store: Store, tmp_path: Path) -> None:
@@ -71,11 +69,10 @@ def test_a_message_that_ends_the_process_is_set_aside(store: Store, tmp_path: Pa
     good = [Published(line(number), 1000 + number) for number in range(50)]
     messages = [*good[:20], Published(KILLER, 2000, {"site": "lab"}), *good[20:]]
     with PubSubServer(messages, lease_seconds=2).running() as server:
-        first = start(store, tmp_path, server)
-        assert first.returncode == -signal.SIGABRT
-        wait_for_leases(server)
-        second = start(store, tmp_path, server)
-        assert second.returncode == 0, second.stderr
+        assert run(store, tmp_path / "first", server).code == -signal.SIGABRT
+        server.end_leases()
+        second = run(store, tmp_path / "second", server)
+        assert second.code == 0, second.err
         assert server.left == 0
     assert values(store) == dict.fromkeys(range(50), 1.5)
     (letter,) = letters(tmp_path)
@@ -83,7 +80,7 @@ def test_a_message_that_ends_the_process_is_set_aside(store: Store, tmp_path: Pa
     assert (letter["reason"], letter["message_id"]) == ("internal-error", "20")
     assert letter["attributes"] == {"site": "lab"}
     assert "SIGABRT" in letter["message"]
-    summary = json.loads(second.stdout)
+    summary = json.loads(second.out)
     assert (summary["points_stored"], summary["refused"]) == (50, {"internal-error": 1})
 
 

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
+from tests.support.children import start_command
 from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
@@ -119,34 +118,32 @@ def test_a_table_that_goes_ends_the_stream_and_loses_nothing(store: Store, tmp_p
 
 def test_signals_stop_when_what_was_pulled_is_stored(store: Store, tmp_path: Path) -> None:
     with PubSubServer(MESSAGES).running() as server:
-        process = subprocess.Popen(
-            [
-                *(
-                    sys.executable,
-                    "-m",
-                    "timebeam.pipelines.cli",
-                    "ingest",
-                    *store.flags,
-                    "--format=opentsdb-json",
-                ),
-                *("--auto_create_metrics", f"--input_subscription={SUBSCRIPTION}", "--packing=compacted"),
-                *("--flush_seconds=60", f"--dead_letters={tmp_path / 'dead'}", "--summary=json"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PUBSUB_EMULATOR_HOST": server.host},
-        )
+        command = [
+            *(
+                "ingest",
+                *store.flags,
+                "--format=opentsdb-json",
+                "--auto_create_metrics",
+                "--packing=compacted",
+            ),
+            *(f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=60"),
+            *(f"--dead_letters={tmp_path / 'dead'}", "--summary=json"),
+        ]
+        output = tmp_path / "output"
+        process = start_command(command, output, {"PUBSUB_EMULATOR_HOST": server.host})
         until = time.monotonic() + 300
         while server.waiting and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(0.5)
         assert server.left == 40  # pulled, and waiting for others
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+        process.join(300)
+        err = (output / "err").read_text()
+        assert process.exitcode == 0, err
         assert server.left == 0
-    assert json.loads(out)["points_stored"] == 40
-    assert b"stopping after the pulled messages are stored" in err
+    assert json.loads((output / "out").read_text())["points_stored"] == 40
+    assert "stopping after the pulled messages are stored" in err
     assert sorted(values(store)) == list(range(40))
 
 

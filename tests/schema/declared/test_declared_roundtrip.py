@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_tables import bucket_start_ms, key, to_ms
 
+from tests.support.budget import examples
 from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.decode import decode
 from timebeam.schema.declared.codec.keys import ranges
@@ -106,7 +107,7 @@ def written(name: str, found: list[dict[str, Any]]) -> list[Row]:
 def test_records_come_back_and_keys_are_the_oracle_s_and_sort_by_time(name: str) -> None:
     layout = LAYOUTS[name]
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(records(name))
     def check(found: list[dict[str, Any]]) -> None:
         made = written(name, found)
@@ -150,7 +151,7 @@ def test_ranges_hold_exactly_the_rows_that_they_must(name: str) -> None:
     assert layout.time is not None
     unit = layout.time.unit
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(records(name), st.data())
     def check(found: list[dict[str, Any]], data: st.DataObject) -> None:
         made = written(name, found)

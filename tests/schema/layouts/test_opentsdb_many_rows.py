@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.budget import examples
 from tests.support.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
@@ -89,7 +90,7 @@ def row_of(*hexes: str) -> Selected:
 @example([row_of("0000f000", "2a2b00"), row_of("7d000000", "0102")])  # each a half of what stands behind
 @example([row_of("f0007d00f000", "2a2b00"), row_of("fa000000", "010203")])
 @example([row_of("00000000", "2a2b00"), row_of("00100000", "2a2b00"), row_of("00000010", "2a2b")])
-@settings(max_examples=400)
+@examples(400)
 def test_rows_together_are_as_one_by_one(rows: list[Selected]) -> None:
     assert together(LAYOUT.decode_rows(rows)) == one_by_one(rows)
 

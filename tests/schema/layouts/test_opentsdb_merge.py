@@ -8,10 +8,11 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_opentsdb as plain
+from tests.support.budget import examples
 from tests.support.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import elements as el
@@ -36,7 +37,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), columns()), max_size=6, unique_by=l
 
 
 @given(ROWS, st.randoms())
-@settings(max_examples=300)
+@examples(300)
 def test_any_mixture_of_columns_is_merged(row: list[tuple[int, tuple[bytes, bytes]]], order: Random) -> None:
     cells = [Cell("t", qualifier, timestamp, value) for timestamp, (qualifier, value) in row]
     expected = plain.read_row((cell.timestamp_ms, cell.qualifier, cell.value) for cell in cells)
@@ -72,7 +73,7 @@ HALVES = st.sampled_from((0x0000, 0x0FFF, 0xE0F0, 0xEFFF, 0xF000, 0xF001, 0xFFFF
 
 
 @given(st.lists(HALVES, max_size=24))
-@settings(max_examples=400)
+@examples(400)
 def test_any_halves_are_split_as_one_by_one(halves: list[int]) -> None:
     data = struct.pack(f">{len(halves)}H", *halves)
     try:
@@ -91,7 +92,7 @@ def test_any_halves_are_split_as_one_by_one(halves: list[int]) -> None:
     | st.lists(elements(), max_size=8).map(lambda points: b"".join(map(qualifier_of, points))),
     st.binary(max_size=64),
 )
-@settings(max_examples=400)
+@examples(400)
 @example(b"\xf0\x00", b"\x01")
 @example(b"", b"")
 def test_any_column_is_split_as_one_by_one_or_corrupt(qualifiers: bytes, value: bytes) -> None:
@@ -110,7 +111,7 @@ def test_any_column_is_split_as_one_by_one_or_corrupt(qualifiers: bytes, value: 
         st.sampled_from((b"\xf0\x00\x00\x00\x01", b"\x00\x10\x02", b"\x00\x21\x03\x04")), max_size=8
     ).map(b"".join)
 )
-@settings(max_examples=400)
+@examples(400)
 @example(b"\xf0\x00\x00")
 @example(b"\xf0")
 @example(b"\x00")
@@ -175,7 +176,7 @@ CELLS = st.builds(
 
 
 @given(st.lists(CELLS, max_size=8))
-@settings(max_examples=500)
+@examples(500)
 @example([])
 @example([Cell("t", b"\x05\x00\x00", 0, b"\xf0\x00\x00")])
 def test_no_bytes_make_reading_raise(cells: list[Cell]) -> None:

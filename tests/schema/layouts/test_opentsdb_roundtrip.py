@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append, split_column
+from tests.support.budget import examples
 from timebeam.schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -176,7 +177,7 @@ def sent_batches(draw: st.DrawFn) -> list[Sent]:
     ids=lambda options: options.decimals.value,
 )
 @given(batches=sent_batches(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=70)
+@examples(70)
 def test_what_is_read_is_what_was_sent(
     options: OpenTsdbOptions, packing: Packing, batches: list[Sent], seed: int
 ) -> None:

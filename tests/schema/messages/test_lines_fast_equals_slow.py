@@ -10,10 +10,11 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.messages.odd_lines import block, document, json_shape, text_shape
+from tests.support.budget import examples
 from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.linewise import LineFormat, LineRecord
@@ -86,7 +87,7 @@ def test_documents_over_several_lines(seed: int) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([OpenTsdbText, OpenTsdbJson]))
-@settings(max_examples=300)
+@examples(300)
 def test_any_bytes_are_read_or_refused(text: bytes, form: type[LineFormat]) -> None:
     check(form(), b"{}\n" + text)
 

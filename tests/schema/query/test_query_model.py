@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.budget import examples
 from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
@@ -136,7 +137,7 @@ def check(query: PlainQuery, series: list[tuple[Tags, Dps]]) -> None:
                 assert value == pytest.approx(right, rel=1e-9, abs=1e-12, nan_ok=True), time
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(queries(), series_of(SMALL))
 def test_queries_agree_with_a_plain_evaluation(query: PlainQuery, series: list[tuple[Tags, Dps]]) -> None:
     check(query, series)
@@ -145,7 +146,7 @@ def test_queries_agree_with_a_plain_evaluation(query: PlainQuery, series: list[t
 EXACT = ["sum", "min", "max", "avg", "count", "pfsum", "zimsum", "first", "last", "diff", "median"]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.sampled_from([*EXACT, "mimmin", "squareSum", "mult", NONE]),
     series_of(st.integers(-(2**63), 2**63 - 1)),
@@ -156,7 +157,7 @@ def test_integers_keep_their_last_digit_and_overflow_as_in_java(
     check(PlainQuery(BASE_S * 1000, (BASE_S + SPAN_S) * 1000, aggregator), series)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(series_of(st.integers(2**53, 2**53 + 9)), st.booleans(), st.sampled_from([2**53 + 100, 2**63 - 1]))
 def test_rates_of_integers_are_exact(
     series: list[tuple[Tags, Dps]], is_counter: bool, counter_max: int

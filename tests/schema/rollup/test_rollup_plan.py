@@ -9,10 +9,11 @@ import zoneinfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.rollup.plain_rollup import plain_base
+from tests.support.budget import examples
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import day_range, last_complete_day, plan
@@ -116,7 +117,7 @@ def test_days_that_follow_each_other_write_every_interval_once(day, zone):
     st.sampled_from(sorted(zoneinfo.available_timezones())),
     st.lists(st.integers(0, 26 * 60), min_size=3, max_size=5),
 )
-@settings(max_examples=100)
+@examples(100)
 def test_nights_that_follow_each_other_make_every_interval_of_all_its_points(day, zone, waits):
     """In every zone, with intervals that divide no day, and runs that start late by so many minutes."""
     one = config("1m/1d", "45m/12h", "1h/1n", "7h/84h", "1d/1y", "2d/576h")

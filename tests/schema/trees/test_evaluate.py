@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.budget import examples
 from tests.support.plain_trees import plain_place
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.schema.trees import cells
@@ -297,7 +298,7 @@ def any_series(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(rule_sets(), any_series())
 def test_random_rule_sets_agree_with_a_plain_evaluation(tree: dict[str, Any], one: dict[str, Any]) -> None:
     (parsed,) = parse_trees(json.dumps(tree))

@@ -17,9 +17,10 @@ from google.cloud.bigtable.data import BigtableDataClient, ReadRowsQuery, RowRan
 from google.cloud.bigtable.data import row_filters as filters
 from google.cloud.bigtable_v2.types import FeatureFlags
 from grpc import experimental
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.budget import examples
 from tests.support.rows_server import RESPONSE, Answer, RowsServer, asked_for, chunk, one_cell, serving
 from timebeam.schema.layouts import ColumnRange, Row, Scan
 from timebeam.transforms.bigtable import resumed, retry
@@ -121,7 +122,7 @@ def test_no_request_without_keys_and_ranges() -> None:
         assert len(server.requests) == 1
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.sets(st.binary(min_size=1, max_size=2), max_size=12),
     st.lists(st.binary(max_size=2), max_size=6).map(sorted),
