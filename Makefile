@@ -10,7 +10,7 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-streaming test test-long test-clients lint types unit lock bench docs clean
+.PHONY: demo demo-streaming test test-long test-clients test-engines lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -48,6 +48,11 @@ endif
 test-clients: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 	$(VENV)/bin/pytest -q -m clients tests/clients
+
+# The commands on all engines, also on Apache Flink, which needs Java; Maven gets its jars, once.
+test-engines: $(READY)
+	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/pytest -q -m 'engines or not engines' tests/jobs/engines
 
 $(READY): requirements-test.lock setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \

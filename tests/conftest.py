@@ -3,7 +3,8 @@
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
 
 A test that uses the fixture `emulator` has the marker of that name. Tests marked `long` run only if `-m`
-names the marker: `make test-long` does; those marked `clients` likewise, by `make test-clients`.
+names the marker: `make test-long` does; those marked `clients` and `engines` likewise, by
+`make test-clients` and `make test-engines`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "emulator" in getattr(item, "fixturenames", ()):
             item.add_marker("emulator")
-    for marker in ("long", "clients"):
+    for marker in ("long", "clients", "engines"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])
             items[:] = [item for item in items if not item.get_closest_marker(marker)]

@@ -140,6 +140,10 @@ def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[
 
     Committed figures, or those of all attempts where a runner has no committed ones.
     """
+    if hasattr(
+        result, "_metrics"
+    ):  # a job server's result repeats its first answer, of the middle of the run
+        result._metrics = None
     counters: collections.Counter[str] = collections.Counter()
     chosen = MetricsFilter().with_namespace(namespace) if namespace else None
     for metric in result.metrics().query(chosen)["counters"]:

@@ -31,3 +31,14 @@ class Deadly(OpenTsdb):
         self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
     ) -> Encoded:
         os._exit(1)
+
+
+class DeadlyOnce(OpenTsdb):
+    """OpenTSDB's layout, by which the first process that encodes ends at once."""
+
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        try:
+            (Path(os.environ[FOLDER]) / f"died-{self.options.table_prefix}").touch(exist_ok=False)
+        except FileExistsError:
+            return super().encode(batch, keys)
+        os._exit(1)
