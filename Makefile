@@ -81,10 +81,9 @@ docs: $(READY)
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/site
 	@echo build/site/index.html
 
+# All benchmarks, in less than half an hour; their figures in build/bench.json.
 bench: $(READY)
-	$(VENV)/bin/python -m benchmarks.kernel
-	$(VENV)/bin/python -m benchmarks.ingest
-	$(VENV)/bin/python -m benchmarks.streaming
+	$(VENV)/bin/python -m benchmarks.bench
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -91,7 +91,8 @@ setup(
     packages=find_packages(include=["timebeam", "timebeam.*"]),
     package_data={
         "timebeam": ["py.typed"],
-        "timebeam.pipelines.serve": ["page.*"],
+        "timebeam.pipelines.local": ["flink-pom.xml"],
+        "timebeam.schema.sizing": ["costs.json"],
         "timebeam.schema.messages.avro": ["*.avsc"],
     },
     install_requires=REQUIRES,

@@ -8,50 +8,45 @@
 | `plain` | the default: all in one process; what the others are compared with | |
 | `multi_processing` | Beam's local runner with worker processes | |
 | `prism` | Beam's Prism, with the processes of `worker_pool` | `prism` on PATH, or PRISM_LOCATION |
+| `flink` | Apache Flink, from `timebeam.pipelines.local.flink` | Java, and Maven the first time |
 | `dask` | a Dask cluster, with the runner of `dask_engine` | dask and distributed, installed |
 
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
-tables must hold the same cells as those of `plain` (see `table_content`). Prints one JSON document;
-docs/explanation/engines.md explains it. Linux only.
+tables must hold the same cells as those of `plain` (see `table_content`); docs/explanation/engines.md
+explains the figures. Linux only.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import shutil
-import signal
 import sys
-import tempfile
 import threading
-import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks import bench
+from benchmarks.bench import TARGET, BenchmarkError, drop, log, run_child
 from benchmarks.generate import Load, write
-from benchmarks.ingest import BenchmarkError, drop, log, run_child
-from benchmarks.kernel import best_and_median, machine
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
-from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.local import flink
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables
 
-TARGET = Target("local", "local")
 PLAIN = "plain"
 _WITHOUT_METRICS = ("dask",)
 _STEP_S = 10
 _FILES = 4
 _SAMPLE_SECONDS = 0.2
-_WORKER_MARKS = ("sdk_worker_main", "multiprocessing.spawn")
+_WORKER_MARKS = ("sdk_worker_main", "SdkHarness", "multiprocessing.spawn")
 _CONFIG = {
     "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
     "intervals": [
@@ -65,18 +60,16 @@ _CONFIG = {
 
 
 class Turn(NamedTuple):
-    """One command, in seconds.
+    """One command.
 
     Attributes:
       seconds: what the command times itself, without imports.
-      process_seconds: from the start of its process to its exit.
-      worker_cpu: processor time of each worker process, the busiest first.
+      worker_cpu: processor seconds of all worker processes.
       points: those that its summary counts as stored, or read by a rollup; None if the engine has no metrics.
     """
 
     seconds: float
-    process_seconds: float
-    worker_cpu: tuple[float, ...]
+    worker_cpu: float
     points: int | None
 
 
@@ -89,23 +82,25 @@ def missing(engine: str) -> str | None:
     """Why an engine cannot be had here."""
     if engine == "prism" and not prism():
         return "no prism on PATH, and PRISM_LOCATION is not set"
+    if engine == "flink":
+        return flink.missing()
     if engine == "dask" and not importlib.util.find_spec("distributed"):
         return "dask and distributed are not installed"
     return None
 
 
 @contextlib.contextmanager
-def started(engine: str, workers: int) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """An engine: the options for commands that are to run on it, and what it noted of its workers."""
+def started(engine: str, workers: int, folder: Path) -> Iterator[list[str]]:
+    """An engine: the options for commands that are to run on it."""
     if engine == "multi_processing":
-        flags = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
-        yield flags, {}
+        yield ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
     elif engine == "prism":
         with WorkerPool(workers) as pool:
             flags = ["--runner=PrismRunner", f"--prism_location={prism()}", "--environment_type=EXTERNAL"]
-            noted: dict[str, Any] = {}
-            yield [*flags, f"--environment_config={pool.address}"], noted
-            noted["bundles"] = {number: _of_ours(counts) for number, counts in sorted(pool.bundles.items())}
+            yield [*flags, f"--environment_config={pool.address}"]
+    elif engine == "flink":
+        with flink.engine(folder, workers=workers) as flags:
+            yield flags
     elif engine == "dask":
         from distributed import LocalCluster
 
@@ -113,20 +108,9 @@ def started(engine: str, workers: int) -> Iterator[tuple[list[str], dict[str, An
             n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
         ) as cluster:
             runner = "--runner=benchmarks.dask_engine.EngineRunner"
-            yield [runner, f"--dask_client_address={cluster.scheduler_address}"], {}
+            yield [runner, f"--dask_client_address={cluster.scheduler_address}"]
     else:
-        yield [], {}
-
-
-def _of_ours(counts: Mapping[str, int]) -> dict[str, int]:
-    """Bundles by step, of the steps that do the work."""
-    prefixes = ("Parse", "AssignUids", "Encode", "Pack", "Accumulate", "Write")
-    processes: dict[str, int] = {}
-    for name, count in counts.items():
-        step = name.split("/")[0]
-        if step in prefixes:
-            processes[step] = max(processes.get(step, 0), count)
-    return processes
+        yield []
 
 
 class CpuClock:
@@ -146,10 +130,9 @@ class CpuClock:
         self._done.set()
         self._thread.join()
 
-    def read(self) -> tuple[float, ...]:
-        """Seconds of each, the largest first; those that did nothing are left out."""
-        used = [now - self._before.get(pid, 0.0) for pid, now in self._seconds.items()]
-        return tuple(round(cores, 1) for cores in sorted(used, reverse=True) if cores >= 0.1)
+    def read(self) -> float:
+        """Seconds of all of them."""
+        return sum(now - self._before.get(pid, 0.0) for pid, now in self._seconds.items())
 
     def _watch(self) -> None:
         while not self._done.wait(_SAMPLE_SECONDS):
@@ -194,8 +177,8 @@ class Bench:
         self._expected: set[NamedCell] = set()
         self._runs = 0
 
-    def run(self, engine: str, workers: int) -> tuple[dict[str, Turn], dict[str, Any]]:
-        """Ingests and rolls up on an engine; the figures of both, and what the engine noted.
+    def run(self, engine: str, workers: int) -> dict[str, Turn]:
+        """Ingests and rolls up on an engine; the figures of both.
 
         Raises:
           BenchmarkError: a command failed, or the tables do not hold what they should.
@@ -216,16 +199,16 @@ class Bench:
             "rollup": [config, f"--start={start}", f"--end={end - end % 3600}"],
         }
         turns = {}
-        with started(engine, workers) as (flags, noted):
+        with started(engine, workers, self._folder) as flags:
             for name, options in commands.items():
                 more = ["--summary=json", f"--dead_letters={self._folder / 'dead'}"]
                 with CpuClock() as clock:
-                    output, seconds, _ = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
-                summary = json.loads(output.splitlines()[-1])
+                    child = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
+                summary = json.loads(child.output.splitlines()[-1])
                 points = None if engine in _WITHOUT_METRICS else summary["points_read"]
-                turns[name] = Turn(round(summary["seconds"], 2), round(seconds, 2), clock.read(), points)
+                turns[name] = Turn(summary["seconds"], clock.read(), points)
         self._check(layout, turns, f"{engine}, {workers} workers")
-        return turns, noted
+        return turns
 
     def _check(self, layout: OpenTsdb, turns: Mapping[str, Turn], case: str) -> None:
         """Compares the tables with those of the first run, and drops them."""
@@ -245,112 +228,41 @@ class Bench:
         drop(TARGET, dict.fromkeys([*(spec.name for spec in layout.tables()), *rollups]))
         log(
             f"{case}: {len(cells):,} cells, equal; "
-            + ", ".join(f"{k} {v.seconds} s" for k, v in turns.items())
+            + ", ".join(f"{k} {v.seconds:.1f} s" for k, v in turns.items())
         )
 
-    @property
-    def cells(self) -> int:
-        """Cells in all tables."""
-        return len(self._expected)
 
-
-def figures(turns: Sequence[Turn], points: int) -> dict[str, Any]:
-    """Of one command on one engine, over all turns."""
-    seconds = [turn.seconds for turn in turns]
-    return {
-        "seconds": seconds,
-        "whole_seconds": [turn.process_seconds for turn in turns],
-        "points_per_second": round(points / best_and_median(seconds)["best"]),
-        "worker_cpu_seconds": [turn.worker_cpu for turn in turns],
-        "metrics": turns[0].points is not None,
-    }
-
-
-def ratios(by_one: Sequence[Turn], by_two: Sequence[Turn]) -> list[float]:
-    """How many times faster two workers were than one, turn by turn."""
-    return [
-        round(one_worker.seconds / two_workers.seconds, 2)
-        for one_worker, two_workers in zip(by_one, by_two, strict=True)
-    ]
-
-
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All figures; engines take turns, so that all meet the same moods of the machine."""
-    log(f"writing {options.points:,} points")
-    bench = Bench(options.points, folder)
-    absent = {engine: why for engine in options.engines if (why := missing(engine))}
-    cases = [(PLAIN, 1)] + [
-        (engine, workers)
-        for engine in options.engines
-        for workers in options.workers
-        if engine not in absent and engine != PLAIN
-    ]
-    turns: dict[tuple[str, int], list[dict[str, Turn]]] = {case: [] for case in cases}
-    notes: dict[tuple[str, int], dict[str, Any]] = {}
-    for _ in range(options.repeats):
-        for case in cases:
-            command_turn, notes[case] = bench.run(*case)
-            turns[case].append(command_turn)
-    report: dict[str, Any] = {}
-    for case, case_turns in turns.items():
-        engine, workers = case
-        commands = {name: [turn[name] for turn in case_turns] for name in case_turns[0]}
-        report.setdefault(engine, {})[str(workers)] = {
-            **{name: figures(command_turns, options.points) for name, command_turns in commands.items()},
-            **notes[case],
-        }
-        if workers == 2 and (engine, 1) in turns:
-            report[engine]["times_as_fast_with_2"] = {
-                name: ratios([turn[name] for turn in turns[engine, 1]], command_turns)
-                for name, command_turns in commands.items()
-            }
-    return {
-        "machine": machine(),
-        "date": time.strftime("%Y-%m-%d"),
-        "points": options.points,
-        "cells": bench.cells,
-        "content": "equal",
-        "engines": report,
-        "not here": absent,
-    }
-
-
-def main() -> int:
-    """Returns the exit code: 1 if a run failed, or its tables differ."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, default=2_000_000, help="(default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=2, help="turns of each (default: %(default)s)")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="(default: 1 2)")
-    parser.add_argument(
-        "--engines",
-        nargs="+",
-        choices=("multi_processing", "prism", "dask"),
-        default=["multi_processing", "prism", "dask"],
-    )
-    options = parser.parse_args()
-    if min(options.points, options.repeats, *options.workers) < 1:
-        parser.error("these are numbers of at least 1")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:Connecting to Bigtable emulator:RuntimeWarning")
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="timebeam-") as folder,
-            Emulator() as emulator,
-            emulator.environment(),
-        ):
-            print(json.dumps(measure(options, Path(folder)), indent=2))
-    except (BenchmarkError, EmulatorError) as error:
-        log(str(error))
-        return 1
-    except KeyboardInterrupt:
-        log("stopped")
-        return 130
-    return 0
+def measure(
+    folder: Path,
+    *,
+    points: int = 2_000_000,
+    repeats: int = 2,
+    workers: Sequence[int] = (1, 2),
+    engines: Sequence[str] = ("multi_processing", "prism", "dask", "flink"),
+) -> bench.Cases:
+    """A case for each engine and number of workers; engines take turns."""
+    runs = Bench(points, folder)
+    for engine in engines:
+        if why := missing(engine):
+            log(f"{engine}: {why}")
+    cases = [(PLAIN, 1), *itertools.product([each for each in engines if not missing(each)], workers)]
+    figures: dict[str, dict[str, list[float]]] = {}
+    for _ in range(repeats):
+        seconds: dict[tuple[str, str, int], float] = {}
+        for engine, processes in cases:
+            case = figures.setdefault(f"{engine}, {processes} workers" if engine != PLAIN else PLAIN, {})
+            for name, turn in runs.run(engine, processes).items():
+                seconds[name, engine, processes] = turn.seconds
+                case.setdefault(f"{name}, s", []).append(turn.seconds)
+                if engine != PLAIN:
+                    case.setdefault(f"{name}, CPU s of workers", []).append(turn.worker_cpu)
+                    plain_s = seconds[name, PLAIN, 1]
+                    case.setdefault(f"times {PLAIN}, {name}", []).append(turn.seconds / plain_s)
+                if processes == 2 and (name, engine, 1) in seconds:
+                    faster = seconds[name, engine, 1] / turn.seconds
+                    case.setdefault(f"times as fast as 1 worker, {name}", []).append(faster)
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(measure))

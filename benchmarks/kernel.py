@@ -3,24 +3,26 @@
     python -m benchmarks.kernel --points 400000
 
 Blocks of lines, cut as the pipelines cut files, are parsed, encoded into the fragments of rows, and
-packed into compacted rows. Prints one JSON document; times are wall times.
+packed into compacted rows.
+
+| figure | is |
+|---|---|
+| `parse` | bytes of blocks to points in columns; its ratio is to `json.loads` and the like, line by line |
+| `encode` | points to the packed rows of each block; series keys are cached |
+| `kernel` | both: the bytes of a block to the packed rows of that block |
+| `all` | also joins the rows of all blocks into cells |
+| `CPU s/M points` | processor seconds of `all` for a million points |
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
-import json
-import os
-import platform
-import re
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import bench, naive
 from benchmarks.generate import FORMATS, Load, write
 from timebeam.schema.layouts import Name, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -28,36 +30,7 @@ from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.input.files import blocks, match, spans
 
-REPEATS = 5
-_PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
-
-
-def machine() -> dict[str, object]:
-    """What the figures depend on: cores, CPU model, versions."""
-    model = re.search(
-        r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "cpu": model[1] if model else "unknown",
-        "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
-
-
-def best_and_median(values: Sequence[float]) -> dict[str, float]:
-    """Both statistics of the times of some turns."""
-    return {"best": round(min(values), 6), "median": round(statistics.median(values), 6)}
-
-
-def speed(seconds: Sequence[float], points: int) -> dict[str, object]:
-    """Seconds of every turn; points per second and ns per point of the best and of the median one."""
-    turns = best_and_median(seconds)
-    return {
-        "seconds": [round(turn, 3) for turn in seconds],
-        "points_per_second": {name: round(points / turn) for name, turn in turns.items()},
-        "ns_per_point": {name: round(turn / points * 1e9, 1) for name, turn in turns.items()},
-    }
+_NAIVE_LINES = 20_000
 
 
 class Keys:
@@ -121,13 +94,13 @@ def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys:
     return pack(kernel(messages, form, layout, keys), layout)
 
 
-def measure(form: str, points: int) -> dict[str, object]:
+def of_format(form: str, points: int, turns: int) -> bench.Figures:
     """The figures of one format.
 
     The stages take turns, so that a slow moment of the machine meets all of them alike.
 
     Raises:
-      SystemExit: the packed rows do not hold every point once.
+      bench.BenchmarkError: the packed rows do not hold every point once.
     """
     messages, layout = read_blocks(Load(points, format=form)), OpenTsdb()
     keys, batches = Keys(layout), parse(messages, form)
@@ -135,41 +108,33 @@ def measure(form: str, points: int) -> dict[str, object]:
     any_series = batches[0].series[0]
     stored = sum(len(layout.decode(row, any_series).batch) for row in rows)
     if stored != points:
-        raise SystemExit(f"{form}: {points} points were packed, but the rows hold {stored}")
+        raise bench.BenchmarkError(f"{form}: {points} points were packed, but the rows hold {stored}")
     stages: dict[str, Callable[[], object]] = {
         "parse": lambda: parse(messages, form),
         "encode": lambda: encode(batches, layout, keys),
         "kernel": lambda: kernel(messages, form, layout, keys),
         "all": lambda: all_together(messages, form, layout, keys),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in stages}
-    for turn in range(REPEATS):
-        print(f"{form}: turn {turn + 1} of {REPEATS}", file=sys.stderr)
+    lines = messages[0].text.decode().splitlines()[:_NAIVE_LINES]
+    by_line = naive.PARSERS.get(form)
+    figures: dict[str, list[float]] = {}
+    for _ in range(turns):
         for name, stage in stages.items():
-            start = time.perf_counter()
-            stage()
-            seconds[name].append(time.perf_counter() - start)
-    size = sum(len(message.text) for message in messages)
-    figures: dict[str, object] = {
-        "bytes_per_line": round(size / points, 1),
-        "blocks": len(messages),
-        "rows": len(rows),
-    }
-    return figures | {name: speed(times, points) for name, times in seconds.items()}
+            cpu = time.process_time()
+            seconds = bench.timed(stage)
+            figures.setdefault(f"{name}, points/s", []).append(points / seconds)
+        figures.setdefault("CPU s/M points", []).append((time.process_time() - cpu) / points * 1e6)
+        if by_line:
+            each = bench.timed(lambda: [by_line(line) for line in lines]) / len(lines)
+            speed = figures["parse, points/s"][-1]
+            figures.setdefault("times as fast as line by line, parse", []).append(each * speed)
+    return figures | {"bytes/line": [sum(len(message.text) for message in messages) / points]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, default=400_000, help="lines per format (default: %(default)s)")
-    points = parser.parse_args().points
-    if points < 1:
-        parser.error("--points must be 1 at least")
-    figures: dict[str, object] = {"machine": machine(), "points": points, "series": Load.series}
-    figures |= {"turns": REPEATS, "formats": {form: measure(form, points) for form in FORMATS}}
-    print(json.dumps(figures, indent=2))
+def measure(folder: Path, *, points: int = 400_000, turns: int = 5) -> bench.Cases:
+    """The figures of every format."""
+    return {form: of_format(form, points, turns) for form in FORMATS}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(bench.main(measure, emulator=False))

@@ -1,13 +1,14 @@
-"""Every layout and packing with the same input, in turns, and what the writer alone does with its cells.
+"""Every layout and packing with the same points, in turns, and what the writer alone does with its cells.
 
     python -m benchmarks.layouts --points 200000
 
 | figure | is |
 |---|---|
-| `ingest` | `timebeam ingest --bigtable_writer direct`, JSON lines, into an emulator; its own seconds |
+| `share of the writer` | how much of the time of the ingest the writer alone takes |
+| `times the first case` | how many times longer the ingest takes than that of `opentsdb`, `compacted` |
+| `ingest` | `timebeam ingest --bigtable_writer direct` into an emulator; its own seconds |
 | `writer` | the same cells, read back, into new tables: the same requests, from memory, in this process |
-| `share` | how much of the time of the ingest the writer alone takes |
-| `to opentsdb` | how many times longer the ingest takes than that of `opentsdb`, `compacted` |
+| `CPU s/M points` | processor seconds of the ingest for a million further points, for `plan` |
 | `cells`, `bytes` | of all its tables, for each point; bytes as in `benchmarks.ingest` |
 
 What is stored is read back through the layout and counted; a wrong count ends the program with exit code 1.
@@ -15,22 +16,23 @@ What is stored is read back through the layout and counted; a wrong count ends t
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import dataclasses
+import io
 import json
-import os
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 
-from benchmarks.ingest import TARGET, BenchmarkError, drop, input_file, log, run_child
-from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from benchmarks import bench
+from benchmarks.bench import TARGET, BenchmarkError, log
+from benchmarks.generate import Load
+from benchmarks.ingest import input_file
+from timebeam.pipelines import cli
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import Layout, Packing, Row
@@ -43,7 +45,6 @@ from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
-_FORM = "opentsdb-json"
 _EVER_MS = 1 << 41
 
 
@@ -54,12 +55,13 @@ class Case:
     layout: str
     packing: Packing
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    form: str = "opentsdb-json"
 
     @property
     def name(self) -> str:
         """Names its tables too."""
         options = [f"{name}-{value}" for name, value in self.options.items()]
-        return "-".join([self.layout, *options, self.packing.value])
+        return "-".join([self.layout, *options, self.packing.value, self.form.removeprefix("opentsdb-")])
 
     def make(self) -> Layout:
         """The layout, with tables of this case's own."""
@@ -76,6 +78,7 @@ class Case:
 
 CASES = (
     Case("opentsdb", Packing.COMPACTED),
+    *(Case("opentsdb", Packing.COMPACTED, form=form) for form in ("opentsdb-text", "influx")),
     Case("opentsdb", Packing.COMPACTED, {"salt_width": 1}),
     Case("opentsdb", Packing.POINTS),
     Case("opentsdb", Packing.APPEND),
@@ -86,35 +89,39 @@ CASES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Turn:
-    """Seconds of one turn, and what it stored."""
+def run(*arguments: str) -> tuple[str, float]:
+    """(standard output, processor seconds) of a command of timebeam in this process.
 
-    ingest: float
-    writer: float
-    cells: int
-    size: int
+    Raises:
+      BenchmarkError: its exit code is not 0.
+    """
+    output, started = io.StringIO(), time.process_time()
+    with contextlib.redirect_stdout(output):
+        code = cli.main(list(arguments))
+    if code:
+        raise BenchmarkError(f"timebeam {' '.join(arguments)}: exit code {code}")
+    return output.getvalue(), time.process_time() - started
 
 
-def ingest(case: Case, path: Path, folder: Path, points: int) -> tuple[float, list[Row]]:
-    """(seconds, all rows of all tables) of one ingest, whose tables are dropped afterwards.
+def ingest(case: Case, path: Path, points: int) -> tuple[float, float, list[Row]]:
+    """(seconds, those of the processor, all rows of all tables) of one ingest, whose tables are dropped then.
 
     Raises:
       BenchmarkError: it failed, or the tables do not hold exactly the points of the input.
     """
     layout = case.make()
-    run_child(["-m", "timebeam", "tables", "create", *case.flags])
-    command = ["-m", "timebeam", "ingest", *case.flags, "--format", _FORM, "--input", str(path)]
-    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
-    command += ["--packing", case.packing.value, "--bigtable_writer", "direct"]
-    summary = json.loads(run_child(command)[0])
+    run("tables", "create", *case.flags)
+    command = ["ingest", *case.flags, "--format", case.form, "--input", str(path), "--quiet"]
+    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", f"{path}-dead"]
+    output, cpu = run(*command, "--packing", case.packing.value, "--bigtable_writer", "direct")
+    summary = json.loads(output)
     batches = read_points(layout, TableReader(TARGET), 0, _EVER_MS)
     stored = sum(len(batch) for batch in batches if isinstance(batch, PointBatch))
     if not stored == summary["points_stored"] == points:
         raise BenchmarkError(f"{case.name}: {points} points given, {stored} stored; {summary}")
     rows = [row for spec in layout.tables() for row in scan_table(TARGET, spec.name)]
-    drop(TARGET, [spec.name for spec in layout.tables()])
-    return summary["seconds"], rows
+    bench.drop(TARGET, [spec.name for spec in layout.tables()])
+    return summary["seconds"], cpu, rows
 
 
 def write_alone(case: Case, rows: Sequence[Row]) -> float:
@@ -135,7 +142,7 @@ def write_alone(case: Case, rows: Sequence[Row]) -> float:
             ]
             open_table(TARGET, row.table).read_modify_write_row(row.key, rules)
     seconds = time.perf_counter() - started
-    drop(TARGET, [spec.name for spec in layout.tables()])
+    bench.drop(TARGET, [spec.name for spec in layout.tables()])
     return seconds
 
 
@@ -165,64 +172,34 @@ def stored_bytes(rows: Sequence[Row]) -> int:
     )
 
 
-def turn(case: Case, path: Path, folder: Path, points: int) -> Turn:
-    """One turn of one case."""
-    seconds, rows = ingest(case, path, folder, points)
-    figures = Turn(seconds, write_alone(case, rows), sum(len(row.cells) for row in rows), stored_bytes(rows))
-    log(
-        f"{case.name}: {seconds:.1f} s, {points / seconds:,.0f} points/s; writer alone {figures.writer:.1f} s"
-    )
+def measure(folder: Path, *, points: int = 200_000, repeats: int = 3) -> bench.Cases:
+    """The figures of every case; packed files have five times as many points, since they cost less."""
+    figures: dict[str, dict[str, list[float]]] = {case.name: {} for case in CASES}
+    for _ in range(repeats):
+        first = 0.0
+        for case in CASES:
+            count = points * 5 if case.packing is Packing.COMPACTED else points
+            # The first run imports and compiles; the others have all but the further points.
+            small = input_file(folder, case.form, Load.series)
+            start_cpu = min(ingest(case, small, Load.series)[1] for _ in range(3))
+            seconds, cpu, rows = ingest(case, input_file(folder, case.form, count), count)
+            writer = write_alone(case, rows)
+            first = first or seconds / count
+            turn = {
+                "share of the writer": writer / seconds,
+                "times the first case": seconds / count / first,
+                "ingest, points/s": count / seconds,
+                "writer, points/s": count / writer,
+                "CPU s/M points": (cpu - start_cpu) / (count - Load.series) * 1e6,
+                "cells/point": sum(len(row.cells) for row in rows) / count,
+                "bytes/point": stored_bytes(rows) / count,
+                "points": count,
+            }
+            log(f"{case.name}: {seconds:.1f} s, {turn['CPU s/M points']:.2f} CPU s/M points")
+            for name, value in turn.items():
+                figures[case.name].setdefault(name, []).append(value)
     return figures
 
 
-def table(turns: Mapping[str, Sequence[Turn]], points: int) -> str:
-    """The figures, of the best turn of each case."""
-    first = min(turn.ingest for turn in turns[CASES[0].name])
-    lines = [
-        "| layout and packing | ingest, points/s | writer, points/s | share | to opentsdb | cells | bytes |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, case_turns in turns.items():
-        ingest_s, writer_s = min(turn.ingest for turn in case_turns), min(turn.writer for turn in case_turns)
-        stored = case_turns[0]
-        lines.append(
-            f"| `{name}` | {points / ingest_s:,.0f} | {points / writer_s:,.0f} | {writer_s / ingest_s:.0%} "
-            f"| {ingest_s / first:.1f} | {stored.cells / points:.3f} | {stored.size / points:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def main() -> int:
-    """Returns the exit code: 1 if a run failed or stored something else than its input."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, default=200_000, help="points of every case")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of every case")
-    options = parser.parse_args()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    turns: dict[str, list[Turn]] = {case.name: [] for case in CASES}
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="timebeam-") as text,
-            Emulator() as emulator,
-            emulator.environment(),
-        ):
-            folder = Path(text)
-            path = input_file(folder, _FORM, options.points)
-            for _ in range(options.repeats):
-                for case in CASES:
-                    turns[case.name].append(turn(case, path, folder, options.points))
-    except (BenchmarkError, EmulatorError) as error:
-        log(str(error))
-        return 1
-    except KeyboardInterrupt:
-        log("stopped")
-        return 130
-    print(table(turns, options.points))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(measure))

@@ -2,35 +2,30 @@
 
     python -m benchmarks.reads --points 3000000 --series 400 20000
 
-Loads an emulator with packed points of so many series, a second apart. Each figure is the least of `--turns`,
-which run in turn.
+Loads an emulator with packed points of so many series, a second apart; the readers take turns.
 
 | figure | is |
 |---|---|
-| `scan`, `client_scan` | all rows of the data table, with our reader and with Google's client for Python |
-| `scan_cpu`, `client_scan_cpu` | processor time of this process for that |
+| `scan`, `client scan` | all rows of the data table, with our reader and with Google's client for Python |
+| `CPU` | processor time of this process for that |
 | `query` | the points of all series of all metrics, as `timebeam query` finds them, without output |
 | `check` | `timebeam check` |
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import io
-import json
-import os
 import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.rollup import START, TARGET, client_scan, configure, load, scan
+from benchmarks import bench
+from benchmarks.bench import TARGET
+from benchmarks.rollup import START, client_scan, configure, load, scan
 from timebeam.pipelines import cli
-from timebeam.pipelines.local.emulator import Emulator
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -58,50 +53,35 @@ def check_tables(prefix: str) -> None:
         assert cli.main(["check", "--layout=opentsdb", *place]) == 0
 
 
-def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """(seconds, those of the processor) that a call takes."""
-    started, worked = time.perf_counter(), time.process_time()
-    run()
-    return time.perf_counter() - started, time.process_time() - worked
-
-
-def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, default=3_000_000)
-    parser.add_argument("--series", type=int, nargs="+", default=[400])
-    parser.add_argument("--turns", type=int, default=3)
-    options = parser.parse_args()
-    report = []
-    with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        for series in options.series:
-            prefix = f"r{series}-"
-            configure(Path(name), "1h")
-            load(options.points, series, prefix, Path(name))
-            _, rows = scan(prefix)
-            seconds = options.points // series + 1
-            assert query(prefix, seconds) == options.points
-            runs: dict[str, Callable[[], object]] = {
-                "scan": functools.partial(scan, prefix),
-                "client_scan": functools.partial(client_scan, prefix),
-                "query": functools.partial(query, prefix, seconds),
-                "check": functools.partial(check_tables, prefix),
-            }
-            turns = [{path: timed(run) for path, run in runs.items()} for _ in range(options.turns)]
-            result: dict[str, float] = {"points": options.points, "series": series, "rows": rows}
-            for path in runs:
-                result[path] = round(min(turn[path][0] for turn in turns), 2)
-            for path in ("scan", "client_scan"):
-                result[f"{path}_cpu"] = round(min(turn[path][1] for turn in turns), 2)
-            report.append(result)
-            print(json.dumps(result), file=sys.stderr, flush=True)
-    print(json.dumps(report, indent=2))
-    return 0
+def measure(
+    folder: Path, *, points: int = 3_000_000, series: Sequence[int] = (400,), turns: int = 3
+) -> bench.Cases:
+    """A case for each number of series."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    configure(folder, "1h")
+    for of_series in series:
+        prefix = f"r{of_series}-"
+        load(points, of_series, prefix, folder)
+        seconds = points // of_series + 1
+        assert query(prefix, seconds) == points
+        runs: dict[str, Callable[[], object]] = {
+            "scan": functools.partial(scan, prefix),
+            "client scan": functools.partial(client_scan, prefix),
+            "query": functools.partial(query, prefix, seconds),
+            "check": functools.partial(check_tables, prefix),
+        }
+        figures = cases[f"{of_series:,} series"] = {"rows": [scan(prefix)[1]]}
+        for _ in range(turns):
+            for name, run in runs.items():
+                worked = time.process_time()
+                took = bench.timed(run)
+                figures.setdefault(f"{name}, s", []).append(took)
+                if "scan" in name:
+                    figures.setdefault(f"{name}, CPU s", []).append(time.process_time() - worked)
+                else:
+                    figures.setdefault(f"times a scan, {name}", []).append(took / figures["scan, s"][-1])
+    return cases
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    sys.exit(main())
+    sys.exit(bench.main(measure))

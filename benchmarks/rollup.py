@@ -1,28 +1,21 @@
 """Rollups of packed rows, beside a bare scan of the same rows and a pipeline with an element for each point.
 
-    python -m benchmarks.rollup --points 3000000 30000000
-    python -m benchmarks.rollup --points 3000000 --series 400 4000 20000
     python -m benchmarks.rollup --points 30000000 --row_span 1h
-    python -m benchmarks.rollup --points 3000000 30000000 90000000 --memory
-    python -m benchmarks.rollup --metrics 200 2000
+    python -m benchmarks.rollup --points 3000000 --series 400 4000 20000 --metrics 200 2000
 
-Loads an emulator with points of so many series, a second apart, packed; then, for each number of both:
+Loads an emulator with points of so many series, a second apart, packed; or with so many metrics, each with
+two series and a point every five minutes of a day. Rows of 1m hold `--row_span`.
 
 | figure | is |
 |---|---|
 | `scan` | reading the raw rows with the reader of the rollup, in one process, and nothing else |
-| `client_scan` | the same with Google's client for Python |
 | `rollup` | `timebeam rollup` of 1m, 1h, 1d and two pre-aggregates, from read to write; its own clock |
 | `again` | a second time, when everything stands there already |
-| `no_write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
-| `store` | sending requests, made before, of those cells that need no shuffle: what the emulator takes |
-| `cells`, `store_cells` | that the rollup writes; that are in those requests |
-| `peak_mib`, `no_write_peak_mib` | of the rollup's process |
-| `no_groups`, `one_group` | as `no_write`, without pre-aggregates; with one, of a single group |
-| `naive` | points/s of a pipeline with an element for each point, which makes 1h alone, of `--naive` points |
-
-A row of 1m holds `--row_span`. `--metrics` loads so many metrics in place of that, each with two series and a
-point every five minutes of a day, and gives the first three, and `no_write`.
+| `no write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
+| `writes alone` | sending requests, made before, of those cells that need no shuffle: the emulator's share |
+| `peak` | memory of the rollup's process |
+| `naive` | a pipeline with an element for each point, which makes 1h alone, of `--naive_points` points |
+| `CPU s/M points` | processor seconds of the rollup for a million points, without its imports |
 """
 
 from __future__ import annotations
@@ -32,12 +25,9 @@ import itertools
 import json
 import os
 import resource
-import subprocess
 import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,11 +38,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
+from benchmarks import bench
+from benchmarks.bench import TARGET, run_child
 from benchmarks.generate import write
 from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
-from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generator import Load
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
@@ -62,7 +53,7 @@ from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, open_table
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, open_table
 from timebeam.transforms.bigtable.wire import request_bytes
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.readers.chunks import Chunk
@@ -70,7 +61,6 @@ from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
 from timebeam.transforms.rollup.job import RollupJob
 
-TARGET = Target("local", "local")
 START = 1_356_998_400
 _CONFIG = {
     "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
@@ -81,36 +71,25 @@ _CONFIG = {
         {"table": "rollup-1h", "preAggregationTable": "preagg-1h", "interval": "1h", "rowSpan": "1n"},
         {"table": "rollup-1d", "preAggregationTable": "preagg-1d", "interval": "1d", "rowSpan": "1y"},
     ],
+    "timebeam": {
+        "preAggregates": [
+            {"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]},
+            {"metrics": ["*"], "keepTags": ["cpu"], "aggregators": ["max"]},
+        ]
+    },
 }
-_GROUPS = {
-    "two": [
-        {"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]},
-        {"metrics": ["*"], "keepTags": ["cpu"], "aggregators": ["max"]},
-    ],
-    "no": [],
-    "one": [{"metrics": ["*"], "keepTags": [], "aggregators": ["sum"]}],
-}
-"""The pre-aggregates of each configuration."""
-
-
-def run(*command: str) -> None:
-    """Runs a command of `timebeam`."""
-    program = [sys.executable, "-m", "timebeam", *command]
-    subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def configure(folder: Path, row_span: str) -> None:
-    """Writes the configurations, with so much in a row of 1m."""
-    for name, groups in _GROUPS.items():
-        config = _CONFIG | ({"timebeam": {"preAggregates": groups}} if groups else {})
-        text = json.dumps(config).replace('"1m", "rowSpan": "1d"', f'"1m", "rowSpan": "{row_span}"')
-        (folder / f"{name}.json").write_text(text)
+    """Writes the configuration, with so much in a row of 1m."""
+    text = json.dumps(_CONFIG).replace('"1m", "rowSpan": "1d"', f'"1m", "rowSpan": "{row_span}"')
+    (folder / "rollups.json").write_text(text)
 
 
 def create(prefix: str, folder: Path) -> None:
     """Creates the tables."""
     place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
-    run("tables", "create", *place, f"--rollup_config={folder / 'two.json'}")
+    run_child(["-m", "timebeam", "tables", "create", *place, f"--rollup_config={folder / 'rollups.json'}"])
 
 
 def load(points: int, series: int, prefix: str, folder: Path) -> None:
@@ -135,7 +114,7 @@ def ingest(path: Path, kind: str, prefix: str) -> None:
     """Stores the points of a file, and deletes it."""
     command = ["ingest", "--layout=opentsdb", f"--table_prefix={prefix}", f"--format={kind}"]
     command += [f"--input={path}", f"--dead_letters={path.parent / 'dead'}"]
-    run(*command, "--auto_create_metrics", "--bigtable_writer=direct")
+    run_child(["-m", "timebeam", *command, "--auto_create_metrics", "--bigtable_writer=direct"])
     path.unlink()
 
 
@@ -155,20 +134,13 @@ def client_scan(prefix: str) -> float:
     return time.perf_counter() - started
 
 
-def rolled_up(
-    seconds: int, prefix: str, config: Path, *flags: str, label: str = "measured"
-) -> dict[str, float]:
+def rolled_up(seconds: int, prefix: str, folder: Path, label: str = "measured") -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
     end = START + seconds + 86_400
-    command = [sys.executable, "-m", "benchmarks.rollup", label, *flags, "--layout=opentsdb"]
-    command += [f"--table_prefix={prefix}", f"--rollup_config={config}", "--summary=json"]
-    command += [
-        f"--start={START}",
-        f"--end={end - end % 86_400}",
-        f"--dead_letters={config.parent / 'dead'}",
-    ]
-    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return dict(json.loads(ran.stdout))
+    command = ["-m", "benchmarks.rollup", label, "--layout=opentsdb", f"--table_prefix={prefix}"]
+    command += [f"--rollup_config={folder / 'rollups.json'}", "--summary=json", f"--start={START}"]
+    child = run_child([*command, f"--end={end - end % 86_400}", f"--dead_letters={folder / 'dead'}"])
+    return dict(json.loads(child.output))
 
 
 def stored(arguments: list[str]) -> None:
@@ -216,20 +188,20 @@ def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
 def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
     options, job = _job(arguments)
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     coders.register()
     write_dead_letters(add_rollup(pipeline, job, write=write_cells), options.dead_letters, 0)
     result = run_with_progress(pipeline)
     summary = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    figures = {
+    printed = {
         "seconds": summary.seconds,
+        "cpu": time.process_time() - worked,
         "points": summary.points_read,
         "cells": summary.cells,
-        "peak_mib": peak,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    print(json.dumps(figures))
+    print(json.dumps(printed))
 
 
 def naive(points: int, prefix: str) -> float:
@@ -262,84 +234,58 @@ def naive(points: int, prefix: str) -> float:
     return count / (time.perf_counter() - started)
 
 
-def figures(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, float]]:
-    """The figures of each table that is asked for."""
-    configure(folder, options.row_span)
-    for metrics in options.metrics:
-        yield of_metrics(metrics, folder)
-    shapes = [] if options.metrics else itertools.product(options.points, options.series)
-    for points, series in shapes:
-        prefix = f"b{points}-{series}-"
-        load(points, series, prefix, folder)
-        shape = {"points": points, "series": series, "row_span": options.row_span}
-        if options.memory:
-            yield shape | peaks(points // series, prefix, folder)
-        else:
-            yield shape | of_series(points, points // series, prefix, folder, options.naive)
-
-
-def peaks(seconds: int, prefix: str, folder: Path) -> dict[str, float]:
-    """The memory of a rollup of points of so many seconds, without the write and with it."""
-    bare = rolled_up(seconds, prefix, folder / "two.json", "--no_write")
-    result = rolled_up(seconds, prefix, folder / "two.json")
-    return {"peak_mib": round(result["peak_mib"]), "no_write_peak_mib": round(bare["peak_mib"])}
-
-
-def of_series(points: int, long: int, prefix: str, folder: Path, naive_points: int) -> dict[str, float]:
-    """The figures of a table with so many points, of so many seconds."""
-    seconds, rows = min(scan(prefix) for _ in range(3))
-    by_client = min(client_scan(prefix) for _ in range(2))
-    two = folder / "two.json"
-    bare, none, one_group = (
-        rolled_up(long, prefix, folder / f"{name}.json", "--no_write") for name in _GROUPS
-    )
-    first, second = rolled_up(long, prefix, two), rolled_up(long, prefix, two)
+def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[str, float]:
+    """The figures of a table with points of so many seconds. `naive_points` is 0 for none of `naive`."""
+    scan_s, rows = min(scan(prefix) for _ in range(3))
+    client_s = min(client_scan(prefix) for _ in range(2))
+    bare = rolled_up(seconds, prefix, folder, "no_write")
+    first, second = rolled_up(seconds, prefix, folder), rolled_up(seconds, prefix, folder)
     create(f"stored-{prefix}", folder)
-    store = rolled_up(long, prefix, two, label="stored")
-    simple = naive(naive_points, prefix)
-    return {
+    store = rolled_up(seconds, prefix, folder, "stored")
+    points = first["points"]
+    turn = {
+        "times a bare scan": first["seconds"] / scan_s,
+        "times a bare scan, no write": bare["seconds"] / scan_s,
+        "times the writes alone": first["seconds"] / store["seconds"],
+        "times the first run, again": second["seconds"] / first["seconds"],
+        "points": points,
         "rows": rows,
-        "scan_seconds": round(seconds, 2),
-        "client_scan_seconds": round(by_client, 2),
-        "rollup_seconds": round(first["seconds"], 2),
-        "again_seconds": round(second["seconds"], 2),
-        "no_write_seconds": round(bare["seconds"], 2),
-        "store_seconds": round(store["seconds"], 2),
-        "store_cells": store["cells"],
-        "no_groups_seconds": round(none["seconds"], 2),
-        "one_group_seconds": round(one_group["seconds"], 2),
-        "points_per_second": round(points / first["seconds"]),
         "cells": first["cells"],
-        "peak_mib": round(first["peak_mib"]),
-        "no_write_peak_mib": round(bare["peak_mib"]),
-        "times_scan": round(first["seconds"] / seconds, 2),
-        "times_scan_no_write": round(bare["seconds"] / seconds, 2),
-        "times_client_scan": round(first["seconds"] / by_client, 2),
-        "times_client_scan_no_write": round(bare["seconds"] / by_client, 2),
-        "naive_points_per_second": round(simple),
-        "ratio_to_naive": round(points / first["seconds"] / simple, 1),
-        "ratio_to_naive_no_write": round(points / bare["seconds"] / simple, 1),
+        "scan, s": scan_s,
+        "scan by Google's client, s": client_s,
+        "rollup, s": first["seconds"],
+        "no write, s": bare["seconds"],
+        "writes alone, s": store["seconds"],
+        "again, s": second["seconds"],
+        "CPU s/M points": first["cpu"] / points * 1e6,
+        "peak, MiB": first["peak_mib"],
     }
+    if naive_points:
+        turn["times as fast as naive"] = points / first["seconds"] / naive(naive_points, prefix)
+    return turn
 
 
-def of_metrics(metrics: int, folder: Path) -> dict[str, float]:
-    """The figures of a table of so many metrics."""
-    prefix = f"m{metrics}-"
-    load_metrics(metrics, prefix, folder)
-    seconds, rows = min(scan(prefix) for _ in range(3))
-    by_client = client_scan(prefix)
-    bare = rolled_up(86_000, prefix, folder / "two.json", "--no_write")
-    result = rolled_up(86_000, prefix, folder / "two.json")
-    return {
-        "metrics": metrics,
-        "points": result["points"],
-        "rows": rows,
-        "scan_seconds": round(seconds, 2),
-        "client_scan_seconds": round(by_client, 2),
-        "rollup_seconds": round(result["seconds"], 2),
-        "no_write_seconds": round(bare["seconds"], 2),
-        "cells": result["cells"],
-    }
+def measure(
+    folder: Path,
+    *,
+    points: Sequence[int] = (3_000_000,),
+    series: Sequence[int] = (400,),
+    metrics: Sequence[int] = (0,),
+    row_span: str = "1d",
+    naive_points: int = 200_000,
+) -> bench.Cases:
+    """A case for each number of points and of series, and for each number of metrics."""
+    configure(folder, row_span)
+    cases = {}
+    for of_points, of_series in itertools.product(points, series):
+        prefix = f"b{of_points}-{of_series}-"
+        load(of_points, of_series, prefix, folder)
+        name = f"{of_points:,} points, {of_series:,} series"
+        cases[name] = figures(of_points // of_series, prefix, folder, naive_points)
+    for of_metrics in filter(None, metrics):
+        load_metrics(of_metrics, f"m{of_metrics}-", folder)
+        cases[f"{of_metrics:,} metrics"] = figures(86_000, f"m{of_metrics}-", folder, 0)
+    return {case: {name: [value] for name, value in turn.items()} for case, turn in cases.items()}
 
 
 class _Aggregates(beam.CombineFn):
@@ -368,35 +314,10 @@ class _Aggregates(beam.CombineFn):
         return accumulator
 
 
-def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, nargs="+", default=[3_000_000])
-    parser.add_argument("--series", type=int, nargs="+", default=[400])
-    parser.add_argument("--naive", type=int, default=200_000)
-    parser.add_argument("--row_span", choices=["1h", "1d"], default="1d")
-    parser.add_argument("--metrics", type=int, nargs="+", default=[])
-    parser.add_argument("--memory", action="store_true", help="only the peaks")
+if __name__ == "__main__":
     if sys.argv[1:2] == ["stored"]:
         stored(sys.argv[2:])
-        return 0
-    if sys.argv[1:2] == ["measured"]:  # one rollup, in a process of its own
-        arguments = [argument for argument in sys.argv[2:] if argument != "--no_write"]
-        measured(arguments, "--no_write" not in sys.argv)
-        return 0
-    options = parser.parse_args()
-    report = []
-    with tempfile.TemporaryDirectory() as name, Emulator() as emulator, emulator.environment():
-        for figure in figures(options, Path(name)):
-            report.append(figure)
-            print(json.dumps(figure), file=sys.stderr, flush=True)
-    print(json.dumps(report, indent=2))
-    return 0
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    sys.exit(main())
+    elif sys.argv[1:2] in (["measured"], ["no_write"]):  # one rollup, in a process of its own
+        measured(sys.argv[2:], sys.argv[1] == "measured")
+    else:
+        sys.exit(bench.main(measure))

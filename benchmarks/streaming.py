@@ -6,7 +6,7 @@
 |---|---|
 | memory | parse → pack → write of messages that are in memory, in runs of 50,000, both packings |
 | pubsub | `timebeam ingest` from the emulator of Pub/Sub, until all is acknowledged; needs the gcloud SDK |
-| pubsub pull | the same messages pulled and acknowledged as `timebeam ingest` does, and thrown away |
+| pull alone | the same messages pulled and acknowledged as `timebeam ingest` does, and thrown away |
 | naive memory | json.loads, one DirectRow per point, WriteToBigTable: Beam's documentation put together |
 | naive pubsub | the same behind ReadFromPubSub on the DirectRunner, until all is stored |
 
@@ -18,13 +18,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,11 +31,11 @@ from apache_beam.io.gcp.bigtableio import WriteToBigTable
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from benchmarks import naive
+from benchmarks import bench, naive
+from benchmarks.bench import TARGET
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
-from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.generate import publish
 from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
@@ -48,14 +46,12 @@ from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.messages import pubsub_message
 from timebeam.transforms.readers.table_reader import TableReader
 
-TARGET = Target("local", "local")
 PROJECT = "projects/local-bench"
 SIZES = (1, 10, 1000)
 _RUN_MESSAGES = 50_000
@@ -91,11 +87,11 @@ def check(name: str, layout: OpenTsdb, points: int) -> None:
     selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(TARGET))
     count = sum(len(layout.decode(*pair).batch) for pair in selected if isinstance(pair, Selected))
     if count != points:
-        sys.exit(f"{name}: {points} points were sent, and {count} are stored")
+        raise bench.BenchmarkError(f"{name}: {points} points were sent, and {count} are stored")
 
 
-def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
-    """Seconds for messages that are in memory."""
+def in_memory(lines: Sequence[str], each: int, packing: Packing) -> tuple[float, float]:
+    """(seconds, those of the processor) for messages that are in memory."""
     layout = layout_of(uuid.uuid4().hex[:8])
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     with tempfile.TemporaryDirectory() as folder:
@@ -109,13 +105,13 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing) -> float:
 
         graph = Repeated(build)
         messages = messages_of(lines, each)
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         for first in range(0, len(messages), _RUN_MESSAGES):
             graph.run(messages[first : first + _RUN_MESSAGES])
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, time.process_time() - worked
         del memory
     check("memory", layout, len(lines))
-    return seconds
+    return seconds, cpu
 
 
 def naive_in_memory(lines: Sequence[str], each: int) -> float:
@@ -133,7 +129,7 @@ def naive_in_memory(lines: Sequence[str], each: int) -> float:
         _by_the_book(pipeline | beam.Create(payloads), table, uids, arrival)
     seconds = time.perf_counter() - started
     if naive.count_cells(table) != len(lines):
-        sys.exit("naive memory: not all points are stored")
+        raise bench.BenchmarkError("naive memory: not all points are stored")
     return seconds
 
 
@@ -208,7 +204,7 @@ def naive_from_pubsub(points: int) -> float:
         sys.executable,
         "-m",
         "benchmarks.streaming",
-        "--naive_pubsub",
+        "naive_pubsub",
         subscription,
         name,
         str(points),
@@ -218,7 +214,7 @@ def naive_from_pubsub(points: int) -> float:
     try:
         while naive.count_cells(name) < points:
             if process.poll() is not None or time.perf_counter() - started > 600:
-                sys.exit("naive pubsub: ended before all was stored")
+                raise bench.BenchmarkError("naive pubsub: ended before all was stored")
             time.sleep(0.2)
         return time.perf_counter() - started
     finally:
@@ -239,61 +235,44 @@ def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
         _by_the_book(pipeline | beam.io.ReadFromPubSub(subscription=subscription), table, uids, arrival)
 
 
-def measure(points: int, naive_points: int) -> dict[str, object]:
-    """All cases; points per second of each, and how many times faster than by the book."""
+def measure(folder: Path, *, points: int = 200_000, naive_points: int = 20_000) -> bench.Cases:
+    """A case for each number of points a message; without Pub/Sub's emulator, only from memory."""
     lines, few = lines_of(points), lines_of(naive_points)
-    has_pubsub = pubsub.find() is not None
-    cases: dict[str, object] = {}
+    cases: dict[str, bench.Figures] = {}
     for each in SIZES:
-        figures: dict[str, float] = {}
-        figures["naive memory"] = naive_points / naive_in_memory(few, each)
-        figures["memory points"] = points / in_memory(lines, each, Packing.POINTS)
-        figures["memory compacted"] = points / in_memory(lines, each, Packing.COMPACTED)
-        if has_pubsub:
+        figures = {"naive, memory": naive_points / naive_in_memory(few, each)}
+        cpu = {}
+        for packing in (Packing.POINTS, Packing.COMPACTED):
+            seconds, worked = in_memory(lines, each, packing)
+            figures[f"`{packing.value}`, memory"] = points / seconds
+            cpu[f"CPU s/M points, `{packing.value}`"] = worked / points * 1e6
+        if pubsub.find():
             backlog = min(points, _BACKLOG * each)
-            figures["pubsub pull"] = backlog / pull_alone(backlog, each)
-            figures["pubsub"] = backlog / from_pubsub(backlog, each)
+            figures["pull alone"] = backlog / pull_alone(backlog, each)
+            figures["Pub/Sub"] = backlog / from_pubsub(backlog, each)
             if each == 1:
-                figures["naive pubsub"] = _NAIVE_PUBSUB_MESSAGES / naive_from_pubsub(_NAIVE_PUBSUB_MESSAGES)
+                figures["naive, Pub/Sub"] = _NAIVE_PUBSUB_MESSAGES / naive_from_pubsub(_NAIVE_PUBSUB_MESSAGES)
         ratios = {
-            f"{name} to naive": round(figures[name] / figures["naive memory"], 1)
-            for name in ("memory points", "memory compacted")
+            f"times as fast as naive, {name}": figures[name] / figures[baseline]
+            for name, baseline in (
+                ("`points`, memory", "naive, memory"),
+                ("`compacted`, memory", "naive, memory"),
+                ("Pub/Sub", "naive, Pub/Sub"),
+            )
+            if baseline in figures
         }
-        if has_pubsub:
-            ratios["pubsub to pull"] = round(figures["pubsub"] / figures["pubsub pull"], 2)
-        if "naive pubsub" in figures:
-            ratios["pubsub to naive"] = round(figures["pubsub"] / figures["naive pubsub"], 1)
-        cases[f"{each} points a message"] = {
-            "points_per_second": {name: round(value) for name, value in figures.items()},
-            "ratios": ratios,
+        if "Pub/Sub" in figures:
+            ratios["share of the pull alone, Pub/Sub"] = figures["Pub/Sub"] / figures["pull alone"]
+        speeds = {f"{name}, points/s": value for name, value in figures.items()}
+        cases[f"{each:,} points a message"] = {
+            name: [value] for name, value in (ratios | speeds | cpu).items()
         }
-        print(json.dumps(cases[f"{each} points a message"]), file=sys.stderr, flush=True)
+        bench.log(f"{each} points a message")
     return cases
 
 
-def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--points", type=int, default=200_000, help="points of each case")
-    parser.add_argument("--naive", type=int, default=20_000, help="points of the pipeline by the book")
-    parser.add_argument("--naive_pubsub", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.naive_pubsub:
-        subscription, table, points = options.naive_pubsub
-        run_naive_pubsub(subscription, table, int(points))
-        return 0
-    with Emulator() as emulator, emulator.environment():
-        if pubsub.find() is None:
-            print(json.dumps(measure(options.points, options.naive), indent=2))
-        else:
-            with pubsub.pubsub_emulator():
-                print(json.dumps(measure(options.points, options.naive), indent=2))
-    return 0
-
-
 if __name__ == "__main__":
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    sys.exit(main())
+    if sys.argv[1:2] == ["naive_pubsub"]:
+        run_naive_pubsub(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        sys.exit(bench.main(measure))

@@ -19,20 +19,17 @@ A count that is wrong ends the program with exit code 1.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from google.cloud.bigtable.data import DeleteAllFromRow
 
-from benchmarks.ingest import ROOT, TARGET, BenchmarkError, log, run_child
-from timebeam.pipelines.local.emulator import Emulator
+from benchmarks import bench
+from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, run_child
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.meta.documents import TsMeta, meta_table
@@ -122,8 +119,8 @@ def sync(folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of one sync in a process of its own."""
     place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
     command = ["-m", "timebeam", "trees", "sync", *place, "--summary=json"]
-    output, _, _ = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
-    figures: dict[str, Any] = json.loads(output)
+    child = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
+    figures: dict[str, Any] = json.loads(child.output)
     if figures["refused"]:
         raise BenchmarkError(f"series were refused: {figures}")
     return figures
@@ -138,24 +135,23 @@ def drop_a_tenth() -> int:
     return len(keys)
 
 
-def run(n: int, folder: Path) -> dict[str, Any]:
-    """All figures, for n series.
+def measure(folder: Path, *, series: int = 100_000) -> bench.Cases:
+    """The rules alone, and the syncs.
 
     Raises:
       BenchmarkError: something was not written, or was written twice.
     """
-    series_list = list(series_of(n))
+    series_list = list(series_of(series))
     (tree,) = parse_trees(_TREE.read_text("utf-8"))
-    log(f"{n:,} series")
+    log(f"{series:,} series")
     fill(OpenTsdb(), series_list)
     run_child(["-m", "timebeam", "trees", "create", str(_TREE), "--project=local", "--instance=local"])
-    result: dict[str, Any] = {"series": n, "rules": {"us_a_series": round(rules_alone(tree, series_list), 1)}}
     summaries = {"first": sync(folder), "second": sync(folder)}
     dropped = drop_a_tenth()
     summaries["tenth"] = sync(folder)
     summaries["from_data"] = sync(folder, "--series=data")
     first = summaries["first"]
-    if first["leaves_written"] != n or summaries["tenth"]["branches_written"] != dropped:
+    if first["leaves_written"] != series or summaries["tenth"]["branches_written"] != dropped:
         raise BenchmarkError(f"something is missing: {summaries}")
     if any(
         summaries[name][counter]
@@ -163,29 +159,18 @@ def run(n: int, folder: Path) -> dict[str, Any]:
         for counter in ("leaves_written", "branches_written")
     ):
         raise BenchmarkError(f"something was written twice: {summaries}")
+    rules = rules_alone(tree, series_list)
+    cases: dict[str, bench.Figures] = {"rules": {"us a series": [rules]}}
     for name, summary in summaries.items():
-        seconds = summary["seconds"]
-        result[name] = {"seconds": round(seconds, 1), "us_a_series": round(seconds / n * 1e6, 1)}
-        log(f"{name}: {seconds:.1f} s, {seconds / n * 1e6:.0f} us a series")
-    return result | {"leaves": first["leaves_written"], "branches": first["branches_written"]}
-
-
-def main() -> int:
-    """Prints the figures as one line of JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--series", type=int, default=100_000)
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore", "Connecting to Bigtable emulator", RuntimeWarning)
-    with Emulator() as child, child.environment(), tempfile.TemporaryDirectory() as folder:
-        try:
-            print(json.dumps(run(options.series, Path(folder))))
-        except BenchmarkError as error:
-            print(error, file=sys.stderr)
-            return 1
-    return 0
+        each = summary["seconds"] / series * 1e6
+        cases[name] = {
+            "times the rules": [each / rules],
+            "us a series": [each],
+            "seconds": [summary["seconds"]],
+            "branches": [summary["branches_written"]],
+        }
+    return cases
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(measure))

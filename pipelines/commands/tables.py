@@ -179,6 +179,8 @@ PLAN_COMMAND = Command(
             "node_price", "price per node and hour, to estimate the monthly cost", "Bigtable", not_negative
         ),
         Parameter("gb_price", "price per stored GB and month", "Bigtable", not_negative),
+        Parameter("core_price", "price per core of workers and hour", "Dataflow", not_negative),
+        Parameter("shuffle_price", "price per shuffled GB", "Dataflow", not_negative),
         Parameter("summary", "output form", "Run", default="text", choices=("text", "json")),
     ),
     examples="""\

@@ -79,19 +79,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def cost(sizes: Sizes, options: argparse.Namespace) -> float | None:
-    """Nodes and storage of a month in the currency of the prices; None without prices."""
-    if options.node_price is None and options.gb_price is None:
-        return None
-    nodes = sizes.nodes * _MONTH_HOURS * (options.node_price or 0.0)
-    return nodes + sizes.stored_bytes / 1e9 * (options.gb_price or 0.0)
+def costs(sizes: Sizes, options: argparse.Namespace) -> dict[str, float]:
+    """Prices of a month of workers, shuffle, nodes and storage; only those that options give."""
+    amounts = {
+        "workers": (sizes.cores * _MONTH_HOURS, options.core_price),
+        "shuffle": (sizes.shuffled_bytes / 1e9 * _MONTH_HOURS * 3600, options.shuffle_price),
+        "nodes": (sizes.nodes * _MONTH_HOURS, options.node_price),
+        "storage": (sizes.stored_bytes / 1e9, options.gb_price),
+    }
+    return {name: amount * price for name, (amount, price) in amounts.items() if price is not None}
 
 
 def _json(sizing: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, by name."""
     document = dataclasses.asdict(sizing)
     for sizes, sizes_document in zip(sizing.sizes, document["sizes"], strict=True):
-        sizes_document["cost_per_month"] = cost(sizes, options)
+        by_what = costs(sizes, options)
+        sizes_document["cost_per_month"] = sum(by_what.values()) if by_what else None
+        sizes_document["costs_per_month"] = by_what
         sizes_document["case"] = {"packing": sizes.case.packing.value, "input": _input(sizes)}
         sizes_document["measured"] |= {
             "row_bytes": sizes.measured.row_bytes,
@@ -106,7 +111,7 @@ def _input(sizes: Sizes) -> str:
 
 def _text(sizing: SizingPlan, options: argparse.Namespace) -> str:
     """A table for people, then the warnings."""
-    load, priced = sizing.load, cost(sizing.sizes[0], options) is not None
+    load, priced = sizing.load, bool(costs(sizing.sizes[0], options))
     points = load.points_per_second
     lines = [
         f"{load.series:,} series, a point each {_time(load.interval_ms)}: {points:,.1f} points/s, "
@@ -114,7 +119,9 @@ def _text(sizing: SizingPlan, options: argparse.Namespace) -> str:
         "",
     ]
     head = ["packing", "input", "rows/s", "cells/s", "bytes/point", "GB a month", "GB stored"]
-    table = [[*head, "shuffle MB/s", "nodes", "because of", *(["cost a month"] if priced else [])]]
+    table = [[*head, "shuffle MB/s", "cores", "nodes", "because of"]]
+    if priced:
+        table[0] += ["cost a month", "of which"]
     for sizes in sizing.sizes:
         measured = sizes.measured
         row = [
@@ -126,12 +133,18 @@ def _text(sizing: SizingPlan, options: argparse.Namespace) -> str:
             f"{sizes.month_bytes / 1e9:,.1f}",
             f"{sizes.stored_bytes / 1e9:,.1f}",
             f"{sizes.shuffled_bytes / 1e6:,.2f}",
+            f"{sizes.cores:,}",
             f"{sizes.nodes:,}",
             sizes.nodes_for,
         ]
-        table.append([*row, f"{cost(sizes, options):,.0f}"] if priced else row)
+        if priced:
+            by_what = costs(sizes, options)
+            total = sum(by_what.values())
+            shares = [f"{name} {amount / max(total, 1e-9):.0%}" for name, amount in by_what.items()]
+            row += [f"{total:,.0f}", ", ".join(shares)]
+        table.append(row)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    left_aligned = {0, 1, 9}
+    left_aligned = {0, 1, 10, 12}
     for row in table:
         cells = [
             text.ljust(width) if column in left_aligned else text.rjust(width)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from timebeam.schema.layouts import tables
 from timebeam.schema.layouts.capabilities import Layout
 from timebeam.schema.layouts.writing import Packing
+from timebeam.schema.sizing.cores import COSTS
 from timebeam.schema.sizing.measure import Case, Measured, SizingLoad, cases, measure
 
 HEADROOM = 0.7
@@ -55,6 +56,7 @@ class Sizes:
       stored_bytes: of all tables, after the retention time.
       month_bytes: added in 30 days.
       shuffled_bytes: grouped by row in Dataflow.
+      cores: of workers, for JSON, by the measured cost of a point, with `HEADROOM`.
       nodes: nodes of one cluster, with `HEADROOM`.
       nodes_for: what determines their number: writes, bytes written or storage.
       warnings: about values near a limit.
@@ -68,6 +70,7 @@ class Sizes:
     stored_bytes: float
     month_bytes: float
     shuffled_bytes: float
+    cores: int
     nodes: int
     nodes_for: str
     warnings: tuple[str, ...]
@@ -95,11 +98,13 @@ def plan(layout: Layout, load: SizingLoad, node: NodeFigures) -> SizingPlan:
       RefusedError: the layout cannot hold series such as the load's.
     """
     uids = {kind: (1 << 8 * width) - 1 for kind, width in (layout.uids.widths if layout.uids else {}).items()}
-    sizes = tuple(_sizes(load, node, case, measure(layout, load, case)) for case in cases(layout))
+    sizes = tuple(
+        _sizes(layout.name, load, node, case, measure(layout, load, case)) for case in cases(layout)
+    )
     return SizingPlan(load, node, sizes, uids, tuple(_uid_warnings(load, uids)))
 
 
-def _sizes(load: SizingLoad, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
+def _sizes(layout: str, load: SizingLoad, node: NodeFigures, case: Case, measured: Measured) -> Sizes:
     points = load.points_per_second
     writes = row_writes(load, case, measured)
     written = points * measured.bytes_per_point
@@ -124,6 +129,7 @@ def _sizes(load: SizingLoad, node: NodeFigures, case: Case, measured: Measured) 
         stored,
         points * _MONTH_S * measured.bytes_per_point + index_month,
         points * measured.shuffled_per_point,
+        max(1, math.ceil(points / 1e6 * COSTS.of_case(layout, case, load.together) / HEADROOM)),
         max(1, math.ceil(needs[nodes_for] / HEADROOM)),
         nodes_for,
         tuple(_warnings(load, node, case, measured, writes)),

@@ -18,7 +18,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from benchmarks.engines import prism
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
-from templates.flink import engine as flink
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.rolled import config_file, interval, with_tables
@@ -27,6 +26,7 @@ from tests.support.tracked import FOLDER, DeadlyOnce
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
+from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import Packing
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
@@ -39,7 +39,7 @@ from timebeam.transforms.input.files import ReadBlocks
 
 FILES, HOSTS, SCRAPES = 4, 4, 60
 TABLES = ("tsdb", "rollup-1h", "copy-tsdb")
-SETTLED = "timebeam.pipelines.commands.compact._SETTLED_MS"
+SETTLED = "timebeam.pipelines.jobs.compact._SETTLED_MS"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ class Commands:
         Store.create((target.project, target.instance), self._copy.options.table_prefix)
 
     def run(self, *flags: str) -> tuple[list[dict[str, Any]], list[set[NamedCell]]]:
-        """(summary of each command, content of both data tables and the rollup table)."""
+        """(summaries of the commands, content of both data tables and the rollup table)."""
         hours = [f"--start={BASE_S}", f"--end={BASE_S + 3600 * FILES}"]
         ingest = ["--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct"]
         copy = ["--from=opentsdb", "--to=opentsdb", "--auto_create_metrics", *hours, *self._dead]
@@ -111,7 +111,7 @@ class Commands:
             where = [flag for flag in self._store.flags if name != "copy" or "layout" not in flag]
             ran = timebeam(name, *where, *options, "--summary=json", *flags)
             assert ran.code == 0, ran.err
-            summaries.append(json.loads(ran.out))
+            summaries += map(json.loads, ran.out.splitlines())
         tables = {self._store.layout: ("tsdb", "rollup-1h"), self._copy: ("tsdb",)}
         return summaries, [
             named_cells(self._store.target, layout, [layout.options.table_prefix + table for table in names])

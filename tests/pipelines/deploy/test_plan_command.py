@@ -90,6 +90,21 @@ def test_the_table_has_a_line_for_each_case_and_the_warnings() -> None:
     assert "UIDs: metrics 1 of 16,777,215" in ran.out
 
 
+def test_the_price_of_a_month_by_what_it_is_for() -> None:
+    prices = ["--core_price=2", "--shuffle_price=3", "--node_price=5", "--gb_price=7"]
+    ran = timebeam("plan", "--series=1000000", "--layout=opentsdb", "--summary=json", *prices)
+    for sizes in json.loads(ran.out)["sizes"]:
+        assert sizes["costs_per_month"] == pytest.approx(
+            {
+                "workers": sizes["cores"] * 730 * 2,
+                "shuffle": sizes["shuffled_bytes"] / 1e9 * 730 * 3600 * 3,
+                "nodes": sizes["nodes"] * 730 * 5,
+                "storage": sizes["stored_bytes"] / 1e9 * 7,
+            }
+        )
+        assert sizes["cost_per_month"] == pytest.approx(sum(sizes["costs_per_month"].values()))
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -117,8 +132,11 @@ def test_durations_that_are_none() -> None:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     text = (ROOT / "docs" / "how-to" / "sizing.md").read_text()
-    command, _, printed = text.split("```\n$ ")[1].split("\n```")[0].partition("\n")
-    assert timebeam(*command.split()[1:]).out.rstrip() == printed.rstrip()
+    blocks = [block.split("\n```")[0] for block in text.split("```\n$ ")[1:]]
+    assert len(blocks) == 4
+    for block in blocks:
+        command, _, printed = block.partition("\n")
+        assert timebeam(*command.split()[1:]).out.rstrip() == printed.rstrip()
 
 
 def test_a_reader_that_goes_away_is_no_failure() -> None:

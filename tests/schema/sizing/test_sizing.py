@@ -11,6 +11,7 @@ import pytest
 from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.layouts.capabilities import Layout
 from timebeam.schema.points import RefusedError
+from timebeam.schema.sizing.cores import COSTS, Costs
 from timebeam.schema.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
 from timebeam.schema.sizing.plan import NODES, Sizes, SizingPlan, plan, row_writes
 
@@ -181,3 +182,31 @@ def test_the_same_load_gives_the_same_plan() -> None:
         json.dumps(dataclasses.asdict(plan(layout("opentsdb"), LOAD, SSD)), sort_keys=True) for _ in range(2)
     )
     assert once == again
+
+
+MESSAGES = {"points": {"1": 20.0, "1000": 10.01}, "compacted": {"1": 30.0, "10": 12.0, "1000": 3.0}}
+FILES = {"opentsdb compacted": 1.0, "opentsdb points": 6.0, "opentsdb append": 2.5, "heroic points": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "together", "seconds"),
+    [
+        ("opentsdb", Case(Packing.COMPACTED, False), 1, 1.0),
+        ("heroic", Case(Packing.POINTS, False), 1, 7.0),
+        # 10 for the point and 10 for the message.
+        ("opentsdb", Case(Packing.POINTS, True), 1, 20.0),
+        ("opentsdb", Case(Packing.POINTS, True), 10, 11.0),
+        # One more than opentsdb from files.
+        ("heroic", Case(Packing.POINTS, True), 10, 12.0),
+        ("opentsdb", Case(Packing.APPEND, True), 1, 31.5),
+    ],
+)
+def test_the_cost_of_a_million_points(name: str, case: Case, together: int, seconds: float) -> None:
+    costs = Costs("2026-11-22", "cpu", FILES, {}, MESSAGES)
+    assert costs.of_case(name, case, together) == pytest.approx(seconds)
+
+
+def test_cores_are_for_the_cost_of_all_points_and_have_headroom() -> None:
+    for case in planned(layout("opentsdb"), LOAD).sizes:
+        cost = COSTS.of_case("opentsdb", case.case, LOAD.together)
+        assert case.cores - 1 < 0.1 * cost / 0.7 <= case.cores

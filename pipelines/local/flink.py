@@ -1,10 +1,10 @@
 """Beam's job server for Apache Flink, and Python workers beside it, until Ctrl-C.
 
-    python -m templates.flink.engine                                    # Flink within the job server
-    python -m templates.flink.engine --flink_master jobmanager:8081     # a Flink cluster
+    python -m timebeam.pipelines.local.flink                                    # Flink within the job server
+    python -m timebeam.pipelines.local.flink --flink_master jobmanager:8081     # a Flink cluster
 
-Needs Java 11 or 17, and Maven the first time: it copies the 160 jars of pom.xml into a folder. Prints the
-options for `timebeam`; docs/explanation/engines.md has the whole way.
+Needs Java 11 or 17, and Maven the first time: it copies the 160 jars of flink-pom.xml into a folder. Prints
+the options for `timebeam`; docs/explanation/engines.md explains each step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from timebeam.pipelines.local.emulator import child
 
-_POM = Path(__file__).with_name("pom.xml")
+_POM = Path(__file__).with_name("flink-pom.xml")
 JARS = Path("~/.cache/timebeam/flink").expanduser() / re.findall("<beam.version>(.+?)<", _POM.read_text())[0]
 """Where the jars are kept, by the version of Beam."""
 
