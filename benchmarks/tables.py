@@ -24,7 +24,7 @@ COSTS = ROOT / "schema" / "sizing" / "costs.json"
 SIZING = ROOT / "docs" / "how-to" / "sizing.md"
 _COMMAND = re.compile(r"^```\n\$ (timebeam plan .*)\n(?:.*\n)*?```$", re.MULTILINE)
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
-_TABLE = re.compile(r"(?<=^<!-- )(\w+)( -->\n).*?(?=^<!-- end -->)", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"(?<=^<!-- )((?!end )\w+)( -->\n).*?(?=^<!-- end -->)", re.MULTILINE | re.DOTALL)
 
 
 def with_tables(page: str, report: dict[str, Any]) -> str:
