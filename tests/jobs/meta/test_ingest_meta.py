@@ -265,7 +265,7 @@ def test_a_copy(store: Store, bigtable: tuple[str, str], prefix: str, tmp_path: 
     [
         (["--layout=heroic"], "layout heroic has no metadata; opentsdb has"),
         (
-            ["--layout=table", "--tables=none.toml", "--format=records"],
+            ["--layout=table", "--tables=examples/tables/sensor.toml", "--format=records"],
             "layout table has no metadata; opentsdb has",
         ),
     ],

@@ -15,6 +15,7 @@ import pytest
 from google.cloud import bigtable as admin
 from google.cloud.bigtable.data import BigtableDataClient, SetCell
 
+from timebeam.pipelines.cli import main
 from timebeam.pipelines.local import emulator as emulator_module
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator, EmulatorError
 
@@ -139,7 +140,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(number):
 @pytest.mark.emulator
 def test_the_command_runs_until_it_is_interrupted():
     parent, host = start_parent(
-        "import sys; from timebeam.pipelines.local.emulator import main; sys.exit(main(['--port', '0']))"
+        "import sys; from timebeam.pipelines.cli import main; sys.exit(main(['emulator', '--port', '0']))"
     )
     with parent:
         assert accepts(host)
@@ -152,7 +153,7 @@ def test_the_command_fails_when_the_emulator_dies(empty_machine, monkeypatch, ca
     previous = signal.getsignal(signal.SIGTERM)
     executable(empty_machine.parent / "bin" / "cbtemulator", "echo panic: nil dereference; exit 2")
     try:
-        assert emulator_module.main(["--port", "0"]) == 1
+        assert main(["emulator", "--port", "0"]) == 1
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert capsys.readouterr().err == "the Bigtable emulator ended with code 2:\npanic: nil dereference\n\n"
