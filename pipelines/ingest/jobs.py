@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
@@ -112,15 +113,15 @@ class ReplayFiles(_StoringJob):
     """Stores the payloads of dead letters.
 
     Attributes:
-      paths: of the files, which are there already: letters of this run are not read.
+      files: those that exist when the command starts, so that it does not read its own dead letters.
     """
 
     graph: Graph
-    paths: Sequence[str]
+    files: Sequence[FileMetadata]
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
-        return self.graph.from_messages(root, ReadLetters(self.paths), None, letters=True)
+        return self.graph.from_messages(root, ReadLetters(self.files), None, letters=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -285,8 +286,7 @@ def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | Ingest
         graph = _graph(options, endless=True)
         return _messages_job(options, graph, Source(options.source), letters=True)
     graph = _graph(options, endless=False)
-    paths = [file.path for file in match([options.source])]
-    return ReplayFiles(graph.target, graph.tables(), graph, paths)
+    return ReplayFiles(graph.target, graph.tables(), graph, match([options.source]))
 
 
 def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:

@@ -227,9 +227,9 @@ def _use_stored_tables(options: argparse.Namespace, texts: Mapping[str, str], ta
             option = next((contradiction(old, layout) for old in before if old.table == layout.table), "")
             if option:
                 raise UsageError(
-                    f"{options.tables} declares another {option} of table {layout.table} than table {table} "
-                    "says: leave --tables out, choose other tables (--table_prefix), or correct what is "
-                    "stored with `timebeam tables adopt`"
+                    f"{options.tables}, from {options.origins['tables']}, declares another {option} of table "
+                    f"{layout.table} than table {table} says: leave it out, choose other tables "
+                    "(--table_prefix), or correct what is stored with `timebeam tables adopt`"
                 )
 
 

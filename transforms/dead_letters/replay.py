@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import apache_beam as beam
+from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
@@ -28,16 +29,24 @@ ROWS: Final = "rows"
 class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
     """Reads dead-letter files: a pipeline in, a `Message` for each line out. A line may be long."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[FileMetadata]) -> None:
         super().__init__()
-        self._paths = list(paths)
+        self._files = list(files)
 
     def expand(self, root: PBegin) -> PCollection[Message]:
         return (
             root
-            | "Files" >> beam.Create(self._paths)
+            | "Files" >> beam.Create([self._files])
+            | "Plan" >> beam.FlatMap(_planned).with_output_types(str)
+            | "SpreadFiles" >> beam.Reshuffle()
             | "Lines" >> beam.ParDo(_LinesFn()).with_output_types(Message)
         )
+
+
+def _planned(files: Sequence[FileMetadata]) -> list[str]:
+    """The paths of files, whose bytes are all planned work before the first is read."""
+    metrics.plan_work(sum(file.size_in_bytes for file in files))
+    return [file.path for file in files]
 
 
 class _LinesFn(beam.DoFn):
@@ -47,6 +56,7 @@ class _LinesFn(beam.DoFn):
         with FileSystems.open(path) as file:
             for line in file:
                 yield Message(line, int(time.time() * 1000), path)
+                metrics.work_done(len(line))
 
 
 def open_letters(target: Target, layout: RefusedRows) -> Any:

@@ -55,6 +55,17 @@ def test_ingest_of_files(bigtable: tuple[str, str], prefix: str, tmp_path: Path,
     assert work() == len(content)
 
 
+def test_replay(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """The work is the bytes of all files of dead letters."""
+    flags = (*AnyStore.create(bigtable, prefix, "opentsdb").flags, "--format=opentsdb-text")
+    for metric in (b"a", b"b"):
+        path = write_file(tmp_path / "points.txt", [b"put %s 1767225600 1 host=h\n" % metric])
+        assert ingest(tmp_path, *flags, "--input", path).letters
+    files = list(tmp_path.glob("letters-*/dead-*.jsonl"))
+    replayed = run("replay", *flags, str(tmp_path / "letters-*/dead-*"), "--dead_letters", tmp_path / "again")
+    assert (len(files), replayed) == (2, sum(path.stat().st_size for path in files))
+
+
 def test_the_share_of_a_compressed_file_grows_with_its_blocks(tmp_path: Path) -> None:
     lines = [b"put m %d %d host=h%d\n" % (1_767_225_600 + n, n * 7919 % 104729, n) for n in range(500_000)]
     path = write_file(tmp_path / "points.txt.gz", lines)
