@@ -20,11 +20,7 @@ class ApiError(Exception):
     """
 
     def __init__(
-        self,
-        message: str,
-        status: int = 400,
-        details: str = "",
-        headers: dict[str, str] | None = None,
+        self, message: str, status: int = 400, details: str = "", headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.message, self.status, self.details = message, status, details

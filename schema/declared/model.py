@@ -199,6 +199,12 @@ class TableLayout:
         return next((key_part for key_part in self.key if isinstance(key_part, Salt)), None)
 
     @property
+    def time_qualifier(self) -> TimeQualifier | None:
+        """The form of the qualifiers of readings that are times."""
+        qualifier = self.series.qualifier if self.series is not None else None
+        return qualifier if isinstance(qualifier, TimeQualifier) else None
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The fields of a record that is read back: of the key, the time, of the columns."""
         names = [key_part.name for key_part in self.key if isinstance(key_part, (Field, Time))]
@@ -233,8 +239,7 @@ class TableLayout:
         """Fields whose values are in the key or in qualifiers: what keeps two records apart."""
         names = {name for key_part in self.key if not isinstance(key_part, Salt) for name in inputs(key_part)}
         if self.series is not None:
-            timed = isinstance(self.series.qualifier, TimeQualifier)
-            names.add(self.event[0] if timed and self.event else str(self.series.qualifier))
+            names.add(self.event[0] if self.time_qualifier and self.event else str(self.series.qualifier))
         return frozenset(names)
 
 
@@ -295,8 +300,6 @@ class Declaration:
 
     def with_prefix(self, prefix: str) -> Declaration:
         """The same with a prefix before the names of all tables."""
-        if not prefix:
-            return self
 
         def prefixed(layout: TableLayout) -> TableLayout:
             return dataclasses.replace(layout, table=prefix + layout.table)

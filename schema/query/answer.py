@@ -105,16 +105,9 @@ def answer(
         inside = slice(*np.searchsorted(times_ms, (question.start_ms, question.end_ms + 1)))
         series = [item.series for item in items]
         tags, differing = common_tags(series)
+        times_ms, values = times_ms[inside], values[inside]
         results.append(
-            Result(
-                question.metric,
-                tags,
-                differing,
-                times_ms[inside],
-                values[inside],
-                nan_is_null,
-                members=series,
-            )
+            Result(question.metric, tags, differing, times_ms, values, nan_is_null, members=series)
         )
     return results
 
@@ -194,10 +187,7 @@ def _result_json(result: Result, milliseconds: bool) -> str:
     dps = ",".join(f'"{time}":{number}' for time, number in zip(times.tolist(), numbers, strict=True))
     head = {"metric": result.metric, "tags": result.tags, "aggregateTags": result.aggregate_tags}
     text = json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1]
-    for key, notes in (
-        ("annotations", result.annotations),
-        ("globalAnnotations", result.global_annotations),
-    ):
+    for key, notes in (("annotations", result.annotations), ("globalAnnotations", result.global_annotations)):
         if notes:
             text += f',"{key}":[' + ",".join(note.shown() for note in notes) + "]"
     return text + ',"dps":{' + dps + "}}"

@@ -24,15 +24,7 @@ from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 from timebeam.schema.query.numbers import RateOptions
 
 LITERAL_OR, WILDCARD = "literal_or", "wildcard"
-KINDS = (
-    LITERAL_OR,
-    "iliteral_or",
-    "not_literal_or",
-    "not_iliteral_or",
-    WILDCARD,
-    "iwildcard",
-    "regexp",
-)
+KINDS = (LITERAL_OR, "iliteral_or", "not_literal_or", "not_iliteral_or", WILDCARD, "iwildcard", "regexp")
 
 MOST_PATTERN = 1_000
 """Characters of a regular expression: RE2 takes up to 0.1 ms for each, and other threads wait meanwhile."""

@@ -177,10 +177,10 @@ def numbers(buckets: Buckets, aggregator: str) -> BucketNumbers:
         raise ValueError(f"no aggregator {aggregator!r} of points: sum, count, min, max, first or last")
     if aggregator == "min":
         integer_extremes, float_numbers = buckets.int_mins, buckets.float_mins
-        beats = _less(float_numbers, integer_extremes)
+        beats = _order(float_numbers, integer_extremes) < 0
     else:
         integer_extremes, float_numbers = buckets.int_maxs, buckets.float_maxs
-        beats = _greater(float_numbers, integer_extremes)
+        beats = _order(float_numbers, integer_extremes) > 0
     chosen = (buckets.float_counts > 0) & ((buckets.float_counts == buckets.counts) | beats)
     return BucketNumbers(
         np.where(chosen, floats, integers),
@@ -189,22 +189,16 @@ def numbers(buckets: Buckets, aggregator: str) -> BucketNumbers:
     )
 
 
-def _less(floats: Floats, integers: Int64s) -> Bools:
-    """bool[m]: whether each float is less than the integer, exactly, also above 2**53."""
-    rounded = integers.astype(np.float64)
-    tie = (floats == rounded) & (floats < _TWO_63)
-    is_less: Bools = floats < rounded
-    is_less[tie] = floats[tie].astype(np.int64) < integers[tie]
-    return is_less
+def _order(floats: Floats, integers: Int64s) -> Int64s:
+    """int64[m]: -1, 0 or 1 where a float is less than, equal to or greater than the integer, exactly.
 
-
-def _greater(floats: Floats, integers: Int64s) -> Bools:
-    """bool[m]: whether each float is greater than the integer, exactly, also above 2**53."""
+    Also above 2**53, where an integer may be rounded to the float.
+    """
     rounded = integers.astype(np.float64)
+    order = np.where(floats < rounded, -1, 1)
     tie = (floats == rounded) & (floats < _TWO_63)
-    is_greater: Bools = floats >= rounded
-    is_greater[tie] = floats[tie].astype(np.int64) > integers[tie]
-    return is_greater
+    order[tie] = np.sign(floats[tie].astype(np.int64) - integers[tie])
+    return order
 
 
 def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:

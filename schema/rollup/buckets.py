@@ -23,8 +23,8 @@ MOST_POINTS = 1 << 34
 NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)
 """Minimum and maximum of no integers; for no floats they are inf and -inf."""
 
-
-_COLUMNS = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
+COLUMNS = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
+"""The columns of `Buckets` that are arrays of a number each, beside `index`."""
 
 
 class Edges(NamedTuple):
@@ -41,21 +41,14 @@ class Edges(NamedTuple):
         """A selection."""
         return Edges(self.times_ms[indices], self.kinds[indices], self.bits[indices])
 
-    def earliest(self, firsts: Int64s, sizes: Int64s) -> Edges:
-        """The first point of each group of adjacent buckets; see `regrouped`."""
-        return self._chosen(np.minimum, firsts, sizes)
-
-    def latest(self, firsts: Int64s, sizes: Int64s) -> Edges:
-        """The last point of each group of adjacent buckets."""
-        return self._chosen(np.maximum, firsts, sizes)
-
     @staticmethod
     def joined(edges: Sequence[Edges]) -> Edges:
         """Concatenates them."""
         times_ms, kinds, bits = zip(*edges, strict=True)
         return Edges(np.concatenate(times_ms), np.concatenate(kinds), np.concatenate(bits))
 
-    def _chosen(self, choose: np.ufunc, firsts: Int64s, sizes: Int64s) -> Edges:
+    def chosen(self, choose: np.ufunc, firsts: Int64s, sizes: Int64s) -> Edges:
+        """The first (np.minimum) or last (np.maximum) point of each group of adjacent buckets."""
         worst = NO_MIN if choose is np.minimum else NO_MAX
         times = choose.reduceat(self.times_ms, firsts)
         is_chosen = self.times_ms == np.repeat(times, sizes)
@@ -78,7 +71,7 @@ class Ends(NamedTuple):
 
     def merged(self, firsts: Int64s, sizes: Int64s) -> Ends:
         """The ends of groups of adjacent buckets; see `regrouped`."""
-        return Ends(self.first.earliest(firsts, sizes), self.last.latest(firsts, sizes))
+        return Ends(self.first.chosen(np.minimum, firsts, sizes), self.last.chosen(np.maximum, firsts, sizes))
 
     @staticmethod
     def joined(ends: Sequence[Ends]) -> Ends:
@@ -122,7 +115,7 @@ class Buckets:
         """A selection, whose indices ascend."""
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name)[indices] for name in ("index", *_COLUMNS)},
+            **{name: getattr(self, name)[indices] for name in ("index", *COLUMNS)},
             sums=self.sums.take(indices),
             ends=None if self.ends is None else self.ends.take(indices),
         )
@@ -235,7 +228,7 @@ def merge(buckets: Sequence[Buckets]) -> Buckets:
     index = np.concatenate(indices)
     order = order_of(index, np.concatenate([batch.starts_ms for batch in buckets]))
     # Each column is sorted before the next one is joined, since two copies of all would take memory.
-    joined = {name: np.concatenate([getattr(batch, name) for batch in buckets])[order] for name in _COLUMNS}
+    joined = {name: np.concatenate([getattr(batch, name) for batch in buckets])[order] for name in COLUMNS}
     return regrouped(
         Buckets(
             buckets[0].interval_s,

@@ -12,23 +12,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.points import Int64s, Series
-from timebeam.schema.rollup.buckets import Buckets, Edges, Ends, regrouped
+from timebeam.schema.points import Series
+from timebeam.schema.rollup.buckets import COLUMNS, Buckets, Edges, Ends, regrouped
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.exact_sum import Sums
 
-_EDGE = ("times_ms", "kinds", "bits")
 _FIELDS = [
     *((name, "<i8") for name in ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs")),
     *((name, "<f8") for name in ("float_mins", "float_maxs")),
     *(("tops", "<i8"), ("digits", "<i8", (4,))),
 ]
 _END_FIELDS = [
-    (f"{edge}_{name}", "u1" if name == "kinds" else "<i8") for edge in Ends._fields for name in _EDGE
+    (f"{edge}_{name}", "u1" if name == "kinds" else "<i8") for edge in Ends._fields for name in Edges._fields
 ]
 _RECORDS = {False: np.dtype(_FIELDS), True: np.dtype([*_FIELDS, *_END_FIELDS])}
 """By whether accumulators have `ends`."""
-_PLAIN = ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs", "float_mins", "float_maxs")
 
 
 class RowAccumulators(NamedTuple):
@@ -53,14 +51,9 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
     change = (np.diff(buckets.index, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
     firsts = np.flatnonzero(change)
     ends = (np.append(firsts[1:], len(buckets)) * size).tolist()
-    for series, base, start, end in zip(
-        buckets.index[firsts].tolist(),
-        bases[firsts].tolist(),
-        (firsts * size).tolist(),
-        ends,
-        strict=True,
-    ):
-        yield RowAccumulators(series, base, records[start:end])
+    rows = zip(buckets.index[firsts].tolist(), bases[firsts].tolist(), firsts.tolist(), ends, strict=True)
+    for series, base, first, end in rows:
+        yield RowAccumulators(series, base, records[first * size : end])
 
 
 def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
@@ -85,14 +78,13 @@ def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, 
     record = _RECORDS[ends]
     records = np.frombuffer(b"".join([fragment for _, packed in groups for fragment in packed]), record)
     sizes = [sum(map(len, packed)) // record.itemsize for _, packed in groups]
-    plain = {name: records[name] for name in _PLAIN}
     buckets = Buckets(
         interval_s,
         tuple(series for series, _ in groups),
         np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
         sums=Sums(records["tops"], records["digits"]),
         ends=Ends(_edges(records, "first"), _edges(records, "last")) if ends else None,
-        **plain,
+        **{name: records[name] for name in COLUMNS},
     )
     return regrouped(buckets)
 
@@ -100,16 +92,15 @@ def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, 
 def _records(buckets: Buckets) -> tuple[bytes, int]:
     """(the records of all buckets, the size of one)."""
     records = np.empty(len(buckets), _RECORDS[buckets.ends is not None])
-    for name in _PLAIN:
+    for name in COLUMNS:
         records[name] = getattr(buckets, name)
     records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits
     if buckets.ends is not None:
         for edge, edge_values in zip(Ends._fields, buckets.ends, strict=True):
-            for name, column in zip(_EDGE, edge_values, strict=True):
+            for name, column in zip(Edges._fields, edge_values, strict=True):
                 records[f"{edge}_{name}"] = column
     return records.tobytes(), records.itemsize
 
 
 def _edges(records: np.ndarray[tuple[int], np.dtype[np.void]], edge: str) -> Edges:
-    times: Int64s = records[f"{edge}_times_ms"]
-    return Edges(times, records[f"{edge}_kinds"], records[f"{edge}_bits"])
+    return Edges(*(records[f"{edge}_{name}"] for name in Edges._fields))

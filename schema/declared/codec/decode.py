@@ -41,7 +41,11 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
             continue
         newest = max(newest, cell.timestamp_ms)
         if column is not None:
-            base[column.field] = _fixed(layout, column, cell)
+            is_time = layout.event is not None and column.field == layout.event[0]
+            value = (
+                event_time(layout, column, cell) if is_time else values.decode(cell.value, column.encoding)
+            )
+            base[column.field] = value
         elif layout.map is not None:
             qualifiers.entry_names(layout.map, cell.qualifier)
             entries[cell.qualifier.decode()] = values.decode(cell.value, layout.map.encoding)
@@ -56,11 +60,14 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
     return [_reading(layout, layout.series, base, key_time, cell) for cell in readings]
 
 
-def _fixed(layout: TableLayout, column: Column, cell: Cell) -> Value:
-    value = values.decode(cell.value, column.encoding)
-    if layout.event is None or column.field != layout.event[0]:
-        return value
-    time = values.whole_number(value)
+def event_time(layout: TableLayout, column: Column, cell: Cell) -> int:
+    """The event time in a cell of its column, in its unit.
+
+    Raises:
+      ValueError: it is not a time from 1970 to the year 9999.
+    """
+    assert layout.event is not None
+    time = values.whole_number(values.decode(cell.value, column.encoding))
     if not 0 <= time <= times.last(layout.event[1]):
         raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
     return time
@@ -70,10 +77,9 @@ def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms
     """A record with its event time, as exactly as the table has it."""
     if layout.event is None or layout.event[0] in base:
         return base
-    exact_ms = _exact(layout, key_time, timestamp_ms)
-    if exact_ms is None:
-        exact_ms = key_time
-    return base if exact_ms is None else {**base, layout.event[0]: exact_ms}
+    exact = _exact(layout, key_time, timestamp_ms)
+    time = key_time if exact is None else exact
+    return base if time is None else {**base, layout.event[0]: time}
 
 
 def has_exact_time(layout: TableLayout) -> bool:
@@ -131,22 +137,16 @@ def remembered_times(layout: TableLayout, times_ms: Int64s) -> Int64s | None:
     """
     assert layout.event is not None
     name, unit = layout.event
-    time = layout.time
-    has_reading = layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier)
-    if any(column.field == name for column in layout.columns) and not has_reading:
+    time, form = layout.time, layout.time_qualifier
+    if any(column.field == name for column in layout.columns) and form is None:
         return times_ms
     if layout.cell_time is CellTime.EVENT and unit != "us":
         return times_ms
     if time is None:
         return None
-    if (
-        times.is_exact(time)
-        or layout.series is None
-        or not isinstance(layout.series.qualifier, TimeQualifier)
-    ):
+    if times.is_exact(time) or form is None:
         return times.cut(time, times_ms)
     assert time.bucket is not None
-    form = layout.series.qualifier
     starts_ms = bucket_starts(times_ms, time.bucket, time.zone)
     steps = qualifiers.steps_between(form, times_ms, starts_ms, time.zone)
     return qualifiers.times_after(form, starts_ms, steps, time.zone)

@@ -14,6 +14,7 @@ import numpy as np
 from timebeam.schema.common.batches import latest_points
 from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec import keys, qualifiers, times, values
+from timebeam.schema.declared.codec.decode import event_time
 from timebeam.schema.declared.model import COLUMN, CellTime, Encoding, PointFields, TableLayout, TimeQualifier
 from timebeam.schema.declared.parts import Suffix
 from timebeam.schema.layouts.reading import DecodedRows, Selected
@@ -60,8 +61,7 @@ def label_of_cell(layout: TableLayout, cell: Cell) -> str | None:
             return column.field if column.field in fields else None
     try:
         if layout.series is not None and layout.series.field in fields:
-            is_timed = isinstance(layout.series.qualifier, TimeQualifier)
-            return "" if is_timed else cell.qualifier.decode()
+            return "" if layout.time_qualifier else cell.qualifier.decode()
         if layout.map is not None and layout.map.field in fields:
             qualifiers.entry_names(layout.map, cell.qualifier)
             return cell.qualifier.decode()
@@ -99,9 +99,7 @@ def qualifier_of(layout: TableLayout, label: str) -> bytes | None:
     for column in layout.columns:
         if column.field == label and column.field in points_of(layout).values:
             return column.qualifier
-    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
-        return None
-    return label.encode()
+    return None if layout.time_qualifier else label.encode()
 
 
 def time_source(layout: TableLayout) -> str:
@@ -111,7 +109,7 @@ def time_source(layout: TableLayout) -> str:
         return "key"
     if layout.cell_time is CellTime.EVENT and layout.event[1] != "us":
         return "cell"
-    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
+    if layout.time_qualifier:
         return "steps"
     if any(column.field == layout.event[0] for column in layout.columns):
         return "column"
@@ -180,10 +178,7 @@ def _time_of_row(layout: TableLayout, row: Row) -> int:
     for column in layout.columns:
         for cell in row.cells:
             if column.field == layout.event[0] and cell.qualifier == column.qualifier:
-                time = values.whole_number(values.decode(cell.value, column.encoding))
-                if not 0 <= time <= times.last(layout.event[1]):
-                    raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
-                return time
+                return event_time(layout, column, cell)
     raise ValueError(f"the row has no column {layout.event[0]}, which is its time")
 
 
@@ -232,14 +227,14 @@ def _times(
     assert layout.event is not None
     damage: dict[int, str] = {}
     steps = np.zeros(len(cells), np.int64)
-    form = layout.series.qualifier if layout.series is not None else None
-    if isinstance(form, TimeQualifier):
+    form = layout.time_qualifier
+    if form is not None:
         steps, damage = _steps(layout, form, cells)
     source = time_source(layout)
     if source == "cell":
         return stamps_ms, damage
     times_ms = times.to_ms(key_times, layout.event[1])
-    if source == "steps" and isinstance(form, TimeQualifier) and layout.time and layout.time.bucket:
+    if source == "steps" and form and layout.time and layout.time.bucket:
         starts_ms = bucket_starts(times_ms, layout.time.bucket, layout.time.zone)
         times_ms = qualifiers.times_after(form, starts_ms, steps, layout.time.zone)
     return times_ms, damage

@@ -14,17 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.declared.model import Declaration
-from timebeam.schema.points import (
-    Bools,
-    Int64s,
-    Kind,
-    Origins,
-    PointBatch,
-    Reason,
-    Rejected,
-    Series,
-    Stage,
-)
+from timebeam.schema.points import Bools, Int64s, Kind, Origins, PointBatch, Reason, Rejected, Series, Stage
 
 METRIC, TIMESTAMP, VALUE = "metric", "timestamp", "value"
 """The fields of a point beside its tags."""

@@ -85,8 +85,7 @@ class Renderer:
 
     def _field(self, field: Field) -> pa.Array:
         coded = self._batch.texts(field.name).dictionary_encode()
-        values = coded.dictionary
-        values = in_case(field, values)
+        values = in_case(field, coded.dictionary)
         separator = self._separator if field in self._layout.key else ""
         good = _storable(field, values, separator)
         if field.size is not None:

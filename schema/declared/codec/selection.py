@@ -203,7 +203,7 @@ class RecordSelection:
 def _hashed(layout: TableLayout) -> frozenset[str]:
     """The fields that are in the key as a hash alone."""
     names = {name for key_part in layout.key if isinstance(key_part, Hash) for name in inputs(key_part)}
-    return frozenset(names - {*layout.fields})
+    return frozenset(names.difference(layout.fields))
 
 
 def json_text(layout: TableLayout, record: Record) -> str:

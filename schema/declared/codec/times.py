@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timebeam.schema.common.times import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
-from timebeam.schema.declared.model import UNIT_PER_MS, TableLayout, TimeQualifier
+from timebeam.schema.declared.model import UNIT_PER_MS, TableLayout
 from timebeam.schema.declared.parts import Suffix, Time
 from timebeam.schema.points import Bools, Int64s
 
@@ -91,11 +91,6 @@ def check_pattern(pattern: str, zone: str) -> int:
     )
 
 
-def pattern_span(pattern: str) -> Span:
-    """How long the times are that have one text, in whole milliseconds."""
-    return _LENGTHS[[letter for letter, _ in placeholders(pattern) if letter][-1]]
-
-
 def render_pattern(times_us: Int64s, pattern: str, zone: str) -> pa.Array:
     """binary[n]: the texts of times in microseconds since 1970, up to the year 9999."""
     if zone != UTC:
@@ -132,23 +127,14 @@ def parse_pattern(text: bytes, pattern: str, zone: str) -> int:
         width = _DIGITS[letter][1] - _DIGITS[letter][0] if letter else len(literal.encode())
         piece = text[offset : offset + width]
         offset += width
-        if letter and not (piece.isdigit() and len(piece) == width):
-            raise ValueError(f"{text!r} is not a time of the form {pattern}")
-        if not letter and piece != literal.encode():
+        if not (piece.isdigit() and len(piece) == width if letter else piece == literal.encode()):
             raise ValueError(f"{text!r} is not a time of the form {pattern}")
         if letter:
             numbers[letter] = int(piece)
     if offset != len(text):
         raise ValueError(f"{text!r} is not a time of the form {pattern}")
-    moment = datetime.datetime(
-        numbers["Y"],
-        numbers["m"],
-        numbers["d"],
-        numbers["H"],
-        numbers["M"],
-        numbers["S"],
-        tzinfo=datetime.UTC,
-    )
+    year, month, day, hour, minute, second = (numbers[letter] for letter in _ORDER)
+    moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
     local = int(moment.timestamp()) * 1000 + numbers["L"]
     return int(first_instant(np.array([local], np.int64), zone)[0]) * 1000 + numbers["f"]
 
@@ -203,7 +189,8 @@ def numbers(time: Time, values: Int64s) -> tuple[Int64s, Bools]:
 def render(time: Time, numbers: Int64s) -> pa.Array:
     """binary[n]: the bytes in the key of numbers as `numbers` gives them."""
     if time.form == "pattern":
-        return render_pattern(_microseconds(time, numbers), time.pattern, time.zone)
+        units, milliseconds = UNIT_PER_MS[time.unit]
+        return render_pattern(numbers * (1000 * milliseconds // units), time.pattern, time.zone)
     if time.form == "decimal":
         return pc.ascii_lpad(pa.array(numbers).cast(pa.string()), time.size, "0").cast(pa.binary())
     return fixed(numbers.astype(_BINARY[time.form]).view(np.uint8).reshape(len(numbers), time.size))
@@ -238,7 +225,8 @@ def cut(time: Time, times_ms: Int64s) -> Int64s:
         numbers = from_ms(bucket_starts(to_ms(numbers, time.unit), time.bucket, time.zone), time.unit)
     found_ms = to_ms(numbers // time.divide * time.divide, time.unit)
     if time.form == "pattern":
-        return bucket_starts(found_ms, pattern_span(time.pattern), time.zone)
+        letters = [letter for letter, _ in placeholders(time.pattern) if letter]
+        return bucket_starts(found_ms, _LENGTHS[letters[-1]], time.zone)
     return found_ms
 
 
@@ -253,9 +241,8 @@ def is_exact(time: Time) -> bool:
 
 def shares_rows(layout: TableLayout) -> bool:
     """Whether the key cuts the time, and nothing else keeps records of one row apart."""
-    has_readings = layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier)
     has_suffix = any(isinstance(key_part, Suffix) for key_part in layout.key)
-    return layout.time is not None and not (is_exact(layout.time) or has_readings or has_suffix)
+    return layout.time is not None and not (is_exact(layout.time) or layout.time_qualifier or has_suffix)
 
 
 def bounds(time: Time, start_ms: int, end_ms: int) -> tuple[bytes, bytes | None] | None:
@@ -296,7 +283,3 @@ def _clipped(time: Time, value: int) -> int:
         number = int(from_ms(bucket_starts(ms, time.bucket, time.zone), time.unit)[0])
     number //= time.divide
     return number if time.reverse is None else time.reverse - number
-
-
-def _microseconds(time: Time, numbers: Int64s) -> Int64s:
-    return numbers * {"s": 1_000_000, "ms": 1000, "us": 1}[time.unit]

@@ -68,7 +68,7 @@ def derived(layout: TableLayout) -> list[tuple[tuple[str, ...], str | None]]:
     return reads
 
 
-def _obstacle(key_part: Const | Field | Time | Salt | Hash | Suffix, time: str | None) -> str:
+def _obstacle(key_part: Part, time: str | None) -> str:
     names = ", ".join(sorted(inputs(key_part))) or "the record"
     if isinstance(key_part, Hash) and time in inputs(key_part):
         return f"{time} is hashed, so that an interval of it lies all over the table: use a time part"
@@ -102,8 +102,9 @@ def check_declaration(
     layouts: Sequence[TableLayout], day_tables: Sequence[DayTables], rollups: Sequence[DeclaredRollup]
 ) -> Iterator[ProblemError]:
     """What is wrong between the layouts of a file."""
+    all_layouts = [*layouts, *(rollup.target for rollup in rollups)]
     seen: dict[str, str] = {}
-    for layout in (*layouts, *(rollup.target for rollup in rollups)):
+    for layout in all_layouts:
         if layout.table in seen:
             text = (
                 f"table {layout.table} is also that of layout {seen[layout.table]}: one table has one layout"
@@ -111,7 +112,7 @@ def check_declaration(
             yield ProblemError(("layout", layout.name, "table"), text)
         seen.setdefault(layout.table, layout.name)
     by_name = {layout.name: layout for layout in layouts}
-    yield from _day_names(day_tables, [*layouts, *(rollup.target for rollup in rollups)])
+    yield from _day_names(day_tables, all_layouts)
     for tables in day_tables:
         source = by_name.get(tables.source)
         time = source.time if source else None
@@ -152,28 +153,21 @@ def _key(layout: TableLayout, section: Section) -> None:
     """Check 3: a key can be split into its parts again."""
     separator = layout.separator.decode()
     for number, key_part in enumerate(layout.key):
+        names = ", ".join(sorted(inputs(key_part)))
         if key_part.size is None and not separator and number < len(layout.key) - 1:
-            raise section.problem(
-                "key",
-                f"{_label(key_part)} has no fixed width, and no separator ends it: "
-                "give a width or a separator",
-                number,
-            )
+            text = f"{names} has no fixed width, and no separator ends it: give a width or a separator"
+            raise section.problem("key", text, number)
         if key_part.size is not None and separator and getattr(key_part, "pad", None) == separator:
-            raise section.problem(
-                "key", f"{_label(key_part)} is padded with the separator: use another pad", number
-            )
+            text = f"{names} is padded with the separator: use another pad"
+            raise section.problem("key", text, number)
     if all(isinstance(key_part, Const) for key_part in layout.key):
         raise section.problem("key", "all records would share one row: add a field or a time")
-    if (
-        sum(isinstance(key_part, Time) for key_part in layout.key) > 1
-        or sum(isinstance(key_part, Salt) for key_part in layout.key) > 1
-    ):
+    if any(sum(isinstance(key_part, kind) for key_part in layout.key) > 1 for kind in (Time, Salt)):
         raise section.problem("key", "a key has one time and one salt at most")
     if layout.salt and layout.salt.since and layout.event is None:
         raise section.problem("key", 'since needs a time to compare with: add event_time = "FIELD"')
-    names = [key_part.name for key_part in layout.key if isinstance(key_part, (Field, Time))]
-    if len(names) > len(set(names)):
+    fields = [key_part.name for key_part in layout.key if isinstance(key_part, (Field, Time))]
+    if len(fields) > len(set(fields)):
         raise section.problem("key", "a field is repeated in the key")
 
 
@@ -207,17 +201,15 @@ def _identity(layout: TableLayout, section: Section, is_rollup: bool) -> None:
             "declare a series with a time in its qualifier, or say allow_overwrite = true",
             layout.key.index(time),
         )
-    if layout.series is not None and isinstance(layout.series.qualifier, TimeQualifier):
-        _names_apart(layout, section)
+    if layout.time_qualifier is not None:
+        _names_apart(layout, layout.time_qualifier, section)
 
 
-def _names_apart(layout: TableLayout, section: Section) -> None:
+def _names_apart(layout: TableLayout, form: TimeQualifier, section: Section) -> None:
     """Fixed columns that a reading's qualifier could equal."""
-    assert layout.series is not None
-    assert isinstance(layout.series.qualifier, TimeQualifier)
     for column in layout.columns:
         try:
-            qualifiers.steps_of(layout.series.qualifier, column.qualifier)
+            qualifiers.steps_of(form, column.qualifier)
         except ValueError:
             continue
         text = f"the column {column.qualifier.decode()!r} looks like the qualifier of a reading: rename it"
@@ -259,16 +251,12 @@ def row_bytes(layout: TableLayout) -> int:
 
 def _dynamic_cells(layout: TableLayout) -> int:
     """Columns of a row whose qualifier the record makes."""
-    series = layout.series
-    if layout.map is not None:
-        return layout.estimate.entries
-    if series is None:
-        return 0
-    if not isinstance(series.qualifier, TimeQualifier):
-        return layout.estimate.entries
+    form = layout.time_qualifier
+    if form is None:
+        return 0 if layout.map is None and layout.series is None else layout.estimate.entries
     assert layout.time is not None
     assert layout.time.bucket is not None
-    step = max(series.qualifier.step.ms, layout.estimate.interval_ms or 1)
+    step = max(form.step.ms, layout.estimate.interval_ms or 1)
     return -(-layout.time.bucket.ms // step)
 
 
@@ -278,7 +266,7 @@ def _qualifier_bytes(layout: TableLayout) -> int:
         return sum(map(len, layout.map.literals)) + levels * layout.estimate.field_bytes
     if layout.series is None:
         return 0
-    return 4 if isinstance(layout.series.qualifier, TimeQualifier) else layout.estimate.field_bytes
+    return 4 if layout.time_qualifier is not None else layout.estimate.field_bytes
 
 
 def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
@@ -291,10 +279,8 @@ def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterato
             "front of it): put a field before the time (field promotion), or a salt",
             layout.key.index(first),
         )
-    timed = any(
-        isinstance(key_part, Time) or (isinstance(key_part, Hash) and _has_time(key_part))
-        for key_part in layout.key
-    )
+    hashed = [source for key_part in layout.key if isinstance(key_part, Hash) for source in key_part.sources]
+    timed = any(isinstance(key_part, Time) for key_part in (*layout.key, *hashed))
     in_columns = layout.series is not None
     has_suffix = any(isinstance(key_part, Suffix) for key_part in layout.key)
     if timed and not (in_columns or has_suffix or layout.allow_overwrite or is_rollup):
@@ -313,14 +299,6 @@ def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterato
             f"rows may grow to {size / 1e6:,.0f} MB, and should stay below {MOST_ROW // 1_000_000} MB: a "
             'smaller bucket, fewer versions, or (if records are rarer) an estimate = { interval = "1m" }',
         )
-
-
-def _label(key_part: Part) -> str:
-    return ", ".join(sorted(inputs(key_part)))
-
-
-def _has_time(hashed: Hash) -> bool:
-    return any(isinstance(source, Time) for source in hashed.sources)
 
 
 def contradiction(stored: TableLayout, declared: TableLayout) -> str:

@@ -21,7 +21,7 @@ from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.codec.cells import layout_rows
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.language.checks import MOST_ROW, derived, key_bytes, row_bytes, served
-from timebeam.schema.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout, TimeQualifier
+from timebeam.schema.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, inputs
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.points import Int64s
@@ -155,7 +155,8 @@ def example_record(layout: TableLayout) -> RecordBatch:
             else ()
         ):
             if isinstance(source, Field):
-                fields.setdefault(source.name, _made_up(source))
+                text = "987654" if source.is_uint else source.name.lower()
+                fields.setdefault(source.name, text[: source.size])
         for name in (key_part.sources or ()) if isinstance(key_part, Suffix) else ():
             fields.setdefault(name, name.lower())
     names = [column.field for column in layout.columns]
@@ -306,7 +307,7 @@ def _range(start: bytes, end: bytes) -> str:
 def _estimate(layout: TableLayout) -> str:
     estimate = layout.estimate
     sentences = [f"values of {estimate.value_bytes} bytes, fields of {estimate.field_bytes}"]
-    if layout.map is not None or (layout.series and not isinstance(layout.series.qualifier, TimeQualifier)):
+    if layout.map is not None or (layout.series and not layout.time_qualifier):
         sentences.append(f"{estimate.entries} entries")
     if estimate.interval_ms:
         sentences.append(f"a record every {estimate.interval_ms / 1000:g} s")
@@ -331,12 +332,6 @@ def _shown(raw: bytes) -> str:
     """Bytes as text where they are printable ASCII, else in hex."""
     text = raw.decode("ascii", "replace")
     return text if text.isprintable() and "\ufffd" not in text else "0x" + raw.hex()
-
-
-def _made_up(field: Field) -> str:
-    if field.is_uint:
-        return "987654"[: field.size]
-    return field.name.lower()[: field.size]
 
 
 def _size(number: int) -> str:

@@ -159,10 +159,8 @@ def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationC
             yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}")
             continue
         damage = ""
-        if note.start_ms >= (1 << 32) * 1000 or place(options, tsuid, note.start) != (
-            row.key,
-            cell.qualifier,
-        ):
+        column = row.key, cell.qualifier
+        if note.start_ms >= (1 << 32) * 1000 or place(options, tsuid, note.start) != column:
             damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
         elif note.tsuid.upper() != tsuid.hex().upper():
             damage = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"

@@ -89,14 +89,11 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
             continue
         if key_fields.base_s % 3600:
             yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
-        bucket = salt(options, key_fields.metric, b"".join(key + value for key, value in key_fields.tags))
+        bucket = salt(options, key_fields.metric, key_fields.tail)
         if key_fields.salt != bucket:
             message = f"salt {key_fields.salt.hex()} is not that of the series, {bucket.hex()}"
             yield _damage(row.table, row.key, f"{message}: another number of salt buckets?")
-        pairs = [("metrics", key_fields.metric)]
-        for key, value in key_fields.tags:
-            pairs += (("tagk", key), ("tagv", value))
-        for kind, uid in pairs:
+        for kind, uid in key_fields.uids:
             if (kind, uid) not in maps.names:
                 yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
         if is_sound:

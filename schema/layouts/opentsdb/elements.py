@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from timebeam.schema.layouts.slots import starts_of
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 Codes = npt.NDArray[np.uint32]
@@ -150,7 +151,7 @@ def qualifier_bytes(codes: Codes) -> tuple[bytes, Int64s]:
         return codes.astype(">u2").tobytes(), np.arange(0, 2 * n + 1, 2)
     if in_ms.all():
         return codes.astype(">u4").tobytes(), np.arange(0, 4 * n + 1, 4)
-    starts = _starts(np.where(in_ms, 4, 2))
+    starts = starts_of(np.where(in_ms, 4, 2))
     out = np.empty(int(starts[-1]), np.uint8)
     _scatter(out, starts[:-1][~in_ms], codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
     _scatter(out, starts[:-1][in_ms], codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
@@ -160,7 +161,7 @@ def qualifier_bytes(codes: Codes) -> tuple[bytes, Int64s]:
 def value_bytes(elements: Elements) -> tuple[bytes, Int64s]:
     """(all values concatenated, int64[n + 1] the start of each and the end)."""
     widths = elements.widths
-    starts = _starts(widths)
+    starts = starts_of(widths)
     if len(widths) and (widths == widths[0]).all():
         return _big_endian(elements)[:, 8 - int(widths[0]) :].tobytes(), starts
     return _big_endian(elements)[_VALUE_BYTES[widths]].tobytes(), starts
@@ -172,12 +173,15 @@ def append_bytes(elements: Elements) -> bytes:
     Format: docs/spec/opentsdb.md §3.
     """
     in_ms = elements.in_ms
-    starts = _starts(elements.widths + np.where(in_ms, 4, 2))
+    starts = starts_of(elements.widths + np.where(in_ms, 4, 2))
     out = np.empty(int(starts[-1]), np.uint8)
     positions = starts[:-1]
     _scatter(out, positions[~in_ms], elements.codes[~in_ms].astype(">u2").view(np.uint8).reshape(-1, 2))
     _scatter(out, positions[in_ms], elements.codes[in_ms].astype(">u4").view(np.uint8).reshape(-1, 4))
-    _scatter_values(out, positions + np.where(in_ms, 4, 2), elements)
+    value_positions, big_endian = positions + np.where(in_ms, 4, 2), _big_endian(elements)
+    for width in np.flatnonzero(np.bincount(elements.widths, minlength=9)).tolist():
+        indices = np.flatnonzero(elements.widths == width)
+        _scatter(out, value_positions[indices], big_endian[indices, 8 - width :])
     return out.tobytes()
 
 
@@ -191,12 +195,14 @@ def split_columns(qualifiers: bytes, values: bytes) -> Elements:
     """
     codes = split_qualifiers(qualifiers)
     widths = (codes & _LENGTH_MASK).astype(np.int64) + 1
-    starts = _starts(widths)
+    starts = starts_of(widths)
     if len(values) - int(starts[-1]) not in (0, 1):
         raise CorruptError(
             f"Corrupted value: {len(values)} bytes where the qualifiers say {int(starts[-1])} or one more"
         )
-    return Elements(codes, gather_values(values, starts[1:], widths))
+    padded = bytes(8) + values
+    windows = np.ndarray((len(padded) - 7,), ">u8", padded, 0, (1,))
+    return Elements(codes, windows[starts[1:]].astype(np.uint64) & _MASKS[widths])
 
 
 def split_qualifiers(qualifiers: bytes) -> Codes:
@@ -273,13 +279,6 @@ def _split_uniform(value: bytes) -> Elements | None:
     return Elements(codes, raws.view(">u8").reshape(-1).astype(np.uint64))
 
 
-def _starts(widths: Int64s) -> Int64s:
-    """int64[n + 1]: the starts of consecutive items of these widths, and their end."""
-    starts = np.zeros(len(widths) + 1, np.int64)
-    np.cumsum(widths, out=starts[1:])
-    return starts
-
-
 def _scatter(out: Bytes, positions: Int64s, rows: Bytes) -> None:
     """Writes `rows` uint8[n, width] into `out` at the positions int64[n]."""
     width = rows.shape[1]
@@ -288,22 +287,6 @@ def _scatter(out: Bytes, positions: Int64s, rows: Bytes) -> None:
         windows[positions] = np.ascontiguousarray(rows).view(f"V{width}").reshape(-1)
 
 
-def _scatter_values(out: Bytes, positions: Int64s, elements: Elements) -> None:
-    """Writes each value in its own width into `out` at the positions int64[n]."""
-    widths = elements.widths
-    big_endian = _big_endian(elements)
-    for width in np.flatnonzero(np.bincount(widths, minlength=9)).tolist():
-        indices = np.flatnonzero(widths == width)
-        _scatter(out, positions[indices], big_endian[indices, 8 - width :])
-
-
 def _big_endian(elements: Elements) -> Bytes:
     """uint8[n, 8]: each value on eight bytes, right-aligned."""
     return elements.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
-
-
-def gather_values(values: bytes, ends: Int64s, widths: Int64s) -> Raws:
-    """uint64[n]: the numbers of these widths whose bytes end before `ends`; both int64[n]."""
-    padded = bytes(8) + values
-    windows = np.ndarray((len(padded) - 7,), ">u8", padded, 0, (1,))
-    return windows[ends].astype(np.uint64) & _MASKS[widths]

@@ -160,6 +160,10 @@ BASE_BYTES = 4
 """Bytes of the base time in a row key."""
 
 
+UidPair = tuple[str, bytes]
+"""(kind, UID)."""
+
+
 class OpenTsdbRowKey(NamedTuple):
     """The fields of a row key; the base time in seconds."""
 
@@ -171,7 +175,20 @@ class OpenTsdbRowKey(NamedTuple):
     @property
     def tsuid(self) -> bytes:
         """Metric and tag UIDs: the identity of the series."""
-        return self.metric + b"".join(key + value for key, value in self.tags)
+        return self.metric + self.tail
+
+    @property
+    def tail(self) -> bytes:
+        """The tag UIDs as in the key."""
+        return b"".join(key + value for key, value in self.tags)
+
+    @property
+    def uids(self) -> list[UidPair]:
+        """The metric, then tag keys and values in turn."""
+        pairs = [("metrics", self.metric)]
+        for key, value in self.tags:
+            pairs += (("tagk", key), ("tagv", value))
+        return pairs
 
 
 def salt(options: OpenTsdbOptions, metric: bytes, tags: bytes) -> bytes:
@@ -279,12 +296,6 @@ def _escape(raw: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in raw)
 
 
-UidPair = tuple[str, bytes]
-"""(kind, UID)."""
-
-_BASE_BYTES = 4
-
-
 def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:
     """Whether a data row belongs to a series; the others hold global annotations."""
     return any(key[options.salt_width : options.salt_width + options.uid_width_metric])
@@ -296,13 +307,8 @@ def tsuid_of_key(options: OpenTsdbOptions, key: bytes) -> tuple[bytes, int]:
     Raises:
       ValueError: its length cannot be that of a data row.
     """
-    base_at = options.salt_width + options.uid_width_metric
-    tags_at = base_at + _BASE_BYTES
-    if len(key) <= tags_at or (len(key) - tags_at) % (options.uid_width_tagk + options.uid_width_tagv):
-        raise ValueError(
-            f"row key {key.hex()} of {len(key)} bytes is not salt, metric, base time and tag pairs"
-        )
-    return key[options.salt_width : base_at] + key[tags_at:], int.from_bytes(key[base_at:tags_at], "big")
+    key_fields = parse_key(options, key)
+    return key_fields.tsuid, key_fields.base_s
 
 
 def tsuid_pairs(options: OpenTsdbOptions, tsuid: bytes) -> Sequence[UidPair]:
@@ -317,8 +323,5 @@ def tsuid_pairs(options: OpenTsdbOptions, tsuid: bytes) -> Sequence[UidPair]:
         raise ValueError(f"TSUID {tsuid.hex().upper()} of {len(tsuid)} bytes is not metric and tag pairs")
     uid_pairs: list[UidPair] = [("metrics", tsuid[:offset])]
     for start in range(offset, len(tsuid), pair):
-        uid_pairs += (
-            ("tagk", tsuid[start : start + tagk]),
-            ("tagv", tsuid[start + tagk : start + pair]),
-        )
+        uid_pairs += (("tagk", tsuid[start : start + tagk]), ("tagv", tsuid[start + tagk : start + pair]))
     return uid_pairs

@@ -199,8 +199,7 @@ class OpenTsdb(
             return str(error)
         if key_fields.base_s % row_keys.SPAN_S:
             return f"row key {key.hex()} has the base time {key_fields.base_s}, which is not a whole hour"
-        pairs = b"".join(tag_key + value for tag_key, value in key_fields.tags)
-        if key_fields.salt != row_keys.salt(self.options, key_fields.metric, pairs):
+        if key_fields.salt != row_keys.salt(self.options, key_fields.metric, key_fields.tail):
             return f"row key {key.hex()} does not have the salt of its series"
         return ""
 
@@ -261,7 +260,7 @@ class OpenTsdb(
         base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
         bits, kinds, _ = content.elements.values()
         n = len(bits)
-        timestamps = np.array(content.timestamps_ms, np.int64)
+        timestamps = np.array([cell.timestamp_ms for cell in content.cells], np.int64)
         batch = PointBatch(
             (series,),
             np.zeros(n, np.int32),

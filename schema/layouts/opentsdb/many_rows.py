@@ -117,7 +117,12 @@ def read_rows(rows: Sequence[Row]) -> ManyRows:
                     mixed[is_float].extend(other_numbers)
         groups.append(_read_mixed(rows, sorted(mixed[is_float])))
     groups = [group for group in groups if len(group.numbers)] or groups[:1]
-    joined = groups[0] if len(groups) == 1 else _joined(groups)
+    joined = groups[0]
+    if len(groups) > 1:
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(group, name) for group in groups]) for name in _POINTS
+        }
+        joined = ManyRows(**columns)
     is_read = np.zeros(len(rows), np.bool_)
     is_read[joined.numbers] = True
     return dataclasses.replace(joined, unread=np.flatnonzero(~is_read).tolist())
@@ -134,14 +139,6 @@ def _form(cell: Cell) -> tuple[bool, bool, int] | None:
         is_ms = value[0] >= 0xF0
         return True, is_ms, value[3 if is_ms else 1] & 0xF
     return None
-
-
-def _joined(groups: Sequence[ManyRows]) -> ManyRows:
-    columns: list[npt.NDArray[Any]] = [
-        np.concatenate([getattr(group, name) for group in groups]) for name in _POINTS
-    ]
-    numbers, counts, offsets_ms, in_ms, kinds, bits, arrivals_ms = columns
-    return ManyRows(numbers, counts, offsets_ms, in_ms, kinds, bits, arrivals_ms)
 
 
 def _nothing() -> ManyRows:

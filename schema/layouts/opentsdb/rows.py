@@ -103,31 +103,13 @@ ANNOTATION, APPEND, HISTOGRAM = 0x01, 0x05, 0x06
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RowContent:
-    """The content of a row.
-
-    Attributes:
-      elements: one per instant, ascending.
-      timestamps_ms: the cell timestamp of each column, in ms.
-      column: int64[n], the column that each element is from.
-      damage: in words, what could not be read.
-      skipped: cells that hold no points: annotations and histograms.
-    """
-
-    elements: el.Elements
-    timestamps_ms: Sequence[int]
-    column: Int64s
-    damage: Sequence[str]
-    skipped: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class RowColumns:
     """The columns of a row that hold points, and their elements.
 
     Attributes:
       cells: oldest first; the last one wins an instant.
-      elements: n elements, column by column; within a column one per instant, ascending.
+      elements: n elements, column by column; within a column one per instant, ascending. Of `read_row`,
+        merged: one per instant of the row, ascending.
       column: int64[n], the cell that each element is from.
       damage: in words, which cells could not be read.
       skipped: cells that hold no points: annotations and histograms.
@@ -140,13 +122,12 @@ class RowColumns:
     skipped: int
 
 
-def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowContent:
+def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowColumns:
     """Merges the cells of one row; `winner` tells which value of an instant wins.
 
     Of equal cell timestamps, for which a TSD has no rule, the greater qualifier wins.
     """
     columns = read_columns(cells)
-    timestamps_ms = [cell.timestamp_ms for cell in columns.cells]
     elements, column = merge_elements(columns.elements, columns.column, winner)
     damage = list(columns.damage)
     _, _, good = elements.values()
@@ -154,7 +135,7 @@ def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowConten
         bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
         damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
         elements, column = elements.take(good.nonzero()[0]), column[good]
-    return RowContent(elements, timestamps_ms, column, damage, columns.skipped)
+    return RowColumns(columns.cells, elements, column, damage, columns.skipped)
 
 
 def read_columns(cells: Sequence[Cell]) -> RowColumns:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.opentsdb import keys, uid_table
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.reading import (
     ColumnRange,
     Finding,
@@ -20,9 +20,6 @@ from timebeam.schema.layouts.reading import (
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Series
-
-Pair = tuple[str, bytes]
-"""(kind, UID)."""
 
 _ROWS_AT_ONCE = 2000
 _BYTES_AT_ONCE = 2 << 20
@@ -55,13 +52,13 @@ def scan(
     return Scan(table, ranges, keys.key_pattern(options, tags))
 
 
-def row_names(options: OpenTsdbOptions, key: bytes) -> list[Pair]:
+def row_names(options: OpenTsdbOptions, key: bytes) -> list[UidPair]:
     """The (kind, UID) pairs in the key of a data row: the metric, then tag keys and values.
 
     Raises:
       ValueError: the key is not one of a data row.
     """
-    return _pairs(keys.parse_key(options, key))
+    return keys.parse_key(options, key).uids
 
 
 def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> Series:
@@ -73,19 +70,12 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
     Raises:
       ValueError: the key is not one of a data row, or a UID has no name.
     """
-    tsuid = keys.parse_key(options, row.key).tsuid
+    key_fields = keys.parse_key(options, row.key)
     names = _SeriesResolver(uids, reader, refuse_lost=True)
-    (selected,) = names.selected([(row, tsuid)], {tsuid: row_names(options, row.key)})
+    (selected,) = names.selected([(row, key_fields.tsuid)], {key_fields.tsuid: key_fields.uids})
     if isinstance(selected, Finding):
         raise ValueError(selected.text)
     return selected.series
-
-
-def _pairs(key_fields: keys.OpenTsdbRowKey) -> list[Pair]:
-    pairs = [("metrics", key_fields.metric)]
-    for tag_key, value in key_fields.tags:
-        pairs += (("tagk", tag_key), ("tagv", value))
-    return pairs
 
 
 def select(
@@ -149,7 +139,7 @@ def _selected(
     """
     batch: list[tuple[Row, bytes]] = []
     size = 0
-    pairs_of: dict[bytes, list[Pair]] = {}
+    pairs_of: dict[bytes, list[UidPair]] = {}
     first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
@@ -164,7 +154,7 @@ def _selected(
                 continue
             value_of = dict(key_fields.tags)
             is_wanted = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
-            pairs_of[tsuid] = _pairs(key_fields) if is_wanted else []
+            pairs_of[tsuid] = key_fields.uids if is_wanted else []
         if pairs_of[tsuid] and first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
             batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
@@ -213,7 +203,7 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
     return uid_of
 
 
-def named_uids(table: str, pairs: Iterable[Pair], reader: Reader) -> set[Pair]:
+def named_uids(table: str, pairs: Iterable[UidPair], reader: Reader) -> set[UidPair]:
     """The UIDs, of those given, that have a name."""
     distinct = set(pairs)
     rows = reader.rows(table, sorted({uid for _, uid in distinct}))
@@ -260,12 +250,12 @@ class _SeriesResolver:
 
     def __init__(self, table: str, reader: Reader, *, refuse_lost: bool) -> None:
         self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
-        self._name_of: dict[Pair, str] = {}
-        self._lost: set[Pair] = set()
+        self._name_of: dict[UidPair, str] = {}
+        self._lost: set[UidPair] = set()
         self._series: dict[bytes, Series] = {}
 
     def selected(
-        self, batch: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[Pair]]
+        self, batch: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[UidPair]]
     ) -> Iterator[Selected | Finding]:
         """Rows with their series.
 

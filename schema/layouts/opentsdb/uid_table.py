@@ -23,10 +23,7 @@ def refuse_series(series: Series, max_tags: int) -> RefusedError | None:
     """Why a series cannot be stored, or None if it can."""
     try:
         if series.resources:
-            raise RefusedError(
-                Reason.SERIES_NOT_STORABLE,
-                "OpenTSDB has no resources: send them as tags",
-            )
+            raise RefusedError(Reason.SERIES_NOT_STORABLE, "OpenTSDB has no resources: send them as tags")
         if not series.tags:
             raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
         if len(series.tags) > max_tags:

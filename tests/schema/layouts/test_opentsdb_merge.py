@@ -17,7 +17,7 @@ from tests.support.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.rows import RowContent, read_column, read_row
+from timebeam.schema.layouts.opentsdb.rows import RowColumns, read_column, read_row
 from timebeam.schema.points import Series
 
 KEY = bytes.fromhex("00000150e22700000001000001")
@@ -44,7 +44,7 @@ def test_any_mixture_of_columns_is_merged(row: list[tuple[int, tuple[bytes, byte
     order.shuffle(cells)
     content = read_row(cells)
     assert (content.damage, content.skipped) == ([], 0)
-    timestamps = [content.timestamps_ms[number] for number in content.column.tolist()]
+    timestamps = [content.cells[number].timestamp_ms for number in content.column.tolist()]
     found = list(zip(timestamps, listed(content.elements), strict=True))
     assert found == [expected[offset] for offset in sorted(expected)]
 
@@ -218,7 +218,7 @@ def test_columns_that_are_damaged(qualifier: str, value: str, why: str) -> None:
 @pytest.mark.parametrize("qualifier", ["010000", "0100000000", "060007", "06002719c4"])
 def test_annotations_and_histograms_are_passed_over(qualifier: str) -> None:
     assert read_column(bytes.fromhex(qualifier), b"{}") is None
-    content: RowContent = read_row([Cell("t", bytes.fromhex(qualifier), 1, b"{}")] * 2)
+    content: RowColumns = read_row([Cell("t", bytes.fromhex(qualifier), 1, b"{}")] * 2)
     assert (len(content.elements), content.skipped, content.damage) == (0, 2, [])
 
 
