@@ -28,10 +28,7 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
-from timebeam.schema.layouts import (
-    LAYOUTS,
-    Packing,
-)
+from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.messages import FORMATS
 from timebeam.schema.meta.documents import MetaMode
 

@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 from timebeam.pipelines.local.generator import FORMATS
-from timebeam.pipelines.options.command_line import (
-    CONFIG,
-    PROFILE,
-    Argument,
-    Command,
-)
-from timebeam.pipelines.options.parameters import (
-    SUMMARY,
-    Parameter,
-    boolean,
-    not_negative,
-    positive,
-    whole,
-)
+from timebeam.pipelines.options.command_line import CONFIG, PROFILE, Argument, Command
+from timebeam.pipelines.options.parameters import SUMMARY, Parameter, boolean, not_negative, positive, whole
 from timebeam.pipelines.options.profiles import FILE
 from timebeam.schema.layouts import LAYOUTS
 

@@ -19,13 +19,8 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
-from timebeam.pipelines.options.period import (
-    ZONE,
-    range_parameters,
-)
-from timebeam.schema.layouts import (
-    Packing,
-)
+from timebeam.pipelines.options.period import ZONE, range_parameters
+from timebeam.schema.layouts import Packing
 
 ROLLUP_COMMAND = Command(
     "rollup",

@@ -13,7 +13,6 @@ distribution the mean is shown, `NAME_MEAN`. `JOB_NAME` stands for the streaming
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -21,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timebeam.pipelines.deploy.templates import template_parameters
+from timebeam.pipelines.deploy.templates import template_parameters, write_or_check
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
 from timebeam.schema.layouts import LAYOUTS, Layout, TableSpec, UidTables, find_capability
 from timebeam.transforms.metrics import COUNTERS, DISTRIBUTIONS
@@ -149,12 +148,10 @@ def layout_parameters() -> list[str]:
     """The names of the parameters that both jobs share since they say what the tables are."""
     of_rollup = {parameter["name"] for parameter in template_parameters("rollup")}
     return [
-        parameter["name"] for parameter in template_parameters("ingest") if _is_shared(parameter, of_rollup)
+        parameter["name"]
+        for parameter in template_parameters("ingest")
+        if parameter["group"] == "Layout" and parameter["name"] in of_rollup
     ]
-
-
-def _is_shared(parameter: Mapping[str, Any], of_rollup: set[str]) -> bool:
-    return parameter["group"] == "Layout" and parameter["name"] in of_rollup
 
 
 def variables() -> str:
@@ -290,23 +287,9 @@ def files() -> dict[Path, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the files, or says which ones are not as they should be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m timebeam.pipelines.deploy.infrastructure",
-        description="Generates files of Terraform and schedulers.",
-    )
-    parser.add_argument("action", choices=["write", "check"])
-    action = parser.parse_args(argv).action
-    stale = {
-        path: content
-        for path, content in files().items()
-        if not path.exists() or path.read_text("utf-8") != content
-    }
-    for path, content in stale.items():
-        if action == "write":
-            path.write_text(content, "utf-8")
-        print(path)
-    return 1 if stale and action == "check" else 0
+    """Writes or checks the files."""
+    description = "Generates files of Terraform and schedulers."
+    return write_or_check(files(), "timebeam.pipelines.deploy.infrastructure", description, argv)
 
 
 if __name__ == "__main__":

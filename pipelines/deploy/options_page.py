@@ -31,7 +31,7 @@ with different values is wrong usage. Jobs also take Apache Beam's options, such
 
 def page() -> str:
     """The text of the page."""
-    declared = {command: _parameters(command) for command in COMMANDS}
+    declared = {command: with_profiles(find_command(command).parameters) for command in COMMANDS}
     distinct: list[Parameter] = []
     for parameters in declared.values():
         distinct += [parameter for parameter in parameters if parameter not in distinct]
@@ -77,11 +77,6 @@ def row(parameter: Parameter) -> str:
 
 def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:
     return ["| option | default | description |", "|---|---|---|", *map(row, parameters)]
-
-
-def _parameters(command: str) -> tuple[Parameter, ...]:
-    """The options that a command declares."""
-    return tuple(with_profiles(find_command(command).parameters))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

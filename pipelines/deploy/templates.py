@@ -11,11 +11,10 @@ The files are those of the messages TemplateMetadata and ContainerSpec of Datafl
 from __future__ import annotations
 
 import argparse
-import enum
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
+from timebeam.pipelines.options.profiles import setting_text
 
 IMAGE = "${IMAGE}"
 """Stands in an image specification for the image, which is the builder's."""
@@ -60,11 +60,7 @@ def text_of(value: Any) -> str | None:
     """A default as a template passes it."""
     if value is None or value == []:
         return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else setting_text(value)
 
 
 def _described(parameter: Parameter) -> dict[str, Any]:
@@ -164,22 +160,32 @@ def files() -> dict[Path, str]:
     return generated
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the files, or says which ones are not as they should be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m timebeam.pipelines.deploy.templates", description="Generates the templates' files."
-    )
+def write_or_check(
+    contents: Mapping[Path, str], module: str, description: str, argv: Sequence[str] | None
+) -> int:
+    """Writes generated files, or says which ones are not as they should be; returns the exit code.
+
+    Args:
+      contents: of the files, by their paths in the repository.
+      module, description: of the program, for its help.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("action", choices=["write", "check"])
     action = parser.parse_args(argv).action
-    stale = [
-        path for path, content in files().items() if not path.exists() or path.read_text("utf-8") != content
-    ]
+    stale = [path for path in contents if not path.exists() or path.read_text("utf-8") != contents[path]]
     for path in stale:
         if action == "write":
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(files()[path], "utf-8")
+            path.write_text(contents[path], "utf-8")
         print(path)
     return 1 if stale and action == "check" else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes or checks the templates' files."""
+    return write_or_check(
+        files(), "timebeam.pipelines.deploy.templates", "Generates the templates' files.", argv
+    )
 
 
 if __name__ == "__main__":

@@ -12,20 +12,15 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.commands.ingest import TO
 from timebeam.pipelines.ingest.jobs import storing_graph
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.options.parameters import (
-    LAYOUT,
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import (
     Annotations,
     Layout,
@@ -75,11 +70,6 @@ class Copy(Job):
                 graph.target, annotated, graph.layout, graph.uids, period, dry_run=graph.dry_run
             )
         return graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
-
-    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
-        """See `Job.summarize`."""
-        assert run.dead_letters is not None
-        return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters)
 
     def finish(self, run: Run) -> int:
         """Reads everything back; returns 1 if a point is neither there nor a dead letter."""

@@ -10,15 +10,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
-from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
-from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Run, Source, StreamJob
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    UsageError,
-)
+from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.stored import store_first
 from timebeam.pipelines.options.values import (
     check_writer,
@@ -29,7 +25,6 @@ from timebeam.pipelines.options.values import (
     required,
     target_of,
 )
-from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
 from timebeam.schema.messages import FORMATS, Framing, Message
 from timebeam.schema.meta.documents import MetaMode
@@ -44,19 +39,8 @@ Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""
 
 
-class _StoringJob(Job):
-    """A job over input that ends, whose graph stores points or records."""
-
-    __slots__ = ()
-
-    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
-        """See `Job.summarize`."""
-        assert run.dead_letters is not None
-        return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class IngestFiles(_StoringJob, PortionedJob):
+class IngestFiles(PortionedJob):
     """Stores the points or records of files.
 
     Attributes:
@@ -98,18 +82,13 @@ class IngestFiles(_StoringJob, PortionedJob):
             return self.graph.from_blocks(root, read, self.steps, snapshot=snapshot)
         return self.graph.from_blocks(root, read)
 
-    def summarize_portions(self, run: Run) -> PointsSummary:
-        """See `PortionedJob.summarize_portions`."""
-        assert run.dead_letters is not None
-        return PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
-
     def hold(self) -> object:
         """See `PortionedJob.hold`."""
         return None if self.steps is None else self.steps.hold()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReplayFiles(_StoringJob):
+class ReplayFiles(Job):
     """Stores the payloads of dead letters.
 
     Attributes:

@@ -15,9 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.options.parameters import (
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import Summary

@@ -19,7 +19,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit, UsageError
 from timebeam.pipelines.options.values import create_command, dead_letters_of
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.layouts import Layout, Packing, TableSpec
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
@@ -171,9 +171,10 @@ class Job(AnyJob):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """Adds the graph to a pipeline; returns what is written as dead letters."""
 
-    @abc.abstractmethod
     def summarize(self, result: PipelineResult, run: Run) -> Summary:
-        """The figures of a finished run."""
+        """The figures of a finished run; here of a job that stores points."""
+        assert run.dead_letters is not None
+        return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters)
 
     def finish(self, run: Run) -> int:
         """What is done after the summary, on this machine only; returns an exit code."""
@@ -199,10 +200,6 @@ class PortionedJob(Job):
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
           snapshot: see `Flow`.
         """
-
-    @abc.abstractmethod
-    def summarize_portions(self, run: Run) -> Summary:
-        """The figures of a finished run in this process."""
 
     def hold(self) -> object:
         """See `StreamJob.hold`."""

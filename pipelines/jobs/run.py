@@ -36,7 +36,7 @@ from timebeam.pipelines.jobs.runners import is_dataflow, is_in_process, is_local
 from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import service_error
@@ -104,9 +104,11 @@ def run_job(job: AnyJob, run: Run) -> int:
     _check_dead_letters(run)
     job.prepare(run)
     if isinstance(job, PortionedJob) and is_in_process(run.flags):
+        assert run.dead_letters is not None
         with _progress():
             run_portions(job, run)
-        return max(show(job.summarize_portions(run), run), job.finish(run))
+        summary = PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
+        return max(show(summary, run), job.finish(run))
     pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
     build(pipeline, job, run)
     if is_dataflow(run.flags):

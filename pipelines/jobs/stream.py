@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import signal
 import sys
@@ -27,10 +28,11 @@ from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.points import Reason, RefusedError, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.store import write_letter
 from timebeam.transforms.ingest import coders
+from timebeam.transforms.input.parse import refused_message
 
 _HELD_MESSAGES = 150_000
 _HELD_BYTES = 256 << 20
@@ -137,19 +139,8 @@ class StreamStatus(Observer):
     def refused(self, message: Message, error: Exception) -> None:
         """See `Observer.refused`."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
-        write_letter(
-            self._dead_letters,
-            Rejected(
-                message.text,
-                Reason.INTERNAL_ERROR,
-                why[:1000],
-                Stage.PARSE,
-                message.source,
-                0,
-                message.arrival_ms,
-                message.envelope,
-            ),
-        )
+        rejected = refused_message(message, RefusedError(Reason.INTERNAL_ERROR, why[:1000]))
+        write_letter(self._dead_letters, dataclasses.replace(rejected, stage=Stage.PARSE))
 
     def stored(self, messages: Sequence[Message], seconds: float) -> None:
         """See `Observer.stored`."""

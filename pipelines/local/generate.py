@@ -19,9 +19,7 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from timebeam.pipelines.local.generator import Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publisher
-from timebeam.pipelines.options.parameters import (
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.schema.common.times import parse_time
 

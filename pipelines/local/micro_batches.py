@@ -64,7 +64,6 @@ class TakeBlocks(TakeBatch):
     """The latest portion of the blocks of files, as `ReadBlocks` gives them."""
 
     def expand(self, root: PBegin) -> DoOutputsTuple:  # type: ignore[override]
-        """See the class."""
         return root | beam.Impulse() | refusing(_TakeFn(self.number), Message)
 
 

@@ -310,8 +310,9 @@ def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
     """
     if not texts:
         return {}
+    known = {*_STORED, _VERSION_COLUMN}
     newer = [f"version {texts.get(_VERSION_COLUMN)}"] if texts.get(_VERSION_COLUMN) != VERSION else []
-    newer += [f"setting {name}" for name in texts if not _is_known(name)]
+    newer += [f"setting {name}" for name in texts if name not in known and not name.startswith(_TABLE)]
     if newer:
         raise BigtableError(
             f"table {table} has {', '.join(newer)}, which this timebeam does not know (it knows version "
@@ -321,10 +322,6 @@ def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
         return {name: _STORED[name].value_of(text) for name, text in texts.items() if name in _STORED}
     except (argparse.ArgumentTypeError, ValueError) as error:
         raise BigtableError(f"table {table} holds a damaged setting: {error}") from error
-
-
-def _is_known(column: str) -> bool:
-    return column in _STORED or column == _VERSION_COLUMN or column.startswith(_TABLE)
 
 
 def _has_rows(target: Target, table: str) -> bool:

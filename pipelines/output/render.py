@@ -11,7 +11,7 @@ import io
 import os
 import pathlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from timebeam.pipelines.options.parameters import OUTPUTS
 from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
@@ -78,6 +78,23 @@ def csv_cell(text: str, guard: bool) -> str:
     """A name as a CSV cell, in one line; with `guard` no spreadsheet takes it for a formula."""
     text = printable(text)
     return "'" + text if guard and text.startswith(_FORMULA) else text
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """A line of CSV, without its newline."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
+
+
+def json_array(documents: Iterable[str]) -> Iterator[str]:
+    """The lines of an array of JSON documents, one on each."""
+    pending = ""
+    for document in documents:
+        yield pending + "," if pending else "["
+        pending = document
+    yield pending or "["
+    yield "]"
 
 
 def _csv(results: Sequence[Result], guard: bool) -> str:

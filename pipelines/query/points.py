@@ -44,12 +44,7 @@ from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.attached import global_annotations, series_annotations
 from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.evaluate import (
-    Evaluated,
-    evaluate,
-    evaluate_histograms,
-    question_of_tsuids,
-)
+from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import io
 import itertools
 import sys
 import time
@@ -15,7 +13,7 @@ from typing import NamedTuple
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render import csv_cell
+from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.declared.codec.cells import tables as declared_tables
 from timebeam.schema.declared.codec.days import day_of, tables_within
@@ -109,8 +107,12 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
     if options.explain:
         _explain(plan, names)
     found = _Found(_records(target, layout, names, selection, plan))
-    lines = {"json": _json, "csv": _csv, "table": _table}[options.output]
-    for line in lines(found, layout, options.csv_guard):
+    lines = {
+        "json": json_array(json_text(layout, record) for record in found),
+        "csv": _csv(found, layout, options.csv_guard),
+        "table": _table(found, layout),
+    }
+    for line in lines[options.output]:
         print(line)
     for finding in found.findings[:_SHOWN_FINDINGS]:
         print(f"skipped: {finding.table} row {finding.key!r}: {finding.text}", file=sys.stderr)
@@ -223,30 +225,14 @@ def _text(layout: TableLayout, record: Record, name: str) -> str:
     return "" if value is None else str(value)
 
 
-def _json(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
-    """An array, a line for each record."""
-    line = ""
-    for record in records:
-        yield line + "," if line else "["
-        line = json_text(layout, record)
-    yield line or "["
-    yield "]"
-
-
 def _csv(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
     """A heading, and a line for each record."""
-    yield _csv_line(csv_cell(name, guard) for name in layout.fields)
+    yield csv_line(csv_cell(name, guard) for name in layout.fields)
     for record in records:
-        yield _csv_line(csv_cell(_text(layout, record, name), guard) for name in layout.fields)
+        yield csv_line(csv_cell(_text(layout, record, name), guard) for name in layout.fields)
 
 
-def _csv_line(values: Iterable[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()
-
-
-def _table(records: Iterable[Record], layout: TableLayout, guard: bool) -> Iterator[str]:
+def _table(records: Iterable[Record], layout: TableLayout) -> Iterator[str]:
     """Columns as wide as the values of the first records need."""
     rows = ([printable(_text(layout, record, name)) for name in layout.fields] for record in records)
     first = list(itertools.islice(rows, _WIDTH_RECORDS))

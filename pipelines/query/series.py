@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import functools
-import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from timebeam.pipelines.options.parameters import (
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render import csv_cell
+from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
 from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import names_from
@@ -32,8 +27,6 @@ from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
 
 _SHOWN = 10
-
-_Form = Callable[[Iterable[Listed]], Iterator[str]]
 
 
 def wanted_of(options: argparse.Namespace) -> SeriesQuery:
@@ -67,9 +60,13 @@ def list_series(options: argparse.Namespace) -> int:
     check_tables(target, layout.tables(), create_command(options))
     results, where = _find(options, target, layout, pattern)
     tally = _Tally()
-    csv_lines = functools.partial(_csv, guard=options.csv_guard)
-    forms: dict[str, _Form] = {"text": _text, "json": _json, "csv": csv_lines}
-    for line in forms[options.output](tally.readable(results)):
+    listing = tally.readable(results)
+    lines = {
+        "text": _text(listing),
+        "json": json_array(map(_json, listing)),
+        "csv": _csv(listing, options.csv_guard),
+    }
+    for line in lines[options.output]:
         print(line)
     for text in tally.bad[:_SHOWN]:
         print(f"skipped: {text}", file=sys.stderr)
@@ -161,35 +158,24 @@ def _text(listing: Iterable[Listed]) -> Iterator[str]:
         yield f"{listed.tsuid.hex().upper()}  {name}" if listed.tsuid else name
 
 
-def _json(listing: Iterable[Listed]) -> Iterator[str]:
-    """As the `results` of /api/search/lookup, and what the metadata says beside it."""
-    pending = ""
-    for listed in listing:
-        members: dict[str, object] = {"tsuid": listed.tsuid.hex().upper()} if listed.tsuid else {}
-        members |= {"metric": listed.series.metric, "tags": dict(listed.series.tags)}
-        if listed.series.resources:
-            members["resources"] = dict(listed.series.resources)
-        if listed.tsuid:
-            members |= {"created": listed.created_s, "points": listed.points}
-        yield pending + "," if pending else "["
-        pending = json.dumps(members, ensure_ascii=False)
-    yield pending or "["
-    yield "]"
+def _json(listed: Listed) -> str:
+    """As in the `results` of /api/search/lookup, and what the metadata says beside it."""
+    members: dict[str, object] = {"tsuid": listed.tsuid.hex().upper()} if listed.tsuid else {}
+    members |= {"metric": listed.series.metric, "tags": dict(listed.series.tags)}
+    if listed.series.resources:
+        members["resources"] = dict(listed.series.resources)
+    if listed.tsuid:
+        members |= {"created": listed.created_s, "points": listed.points}
+    return json.dumps(members, ensure_ascii=False)
 
 
 def _csv(listing: Iterable[Listed], guard: bool) -> Iterator[str]:
-    yield _csv_line("tsuid", "metric", "tags", "created", "points")
+    yield csv_line(("tsuid", "metric", "tags", "created", "points"))
     for listed in listing:
         tags = " ".join(f"{key}={value}" for key, value in listed.series.tags + listed.series.resources)
         tsuid = listed.tsuid.hex().upper() if listed.tsuid else ""
         names = (csv_cell(text, guard) for text in (listed.series.metric, tags))
-        yield _csv_line(tsuid, *names, listed.created_s, listed.points)
-
-
-def _csv_line(*values: object) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()
+        yield csv_line((tsuid, *names, listed.created_s, listed.points))
 
 
 def list_names(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.common.times import bucket_starts
 from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, is_expired
-from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
+from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.existing import table_names
@@ -69,11 +69,6 @@ def rollups_of(options: argparse.Namespace, declaration: Declaration, now_ms: in
         source = declaration.layout(rollup.source)
         jobs.append(DeclaredRollupJob(target_of(options), rollup, source, start_ms, end_ms))
     return jobs
-
-
-def _is_old(tables: DayTables, name: str, today: datetime.date) -> bool:
-    day = day_of(tables, name)
-    return day is not None and is_expired(tables, day, today)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,8 +130,10 @@ class DeclaredRollups(DescribedRollup):
         """The tables per day that may be dropped."""
         names = table_names(self.target)
         for day_tables in self.declaration.day_tables:
-            if day_tables.expire_days is not None:
-                yield from (name for name in names if _is_old(day_tables, name, self.today))
+            for name in names if day_tables.expire_days is not None else ():
+                day = day_of(day_tables, name)
+                if day is not None and is_expired(day_tables, day, self.today):
+                    yield name
 
 
 def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollups:

@@ -17,10 +17,7 @@ from collections.abc import Mapping, Sequence
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.period import Period, delay_ms, period_of
 from timebeam.pipelines.options.values import (
     layout_named,
@@ -53,7 +50,7 @@ from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
-from timebeam.transforms.rollup.job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
 from timebeam.transforms.rollup.touched import touched_table
 
@@ -87,8 +84,7 @@ class OpenTsdbRollup(LayoutRollup):
         ]
         for plan in job.plan.intervals:
             interval, rows = plan.interval, sum(1 for _ in plan.rows())
-            tables = [] if interval.is_default else [interval.table]
-            tables += [interval.pre_aggregation_table] if job.config.pre_aggregates else []
+            tables = outputs(job.config, interval)
             lines.append(
                 f"would write {interval.interval} from {utc_text(plan.start_s)} to {utc_text(plan.end_s)}, "
                 f"{rows:,} rows per series: {', '.join(job.table(name) for name in tables)}"
@@ -121,12 +117,11 @@ def add_rollup(root: beam.Pipeline, job: RollupJob, *, write: bool = True) -> li
       write: without it the graph ends before the tables.
     """
     once = root | "Once" >> beam.Create([None], reshuffle=False)
-    added = add_steps(once, job)
+    rows, refused = add_steps(once, job)
     tables = [spec.name for spec in rollup_tables(job.config, job.layout)]
-    refused = [*added.refused]
     if write:
-        for name, rows in added.rows.items():
-            refused.append(rows | name >> StoreRows(job.target, tables, "direct", Packing.POINTS))
+        for name, mutations in rows.items():
+            refused.append(mutations | name >> StoreRows(job.target, tables, "direct", Packing.POINTS))
     return refused
 
 
@@ -213,7 +208,7 @@ class SeriesRollup(LayoutRollup):
         refused = [accumulated[REJECTED]]
         for interval in self.work.plan.intervals:
             name = interval.interval.interval
-            refused += store_interval(root, self.work, interval, accumulated[name], write=True)
+            refused += store_interval(root, self.work, interval, accumulated[name])
         return refused
 
 

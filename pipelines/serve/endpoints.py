@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
-from timebeam.pipelines.serve.queries import check_method, expressions, query
+from timebeam.pipelines.serve.queries import expressions, query
 from timebeam.pipelines.serve.remote_read import remote_read
 from timebeam.pipelines.serve.searches import last_points, lookup, suggest
 from timebeam.schema.api.request import ApiError, Request, not_found
@@ -123,10 +123,13 @@ def respond(api: Api, request: Request) -> Response:
         if path.startswith(GRAFANA):
             path = path.removeprefix(GRAFANA)
             request = dataclasses.replace(request, leaves_out_nan=True)
-        endpoint = ENDPOINTS.get(path)
-        if endpoint is None:
+        if path not in ENDPOINTS:
             raise not_found()
-        body = endpoint(api, request)
+        methods, answer = ENDPOINTS[path]
+        if request.method not in methods:
+            details = f"The HTTP method [{request.method}] is not permitted for this endpoint"
+            raise ApiError("Method not allowed", 405, details)
+        body = answer(api, request)
     except ApiError as error:
         return Response(error.status, error.body(), error.headers)
     except OverBudgetError as error:
@@ -137,33 +140,24 @@ def respond(api: Api, request: Request) -> Response:
     return Response(200, body, skipped)
 
 
-def _aggregators(_: Api, request: Request) -> Any:
-    check_method(request, ("GET", "POST"))
-    return [*AGGREGATORS, NONE]
-
-
-def _config_filters(_: Api, request: Request) -> Any:
-    check_method(request, ("GET", "POST"))
-    return CONFIG_FILTERS
-
-
 def _version(_: Api, request: Request) -> Any:
-    check_method(request, ("GET", "POST"))
     return {"version": TSD_VERSION, "repo": "timebeam", "timebeam": importlib.metadata.version("timebeam")}
 
 
-ENDPOINTS: dict[str, Callable[[Api, Request], Any]] = {
-    "/api/aggregators": _aggregators,
-    "/api/annotation": annotation,
-    "/api/config/filters": _config_filters,
-    "/api/query": query,
-    "/api/query/gexp": expressions,
-    "/api/query/last": last_points,
-    "/api/search/lookup": lookup,
-    "/api/suggest": suggest,
-    "/api/uid/tsmeta": ts_meta,
-    "/api/uid/uidmeta": uid_meta,
-    "/api/v1/read": remote_read,
-    "/api/version": _version,
+_GET, _GET_POST, _POST = ("GET",), ("GET", "POST"), ("POST",)
+
+ENDPOINTS: dict[str, tuple[Sequence[str], Callable[[Api, Request], Any]]] = {
+    "/api/aggregators": (_GET_POST, lambda *_: [*AGGREGATORS, NONE]),
+    "/api/annotation": (_GET, annotation),
+    "/api/config/filters": (_GET_POST, lambda *_: CONFIG_FILTERS),
+    "/api/query": (_GET_POST, query),
+    "/api/query/gexp": (_GET, expressions),
+    "/api/query/last": (_GET_POST, last_points),
+    "/api/search/lookup": (_GET_POST, lookup),
+    "/api/suggest": (_GET_POST, suggest),
+    "/api/uid/tsmeta": (_GET, ts_meta),
+    "/api/uid/uidmeta": (_GET, uid_meta),
+    "/api/v1/read": (_POST, remote_read),
+    "/api/version": (_GET_POST, _version),
 }
-"""By path, without the slash at the end."""
+"""The methods and the function of each path, without the slash at the end."""

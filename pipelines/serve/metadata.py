@@ -12,7 +12,6 @@ from typing import Any
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.queries import check_method
 from timebeam.schema.annotations import NotAnAnnotationError, parse_stored
 from timebeam.schema.api.query_answer import annotation_body
 from timebeam.schema.api.request import ApiError, Request, not_found
@@ -40,7 +39,6 @@ _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "ta
 
 def annotation(api: Api, request: Request) -> Any:
     """The answer to /api/annotation: the annotation of a series, or the global one, of a start."""
-    check_method(request, ("GET",))
     layout = find_capability(api.layout, Annotations)
     if layout is None:
         raise not_found()
@@ -64,7 +62,6 @@ def annotation(api: Api, request: Request) -> Any:
 
 def uid_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/uidmeta: what is stored of a name; what is not stored is empty."""
-    check_method(request, ("GET",))
     layout = find_capability(api.layout, UidTables)
     if layout is None:
         raise not_found()
@@ -79,7 +76,6 @@ def uid_meta(api: Api, request: Request) -> Any:
 
 def ts_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/tsmeta: of a TSUID, or a list of those of a metric and tags, `m`."""
-    check_method(request, ("GET",))
     layout = find_capability(api.layout, SeriesMeta)
     if layout is None:
         raise not_found()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from timebeam.pipelines.serve.api import Api
@@ -29,8 +28,6 @@ from timebeam.schema.query.question import Question
 from timebeam.transforms.query.attached import global_annotations
 from timebeam.transforms.query.evaluate import evaluate, evaluate_histograms, question_of_tsuids
 
-_METHODS = ("GET", "POST")
-
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""
 
@@ -45,7 +42,6 @@ def query(api: Api, request: Request) -> Any:
     Raises:
       ApiError: the request is wrong, or names what is not there.
     """
-    check_method(request, _METHODS)
     now_ms = int(time.time() * 1000)
     raw = json_query(request) if request.method == "POST" else uri_query(request)
     asked = checked(raw, now_ms)
@@ -66,7 +62,6 @@ def expressions(api: Api, request: Request) -> Any:
     Raises:
       ApiError: see `query`; or an expression is wrong.
     """
-    check_method(request, ("GET",))
     now_ms = int(time.time() * 1000)
     parsed = [parse_expression(text) for text in request.parameters.get("exp", ())]
     texts = [text for expression in parsed for text in expression.queries()]
@@ -95,13 +90,6 @@ def expressions(api: Api, request: Request) -> Any:
         leaves_out_nan=request.leaves_out_nan,
         add_shown=api.add_shown,
     )
-
-
-def check_method(request: Request, methods: Sequence[str]) -> None:
-    """Raises ApiError if an endpoint does not take the method of a request."""
-    if request.method not in methods:
-        details = f"The HTTP method [{request.method}] is not permitted for this endpoint"
-        raise ApiError("Method not allowed", 405, details)
 
 
 def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.queries import check_method
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.api.query_answer import OBJECT_POINTS, POINT_BYTES
 from timebeam.schema.api.remote_read import LabelledPoints, ReadQuery, read_request, read_response
@@ -23,7 +22,6 @@ def remote_read(api: Api, request: Request) -> bytes:
     Raises:
       ApiError: the request is wrong.
     """
-    check_method(request, ("POST",))
     now_ms = int(time.time() * 1000)
     queries = read_request(request.body, api.ignored_labels)
     return read_response([list(_series(api, query, now_ms)) for query in queries])

@@ -10,7 +10,6 @@ from typing import Any
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.queries import check_method
 from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.api.search import (
     LastQuery,
@@ -34,8 +33,7 @@ from timebeam.schema.layouts.opentsdb.select import look_up, names_from
 from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
+from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows, has_rows
 from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.points import find_series
 
@@ -48,7 +46,6 @@ def last_points(api: Api, request: Request) -> Any:
     Raises:
       ApiError: the request is wrong, or names what is not there.
     """
-    check_method(request, ("GET", "POST"))
     query = last_query(request)
     layout = find_capability(api.layout, UidTables)
     if layout is None:
@@ -133,7 +130,6 @@ def _body(query: LastQuery, series: Series, tsuid: bytes, time_ms: int, value: i
 
 def suggest(api: Api, request: Request) -> Any:
     """The answer to /api/suggest."""
-    check_method(request, ("GET", "POST"))
     query = suggest_query(request)
     try:
         return list(itertools.islice(_names(api, query.kind, query.start), query.limit))
@@ -143,7 +139,6 @@ def suggest(api: Api, request: Request) -> Any:
 
 def lookup(api: Api, request: Request) -> Any:
     """The answer to /api/search/lookup."""
-    check_method(request, ("GET", "POST"))
     begun = time.perf_counter()
     query = lookup_query(request)
     listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
@@ -195,7 +190,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
         if name not in known:
             details = f"No such name for '{name.kind}': '{name.text}'"
             raise ApiError("Unable to resolve one or more UIDs", 404, details)
-    if query.use_meta and _has_meta(api, layout):
+    if query.use_meta and has_rows(api.target, meta_table(layout.options.table_prefix).name):
         return from_meta(api.target, layout, patterns, api.meter)
     if not query.use_meta:
         return from_data(api.target, layout, patterns, api.meter, once=False)
@@ -210,15 +205,6 @@ def _readable(api: Api, found: Iterable[Found]) -> Iterator[Listed]:
             yield one
         else:
             api.skipped.append(f"row {one[0].hex()}: {one[1]}")
-
-
-def _has_meta(api: Api, layout: SeriesMeta) -> bool:
-    """Whether there is a meta table with rows."""
-    try:
-        table = meta_table(layout.options.table_prefix).name
-        return next(iter(scan_keys(api.target, table, limit=1)), None) is not None
-    except NotFound:
-        return False
 
 
 def _names_of_series(api: Api, kind: str, start: str) -> list[str]:

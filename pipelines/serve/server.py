@@ -9,9 +9,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from timebeam.pipelines.options.parameters import (
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.api import Api
 from timebeam.transforms.bigtable.existing import check_tables

@@ -9,11 +9,7 @@ import math
 from typing import Any
 
 from timebeam.pipelines.commands.tables import RETENTION_CLASSES
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    LAYOUT,
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import Layout
 from timebeam.schema.points import RefusedError

@@ -10,10 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.stored import UNPROVED, settings_of, store_again, store_new, use_stored
 from timebeam.pipelines.options.values import (
     create_command,

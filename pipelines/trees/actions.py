@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
-from timebeam.pipelines.options.parameters import (
-    UsageError,
-)
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, layout_with, target_of, text_of
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text

@@ -22,7 +22,7 @@ from timebeam.schema.points import Rejected
 from timebeam.schema.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import letter_files
-from timebeam.transforms.trees.series import has_rows
+from timebeam.transforms.meta.find import has_rows
 from timebeam.transforms.trees.sync import COUNTERS, SyncTrees, TreeSyncJob, TreeSyncTally
 from timebeam.transforms.trees.table import TreeTable, tree_table
 

@@ -150,7 +150,6 @@ class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
         self._fn = _CarryFn(target, source, sink, uids, period, dry_run=dry_run)
 
     def expand(self, root: PBegin) -> PCollection[Rejected]:
-        """See the class."""
         once = root | "Once" >> beam.Create([None], reshuffle=False)
         return once | "Carry" >> beam.ParDo(self._fn)
 

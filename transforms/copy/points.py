@@ -52,7 +52,6 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
         self._fn = _ReadPointsFn(target, layout, start_ms, end_ms)
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
-        """See the class."""
         layout = self._fn.layout
         split = RangesFn(self._fn.target, data_tables(layout)[0], cut_at=layout.cut_at)
         ranges = (

@@ -57,7 +57,6 @@ class RecordRowsFn(beam.DoFn):
         self._headers = _Headers()
 
     def process(self, message: Message) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         try:
             batch, rejected = self._read(message)
         except ValueError as error:
@@ -94,7 +93,6 @@ class RecordMessagesFn(beam.DoFn):
         self._headers = _Headers()
 
     def process(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         return parse_portions(messages, self._framing_of, self._rows)
 
     def _framing_of(self, message: Message) -> Framing:
@@ -185,7 +183,6 @@ class PointRowsFn(beam.DoFn):
         self._declaration = declaration
 
     def process(self, points: PointBatch) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         batch, rejected = of_points(self._declaration, points)
         yield from _stored(self._declaration, batch, rejected)
 

@@ -59,7 +59,6 @@ class CopyDayFn(beam.DoFn):
         self._key_part = day_piece(copy.source, copy.day)
 
     def process(self, keys: KeyRange) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         copy, source = self._copy, self._copy.source
         pattern = day_pattern(source, self._key_part)
         scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)
@@ -102,7 +101,6 @@ class AccumulateValuesFn(beam.DoFn):
         self._job = job
 
     def process(self, keys: KeyRange) -> Iterator[tuple[SeriesText, bytes] | RejectedOutput]:
-        """See the class."""
         job = self._job
         batches: list[PointBatch] = []
         buckets: Buckets | None = None
@@ -148,7 +146,6 @@ class RollupRowsFn(beam.DoFn):
     def process(
         self, group: tuple[SeriesText, Iterable[bytes]]
     ) -> Iterator[tuple[bytes, Row] | RejectedOutput]:
-        """See the class."""
         text, packed = group
         buckets = unpacked([(series_of(text), list(packed))], _SECOND, ends=False)
         rows, rejected = rollup_rows(self._job.rollup, buckets)
@@ -167,7 +164,6 @@ class ExistingRowsFn(beam.DoFn):
         self._job = job
 
     def process(self, keys: KeyRange) -> Iterator[tuple[bytes, list[Cell]]]:
-        """See the class."""
         job = self._job
         for row in TableReader(job.target).scan(Scan(job.rollup.target.table, (keys,))):
             try:
@@ -186,7 +182,6 @@ class OverwriteFn(beam.DoFn):
         self._table = job.rollup.target.table
 
     def process(self, group: tuple[bytes, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
-        """See the class."""
         key, inputs = group
         (new,) = [*inputs[PIECES]] or [
             Row(self._table, key, [])

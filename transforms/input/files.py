@@ -31,10 +31,9 @@ from timebeam.transforms.input.line_cutter import Cutter, LineCutter
 class AvroCutter:
     """Cuts the bytes of one file; see `ContainerCutter`."""
 
-    def __init__(self, path: str, modified_ms: int, size: int) -> None:
-        """A message is complete when its text has `size` bytes."""
+    def __init__(self, path: str, modified_ms: int) -> None:
         self._path, self._modified_ms = path, modified_ms
-        self._cutter = ContainerCutter(size)
+        self._cutter = ContainerCutter(BLOCK_BYTES)
 
     @property
     def rest(self) -> bytes:
@@ -200,7 +199,7 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
 def _cutter(span: FileSpan, framing: Framing) -> Cutter:
     """The cutter of a whole file."""
     if framing is Framing.AVRO:
-        return AvroCutter(span.path, span.modified_ms, BLOCK_BYTES)
+        return AvroCutter(span.path, span.modified_ms)
     if framing is Framing.JSON:
         return JsonCutter(span.message(), BLOCK_BYTES)
     return LineCutter(span.message())

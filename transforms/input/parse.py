@@ -16,12 +16,12 @@ from apache_beam.pvalue import TaggedOutput
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import follows, join_texts
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.transforms.input.json_cutter import JsonCutter
-from timebeam.transforms.input.line_cutter import LINES, LineCutter
+from timebeam.transforms.input.line_cutter import LINES, LineCutter, refusal
 
 Output = TypeVar("Output")
 
@@ -117,16 +117,7 @@ class _MessagePortion:
 
 def refused_message(message: Message, error: RefusedError) -> Rejected:
     """The refusal of a whole message, before it is parsed."""
-    return Rejected(
-        message.text,
-        error.reason,
-        error.message,
-        Stage.READ,
-        message.source,
-        0,
-        message.arrival_ms,
-        message.envelope,
-    )
+    return refusal(message, error.reason, error.message, message.text, 0)
 
 
 def _is_small(message: Message) -> bool:
@@ -244,7 +235,6 @@ class JoinFn(beam.DoFn):
         self._batches = []
 
     def process(self, batch: PointBatch) -> Iterator[PointBatch]:
-        """See the class."""
         is_sparse = len(batch) < SPARSE_POINTS * len(batch.series)
         if self._batches and not (is_sparse and follows(self._batches[-1], batch)):
             yield self._joined()

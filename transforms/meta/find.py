@@ -6,6 +6,8 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+from google.api_core.exceptions import NotFound
+
 from timebeam.schema.layouts import (
     Deletion,
     Finding,
@@ -104,6 +106,14 @@ def from_rows(
         elif row.series not in seen and query.takes(row.series):
             seen.add(row.series)
             yield Listed(row.series)
+
+
+def has_rows(target: Target, table: str) -> bool:
+    """Whether a table exists and has a row."""
+    try:
+        return any(True for _ in scan_keys(target, table, limit=1))
+    except NotFound:
+        return False
 
 
 def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:

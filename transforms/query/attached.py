@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts import Annotations, Cell, Finding, Histograms, Row, Selection
+from timebeam.schema.layouts import Annotations, Finding, Histograms, Row, Selection
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
@@ -105,7 +105,7 @@ def find_histograms(
         if not question.passes(selected.series):
             continue
         base_ms = parse_key(layout.options, selected.row.key).base_s * 1000
-        for cell in sorted(selected.row.cells, key=_by_age):
+        for cell in sorted(selected.row.cells, key=lambda cell: (cell.timestamp_ms, cell.qualifier)):
             if not is_histogram(cell.qualifier):
                 continue
             time_ms = base_ms + offset_ms(cell.qualifier)
@@ -131,7 +131,3 @@ def _span_ms(question: Question) -> tuple[int, int]:
     if how.interval_ms is None:
         return within.start_ms, within.end_ms
     return first_whole_ms(how, within), within.until_ms
-
-
-def _by_age(cell: Cell) -> tuple[int, bytes]:
-    return cell.timestamp_ms, cell.qualifier

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from timebeam.schema.layouts import (
     Annotations,
     Histograms,
-    Name,
     ReadableLayout,
     Reader,
     RollupTables,
@@ -36,11 +35,13 @@ def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> 
     """The TSUIDs of series; without series that have a name without a UID."""
     names = {series_: layout.names(series_) for series_ in series}
     uids = select.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
-    return {
-        series_: uids[group[0]] + b"".join(sorted(uids[key] + uids[value] for key, value in _pairs(group)))
-        for series_, group in names.items()
-        if all(name in uids for name in group)
-    }
+    tsuids = {}
+    for member, group in names.items():
+        if all(name in uids for name in group):
+            tags = zip(group[1::2], group[2::2], strict=True)
+            pairs = sorted(uids[key] + uids[value] for key, value in tags)
+            tsuids[member] = uids[group[0]] + b"".join(pairs)
+    return tsuids
 
 
 def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) -> dict[bytes, Series]:
@@ -80,11 +81,6 @@ def question_of_tsuids(
     if len(metrics) > 1:
         raise ValueError(f"One or more TSUIDs did not share the same metric [{metrics[0]}] [{metrics[1]}]")
     return dataclasses.replace(question, metric=metrics[0], tags={}, group_by=(), filters=(), series=series)
-
-
-def _pairs(names: Sequence[Name]) -> Iterable[tuple[Name, Name]]:
-    """The tag keys and values of the names of a series."""
-    return zip(names[1::2], names[2::2], strict=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

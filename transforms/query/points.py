@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from timebeam.schema.common.batches import latest_points
-from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selected, Selection
+from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.numbers import numbers as numbers_of
@@ -48,19 +48,13 @@ def read_decoded(
     """
     selected = layout.select(selection, reader)
     if passes is not None:
-        selected = _passing(selected, functools.cache(passes))
+        cached = functools.cache(passes)
+        selected = (row for row in selected if isinstance(row, Finding) or cached(row.series))
     for rows in read_ahead(selected, most):
         if isinstance(rows, Finding):
             yield rows
             continue
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
-
-
-def _passing(
-    selected: Iterable[Selected | Finding], passes: Callable[[Series], bool]
-) -> Iterator[Selected | Finding]:
-    """Findings, and the rows of series that pass."""
-    return (row for row in selected if isinstance(row, Finding) or passes(row.series))
 
 
 def find_series(

@@ -13,7 +13,7 @@ from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, Selection, UnknownNameError
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.points import Floats, Int64s, Kind, Series
+from timebeam.schema.points import Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.question import Question
 from timebeam.schema.query.rollups import (
@@ -29,7 +29,7 @@ from timebeam.schema.query.rollups import (
     of_points,
 )
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, columns_of, decode_rollups
+from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.points import find_series
@@ -251,7 +251,8 @@ def _row_rollups(
     starts_s = distinct(decoded.starts_s)
     numbers = np.zeros((len(source.ids), len(starts_s)))
     has = np.zeros(numbers.shape, np.bool_)
-    floats = _floats(decoded)
+    is_float = decoded.kinds == Kind.FLOAT
+    floats = np.where(is_float, decoded.bits.view(np.float64), decoded.bits.astype(np.float64))
     for i, number in enumerate(source.ids):
         has_id = decoded.ids == number
         columns = np.searchsorted(starts_s, decoded.starts_s[has_id])
@@ -259,11 +260,6 @@ def _row_rollups(
     is_complete = has.all(axis=0)
     rollups = Partials(starts_s[is_complete] * 1000, numbers[:, is_complete])
     return rollups, starts_s[~is_complete] * 1000, decoded.damage
-
-
-def _floats(decoded: DecodedRollups) -> Floats:
-    is_float = decoded.kinds == Kind.FLOAT
-    return np.where(is_float, decoded.bits.view(np.float64), decoded.bits.astype(np.float64))
 
 
 def _passes(question: Question) -> Callable[[Series], bool] | None:

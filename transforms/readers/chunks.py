@@ -23,7 +23,6 @@ class RangesFn(SplitFn):
     """As `SplitFn`, with each range counted as planned work; its reader counts it as done."""
 
     def process(self, element: object) -> Iterator[KeyRange]:
-        """See the class."""
         return metrics.planned(super().process(element))
 
 

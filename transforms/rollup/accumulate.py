@@ -27,8 +27,7 @@ from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.fragments import packed_rows
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.dead_letters.rejected import REJECTED, refuse
+from timebeam.transforms.dead_letters.rejected import refuse
 from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
@@ -62,18 +61,6 @@ class SharedIntervals(NamedTuple):
     table: str
     start_s: int
     end_s: int
-
-
-def chunking(fn: beam.DoFn, *side_inputs: Any) -> Any:
-    """A ParDo with the outputs `main`, of chunks, and `SHARED`."""
-    step = beam.ParDo(fn, *side_inputs).with_output_types(Chunk)
-    return step.with_outputs(SHARED, main="main")
-
-
-def accumulating(fn: beam.DoFn, *side_inputs: Any) -> Any:
-    """A ParDo with the outputs `main`, of mutations, `PIECES` and `REJECTED`."""
-    step = beam.ParDo(fn, *side_inputs).with_output_types(EncodedRow)
-    return step.with_outputs(PIECES, REJECTED, main="main")
 
 
 def typed(outputs: Any, tag: str) -> PCollection[Any]:
@@ -160,11 +147,11 @@ class AccumulateFn(beam.DoFn):
 
     def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None
-        layout, span = self._job.layout, read_period(self._job.plan, chunk)
+        layout, period = self._job.layout, read_period(self._job.plan, chunk)
         reader = within(self._reader, layout, chunk.keys)
-        last_ms = span.end_ms - 1
-        select = functools.partial(layout.select_metrics, chunk.uids, span.start_ms, last_ms, reader)
-        return read_numbers(layout, select, span)
+        start_ms, end_ms = period
+        select = functools.partial(layout.select_metrics, chunk.uids, start_ms, end_ms - 1, reader)
+        return read_numbers(layout, select, period)
 
 
 class _ChunkWork:

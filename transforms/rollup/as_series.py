@@ -23,7 +23,6 @@ from timebeam.schema.layouts import (
     Finding,
     Layout,
     Packing,
-    RollupNames,
     RollupSeries,
     Row,
     Selected,
@@ -82,11 +81,6 @@ class SeriesRollupJob:
     metrics: frozenset[str] | None = None
 
     @property
-    def names(self) -> RollupNames:
-        """How rollups are named."""
-        return self.layout.rollup_names
-
-    @property
     def data_table(self) -> str:
         """The table of the points."""
         return data_tables(self.layout)[0]
@@ -98,7 +92,8 @@ class SeriesRollupJob:
         series_and_names = (
             (Series(metric, ()), name) for metric in self.metrics for name in self.config.computed
         )
-        return sorted({self.names.stored(series, interval, name).metric for series, name in series_and_names})
+        stored = self.layout.rollup_names.stored
+        return sorted({stored(series, interval, name).metric for series, name in series_and_names})
 
 
 class _SeriesChunksFn(beam.DoFn):
@@ -136,13 +131,13 @@ class _AccumulateSeriesFn(beam.DoFn):
         job = self._job
         lengths = [plan.interval.seconds for plan in job.plan.intervals]
         accumulator = Accumulator(lengths, ends=job.config.has_ends)
-        span = read_period(job.plan, chunk)
+        period = read_period(job.plan, chunk)
         metric = chunk.metrics[0] if chunk.metrics else None
-        selection = Selection(metric, {}, span.start_ms, span.end_ms - 1)
+        selection = Selection(metric, {}, period[0], period[1] - 1)
         reader = within(TableReader(job.target), job.layout, chunk.keys)
         select = functools.partial(job.layout.select, selection, reader)
         several_rows = functools.partial(job.layout.several_rows, selection, reader)
-        for batch in read_numbers(job.layout, select, span, several_rows):
+        for batch in read_numbers(job.layout, select, period, several_rows):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
@@ -211,7 +206,7 @@ class _RollupPointsFn(beam.DoFn):
         buckets = unpacked(self._groups, self._plan.interval.seconds, ends=config.has_ends)
         self._groups, self._size = [], 0
         metrics.count_rollup(f"buckets_{interval}", len(buckets))
-        batch, rejected = rollup_points(buckets, interval, config.computed, self._job.names)
+        batch, rejected = rollup_points(buckets, interval, config.computed, self._job.layout.rollup_names)
         for refusal in rejected:
             yield refuse(refusal)
         if batch is not None:
@@ -262,7 +257,7 @@ class _ExistingCellsFn(beam.DoFn):
                 yield from self._layout.select(Selection(metric, {}, start_ms, end_ms - 1), reader)
 
     def _is_ours(self, stored: Series) -> bool:
-        source = self._job.names.source(stored, self._plan.interval.interval)
+        source = self._job.layout.rollup_names.source(stored, self._plan.interval.interval)
         config = self._job.config
         return source is not None and config.takes(source[0]) and source[1] in config.computed
 
@@ -290,8 +285,6 @@ def store_interval(
     job: SeriesRollupJob,
     plan: IntervalPlan,
     accumulated: PCollection[Any],
-    *,
-    write: bool,
 ) -> list[PCollection[Rejected]]:
     """Adds the steps that store the rollups of one interval; returns their refusals."""
     name = plan.interval.interval
@@ -301,7 +294,7 @@ def store_interval(
         | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
         | f"Points[{name}]" >> refusing(_RollupPointsFn(job, plan), KeyedBatch)
     )
-    index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=not write)
+    index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=False)
     indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
     encoded = indexed.main | f"Encode[{name}]" >> refusing(
         EncodeFn(layout, Packing.POINTS), tuple[RowKey, bytes]
@@ -315,11 +308,9 @@ def store_interval(
         | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
         | f"Pack[{name}]" >> refusing(_PackOverFn(layout), Row)
     )
-    refused = [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED]]
-    if write:
-        writer = StoreRows(job.target, data_tables(layout), "direct", Packing.POINTS)
-        refused.append(rows.main | f"Write[{name}]" >> writer)
-    return refused
+    writer = StoreRows(job.target, data_tables(layout), "direct", Packing.POINTS)
+    written = rows.main | f"Write[{name}]" >> writer
+    return [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED], written]
 
 
 def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:

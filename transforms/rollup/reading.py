@@ -38,22 +38,15 @@ class _HourRows(NamedTuple):
     outside: Sequence[Row]
 
 
-class ReadPeriod(NamedTuple):
-    """[start_ms, end_ms)."""
-
-    start_ms: int
-    end_ms: int
-
-
-def read_period(plan: RollupPlan, chunk: Chunk) -> ReadPeriod:
-    """The period of a chunk that the plan rolls up."""
-    return ReadPeriod(max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000))
+def read_period(plan: RollupPlan, chunk: Chunk) -> tuple[int, int]:
+    """[start, end) in ms of the period of a chunk that the plan rolls up."""
+    return max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
 
 
 def read_numbers(
     layout: ReadableLayout,
     select: Callable[[], Iterable[Selected | Finding]],
-    span: ReadPeriod,
+    period: tuple[int, int],
     several_rows: Callable[[], frozenset[Series]] = frozenset,
 ) -> Iterator[PointBatch | Rejected]:
     """The finite numbers of rows in large batches, each instant once, and refusals of other values.
@@ -62,9 +55,10 @@ def read_numbers(
 
     Args:
       select: yields the rows, which may have points of other times too.
+      period: [start, end) in ms.
       several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
     """
-    reads = functools.partial(_reads, layout, select, span, several_rows)
+    reads = functools.partial(_reads, layout, select, period, several_rows)
     for read in ahead(reads, _READS_AHEAD):
         if isinstance(read, Finding):
             yield Rejected(read.key, Reason.CORRUPT_FILE, read.text, Stage.READ, read.table)
@@ -86,10 +80,10 @@ def read_numbers(
 def _reads(
     layout: ReadableLayout,
     select: Callable[[], Iterable[Selected | Finding]],
-    span: ReadPeriod,
+    period: tuple[int, int],
     several_rows: Callable[[], frozenset[Series]],
 ) -> Iterator[_HourRows | Finding]:
-    """The rows, with their points in the span."""
+    """The rows, with their points in the period."""
     apart: dict[Series, list[Selected]] = {selected: [] for selected in several_rows()}
     for selected_rows in read_ahead(select()):
         if isinstance(selected_rows, Finding):
@@ -99,10 +93,10 @@ def _reads(
             if selected.series in apart:
                 apart[selected.series].append(selected)
         yield _decoded(
-            layout, [selected for selected in selected_rows if selected.series not in apart], *span
+            layout, [selected for selected in selected_rows if selected.series not in apart], *period
         )
     for rows in apart.values():
-        read = _decoded(layout, rows, *span)
+        read = _decoded(layout, rows, *period)
         batch = read.decoded.batch
         batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
         yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -17,6 +17,7 @@ from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, stale_qualifi
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import (
     PIECES,
     SHARED,
@@ -24,8 +25,6 @@ from timebeam.transforms.rollup.accumulate import (
     ChunksFn,
     PackedGroup,
     SharedIntervals,
-    accumulating,
-    chunking,
     typed,
 )
 from timebeam.transforms.rollup.encode import count_written, encode, over, row_mutations
@@ -162,29 +161,24 @@ def _qualifiers(packed: bytes) -> Iterator[bytes]:
         position = end
 
 
-class StepOutputs(NamedTuple):
-    """The output of the steps.
+def add_steps(
+    once: PCollection[Any], job: RollupJob
+) -> tuple[Mapping[str, PCollection[EncodedRow]], list[PCollection[Any]]]:
+    """Adds all steps but the writing; (mutations, refusals of all steps).
 
-    Attributes:
-      rows: mutations, by the name of the step that writes them: in one step, some would wait for the others.
-      refused: refusals of all steps.
-    """
-
-    rows: Mapping[str, PCollection[EncodedRow]]
-    refused: Sequence[PCollection[Any]]
-
-
-def add_steps(once: PCollection[Any], job: RollupJob) -> StepOutputs:
-    """Adds all steps but the writing.
+    The mutations are by the name of the step that writes them: in one step, some would wait for the others.
 
     Args:
       once: any single element.
-      job: the rollup.
     """
     piece = tuple[RollupRowKey, PackedGroup]
-    chunks = once | "Chunks" >> chunking(ChunksFn(job))
+    cut = beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
+    chunks = once | "Chunks" >> cut.with_outputs(SHARED, main="main")
+    accumulate = beam.ParDo(AccumulateFn(job)).with_output_types(EncodedRow)
     accumulated = (
-        chunks.main | "SpreadChunks" >> beam.Reshuffle() | "Accumulate" >> accumulating(AccumulateFn(job))
+        chunks.main
+        | "SpreadChunks" >> beam.Reshuffle()
+        | "Accumulate" >> accumulate.with_outputs(PIECES, REJECTED, main="main")
     )
     existing = (
         typed(chunks, SHARED)
@@ -198,4 +192,4 @@ def add_steps(once: PCollection[Any], job: RollupJob) -> StepOutputs:
         | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
     )
     rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
-    return StepOutputs(rows, [accumulated[REJECTED], encoded[REJECTED]])
+    return rows, [accumulated[REJECTED], encoded[REJECTED]]

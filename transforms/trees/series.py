@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from google.api_core import exceptions
-
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Name, Reader, Trees
 from timebeam.schema.layouts.opentsdb import select
@@ -19,14 +17,6 @@ from timebeam.transforms.bigtable.target import Target
 
 _CACHED_UIDS = 1_000_000
 _PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
-
-
-def has_rows(target: Target, table: str) -> bool:
-    """Whether a table exists and has a row."""
-    try:
-        return any(True for _ in scan_keys(target, table, limit=1))
-    except exceptions.NotFound:
-        return False
 
 
 def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:

@@ -26,12 +26,9 @@ class TreeTable:
     """The trees of one table."""
 
     def __init__(self, target: Target, prefix: str) -> None:
-        self._target, self._table = target, tree_table(prefix).name
-
-    @property
-    def name(self) -> str:
+        self._target = target
+        self.name = tree_table(prefix).name
         """The name of the table."""
-        return self._table
 
     def trees(self) -> tuple[list[Tree], list[str]]:
         """(all trees with their rules, by id; errors of trees that cannot be read or used)."""
@@ -49,7 +46,7 @@ class TreeTable:
     def content(self, tree_id: int) -> Content:
         """The branches, leaves, collisions and series without match of a tree."""
         ranges = (cells.tree_range(tree_id),)
-        return read_content(tree_id, scan_rows(self._target, Scan(self._table, ranges)))
+        return read_content(tree_id, scan_rows(self._target, Scan(self.name, ranges)))
 
     def store(self, tree: Tree, *, exact: bool, dry_run: bool = False) -> tuple[int, list[str]]:
         """Stores a tree and its rules; (its id, a line for each change).
@@ -135,15 +132,15 @@ class TreeTable:
         """
         timestamp_ms = 0 if old is None else old.timestamp_ms + 1
         cell = None if new is None else Cell(cells.FAMILY, qualifier, timestamp_ms, new)
-        return replace_cells(self._target, self._table, [Replacement(key, old, cell)])[0]
+        return replace_cells(self._target, self.name, [Replacement(key, old, cell)])[0]
 
     def _definitions(self) -> list[Row]:
         """The rows of all trees."""
-        return list(scan_rows(self._target, Scan(self._table, ((b"", b""),), key_pattern=rb"^\C{2}$")))
+        return list(scan_rows(self._target, Scan(self.name, ((b"", b""),), key_pattern=rb"^\C{2}$")))
 
     def _row(self, tree_id: int) -> dict[int, Row]:
         key = cells.tree_key(tree_id)
-        rows = read_rows(self._target, self._table, [key])
+        rows = read_rows(self._target, self.name, [key])
         return {tree_id: rows[key]} if key in rows else {}
 
 
