@@ -47,7 +47,7 @@ class Ahead(Generic[Element]):
         """Asks the thread to end, and drops its elements."""
         self._is_stopped.set()
         with contextlib.suppress(queue.Empty):
-            while True:  # makes room for an element and for the end, so that the thread never waits
+            while True:  # makes room for the last element, so that the thread does not wait
                 self._queue.get_nowait()
 
     def join(self) -> None:
@@ -63,7 +63,8 @@ class Ahead(Generic[Element]):
                 self._queue.put((element,))
         except BaseException as error:  # any error, so that the consumer never waits forever
             end = error
-        self._queue.put(end)
+        if not self._is_stopped.is_set():
+            self._queue.put(end)
 
 
 def ahead(make: Callable[[], Iterable[Element]], most: int) -> Iterator[Element]:

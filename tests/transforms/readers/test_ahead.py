@@ -65,3 +65,20 @@ def test_to_close_it_ends_the_thread_and_the_iterator() -> None:
     found.close()
     assert ended.wait(10)
     assert not threads()
+
+
+def test_to_close_it_ends_a_thread_that_waits_to_hand_over() -> None:
+    for _ in range(20):
+        may_close = threading.Event()
+
+        def counts(may_close: threading.Event = may_close) -> Iterator[int]:
+            for number in range(10):
+                if number == 2:  # one is taken, one is in the queue
+                    may_close.set()
+                yield number
+
+        numbers = ahead(counts, 1)
+        assert next(numbers) == 0
+        assert may_close.wait(10)
+        numbers.close()
+        assert not threads()
