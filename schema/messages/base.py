@@ -121,7 +121,26 @@ class MessageFormat(abc.ABC):
             for message, result in zip(messages, parsed, strict=True)
             for refusal in result.rejected
         ]
-        yield Parsed(join([result.batch for result in parsed], joined), rejected)
+        edits = [edit for result in parsed for edit in result.annotations]
+        yield Parsed(join([result.batch for result in parsed], joined), rejected, edits)
+
+
+def separated(parsed: Parsed, joined: Joined) -> Parsed:
+    """What was read from a text of joined messages, with the arrivals and offsets of each message."""
+    batch, origins = parsed.batch, parsed.batch.origins
+    if origins is not None:
+        arrivals_ms = joined.arrivals_at(origins.starts)
+        origins = dataclasses.replace(origins, joined=joined)
+        batch = dataclasses.replace(batch, arrivals_ms=arrivals_ms, origins=origins)
+    return Parsed(batch, [joined.addressed(rejected) for rejected in parsed.rejected])
+
+
+def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the lines that hold more than blanks, without newlines; `start` is that of the text."""
+    for line in text.split(b"\n"):
+        if line.strip():
+            yield start, start + len(line)
+        start += len(line) + 1
 
 
 def joined_of(messages: Sequence[Message]) -> Joined:

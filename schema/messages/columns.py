@@ -9,6 +9,8 @@ their format, which decides.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -170,6 +172,19 @@ def _cast(
     if dtype == np.float64:
         good &= np.isfinite(result)
     return result, good
+
+
+def number_columns(numbers: Sequence[int | float]) -> tuple[Int64s, Bytes]:
+    """(bits int64[n], kinds uint8[n]) of numbers of at most 64 bits."""
+    n = len(numbers)
+    is_float = np.fromiter(map(isinstance, numbers, repeat(float)), np.bool_, n)
+    if not is_float.any():
+        return np.array(numbers, np.int64), np.zeros(n, np.uint8)
+    bits = np.array(numbers, np.float64).view(np.int64)
+    integers = np.flatnonzero(~is_float)
+    if len(integers):  # once more, since a double holds only 53 bits
+        bits[integers] = np.fromiter(map(numbers.__getitem__, integers.tolist()), np.int64, len(integers))
+    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
 
 
 def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s) -> Int64s:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from timebeam.schema.points import Reason, RefusedError
 
 _BLANKS = " \t\r\n"
@@ -107,6 +109,15 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
     if position < len(line):
         refused = RefusedError(Reason.BAD_SYNTAX, "surplus text after the JSON value")
         yield position, len(line), refused, in_array
+
+
+def is_json(text: bytes) -> bool:
+    """Whether a text is one JSON value; stops after the first value."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def check_string(text: str) -> None:

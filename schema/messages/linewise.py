@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,19 @@ import pyarrow as pa
 from timebeam.schema.common.batches import concatenate
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.messages import columns
-from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of
+from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
-from timebeam.schema.points import Bools, Bytes, Int64s, Joined, Origins, PointBatch, RefusedError, Series
+from timebeam.schema.points import (
+    Bools,
+    Bytes,
+    Int64s,
+    Joined,
+    Origins,
+    PointBatch,
+    Reason,
+    RefusedError,
+    Series,
+)
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 _IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
@@ -36,6 +46,18 @@ class LineRecord:
     start: int
     end: int
     outcome: Point | RefusedError
+
+    @classmethod
+    def of(cls, text: bytes, start: int, end: int, read: Callable[[str], Point]) -> LineRecord:
+        """The record of one line of UTF-8; `read` gives its point, or raises RefusedError."""
+        outcome: Point | RefusedError
+        try:
+            outcome = read(text[start:end].decode())
+        except UnicodeDecodeError as error:
+            outcome = RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the line")
+        except RefusedError as error:
+            outcome = error
+        return cls(start, end, outcome)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,15 +155,7 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
-        parsed = self._read_lines(text, *LinewiseFormat.spans(self, text.text), joined)
-        batch = parsed.batch
-        if batch.origins is not None:
-            batch = dataclasses.replace(
-                batch,
-                arrivals_ms=joined.arrivals_at(batch.origins.starts),
-                origins=dataclasses.replace(batch.origins, joined=joined),
-            )
-        return Parsed(batch, [joined.addressed(rejected) for rejected in parsed.rejected])
+        return separated(self._read_lines(text, *LinewiseFormat.spans(self, text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -152,13 +166,8 @@ class LinewiseFormat(MessageFormat):
         for first in range(0, len(starts), _AT_ONCE):
             last = first + _AT_ONCE
             new_points = self._read_some(message, starts[first:last], ends[first:last], refusals)
-            batch = (
-                concatenate(batch, new_points)
-                if len(batch) and len(new_points)
-                else new_points
-                if len(new_points)
-                else batch
-            )
+            if len(new_points):
+                batch = concatenate(batch, new_points) if len(batch) else new_points
         return Parsed(batch, refusals.rejected())
 
     def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:
@@ -211,8 +220,6 @@ def _batch(
     assert joined.origins is not None
     return joined.take(np.argsort(joined.origins.starts, kind="stable"))
 
-
-__all__ = ["LineFormat", "LineRecord", "Places"]
 
 Skeleton = tuple[bytes, bytes, bytes]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -103,6 +103,17 @@ def short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+def one_for_each_reason(refused: Iterable[RefusedError], others: str) -> list[RefusedError]:
+    """The refusals of several points of a record as one for each reason, which counts the `others`."""
+    by_reason: dict[Reason, list[str]] = {}
+    for why in refused:
+        by_reason.setdefault(why.reason, []).append(why.message)
+    return [
+        RefusedError(reason, first + (f" (and {len(more)} more of {others})" if more else ""))
+        for reason, (first, *more) in by_reason.items()
+    ]
+
+
 SINGLE = 10_000
 """Refusals of a message before adjacent ones are merged."""
 
@@ -135,9 +146,6 @@ class Refusals:
             limit = self._limit(start) if len(self._runs) + 1 >= SINGLE else 0
             self._runs.append(_RefusalRun(start, end, why.with_traceback(None), limit))
 
-    def __bool__(self) -> bool:
-        return bool(self._runs)
-
     def rejected(self) -> Sequence[Rejected]:
         """The refusals."""
         return [self._rejected(run) for run in self._runs]
@@ -157,12 +165,8 @@ class Refusals:
         return int(starts[number]) if number < len(starts) else len(self._message.text) + 1
 
     def _rejected(self, run: _RefusalRun) -> Rejected:
-        message, reason = self._message, run.why.reason
         more = f" (and {run.records - 1} more records after it)" if run.records > 1 else ""
-        payload = message.text[run.start : run.end]
-        return Rejected(
-            payload, reason, run.why.message + more, Stage.PARSE, message.source, message.offset + run.start
-        )
+        return refusal(self._message, run.start, run.end, run.why.reason, run.why.message + more)
 
 
 def refusal(message: Message, start: int, end: int, reason: Reason, why: str) -> Rejected:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from timebeam.schema.common.lru import LruCache
@@ -19,7 +19,7 @@ from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import read_records, too_long, unpack
 from timebeam.schema.messages.avro.points import AvroFields, AvroGatherer, default_fields
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, member
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans, member
 from timebeam.schema.messages.rules import Refusals, refusal
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 
@@ -121,7 +121,7 @@ class Avro(MessageFormat):
         gatherer = AvroGatherer(self._fields, self._schema.logical)
         refusals = Refusals(message)
         is_json = self._encoding is AvroEncoding.JSON
-        for start, end in _lines(message.text) if is_json else [(0, len(message.text))]:
+        for start, end in line_spans(message.text) if is_json else [(0, len(message.text))]:
             raw = message.text[start:end]
             try:
                 record = read_json(raw, self._schema) if is_json else _only_record(raw, self._schema)
@@ -180,12 +180,3 @@ def _only_record(raw: bytes, schema: Schema) -> Any:
     if file.tell() < len(raw):
         raise RefusedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes after the record")
     return record
-
-
-def _lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """(start, end) of the lines that hold more than blanks."""
-    start = 0
-    for line in text.split(b"\n"):
-        if line.strip():
-            yield start, start + len(line)
-        start += len(line) + 1

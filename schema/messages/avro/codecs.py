@@ -10,6 +10,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import zstandard
@@ -54,22 +55,9 @@ def decompress(codec: str, data: bytes, limit: int) -> bytes:
     return plain
 
 
-def _deflate(data: bytes, limit: int) -> bytes | None:
-    """Raw deflate; some writers append part of zlib's checksum."""
-    decompressor = zlib.decompressobj(wbits=-15)
-    plain = decompressor.decompress(data, limit + 1)
-    return plain if decompressor.eof or len(plain) > limit else None
-
-
-def _bzip2(data: bytes, limit: int) -> bytes | None:
-    decompressor = bz2.BZ2Decompressor()
-    plain = decompressor.decompress(data, limit + 1)
-    return plain if decompressor.eof or len(plain) > limit else None
-
-
-def _xz(data: bytes, limit: int) -> bytes | None:
-    decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    plain = decompressor.decompress(data, limit + 1)
+def _limited(decompressor: Any, data: bytes, limit: int) -> bytes | None:
+    """What a decompressor with a limit makes of the data; more than `limit` bytes if they are too large."""
+    plain: bytes = decompressor.decompress(data, limit + 1)
     return plain if decompressor.eof or len(plain) > limit else None
 
 
@@ -105,9 +93,10 @@ def _too_large(limit: int) -> TooLargeError:
 
 _CODECS: dict[str, Callable[[bytes, int], bytes | None]] = {
     "snappy": _snappy,
-    "deflate": _deflate,
-    "bzip2": _bzip2,
-    "xz": _xz,
+    # Raw deflate; some writers append part of zlib's checksum.
+    "deflate": lambda data, limit: _limited(zlib.decompressobj(wbits=-15), data, limit),
+    "bzip2": lambda data, limit: _limited(bz2.BZ2Decompressor(), data, limit),
+    "xz": lambda data, limit: _limited(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), data, limit),
     "zstandard": _zstandard,
 }
 

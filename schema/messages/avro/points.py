@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from timebeam.schema.messages.base import Message, Parsed
+from timebeam.schema.messages.columns import number_columns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import (
     Bools,
@@ -202,7 +203,8 @@ class AvroGatherer:
         refused_records: dict[tuple[int, Reason], _Refused] = {}
         for point in np.flatnonzero(~good).tolist():
             if has_time[point]:
-                error = _not_finite(float(bits[point : point + 1].view(np.float64)[0]))
+                value = float(bits[point : point + 1].view(np.float64)[0])
+                error = RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
             else:
                 error = _time_error(int(raw[point]), times_ms[point] <= 0)
             record = refused_records.setdefault((int(starts[point]), error.reason), _Refused(point, error))
@@ -214,7 +216,7 @@ class AvroGatherer:
     def _take(self) -> None:
         """Turns the points of the collected records into columns."""
         records = np.array(self._records, np.int64).reshape(-1, 5)
-        bits, kinds = _columns(self._values)
+        bits, kinds = number_columns(self._values)
         times = np.array(self._times, np.int64)
         self._columns.append(
             _GatheredPoints(np.repeat(records[:, :4], records[:, 4], axis=0), times, bits, kinds)
@@ -305,21 +307,6 @@ def _checked(times: Any, values: Any) -> tuple[list[int], list[int | float]]:
     return times, values
 
 
-def _columns(values: list[int | float]) -> tuple[Int64s, Bytes]:
-    """(bits int64[n], kinds uint8[n]) of numbers; integers of at most 64 bits."""
-    types = set(map(type, values))
-    if types <= {float}:
-        floats = np.array(values, np.float64)
-        return floats.view(np.int64), np.full(len(values), Kind.FLOAT, np.uint8)
-    if types == {int}:
-        return np.array(values, np.int64), np.full(len(values), Kind.INTEGER, np.uint8)
-    is_float = np.fromiter((isinstance(value, float) for value in values), np.bool_, len(values))
-    bits = np.zeros(len(values), np.int64)
-    bits.view(np.float64)[is_float] = [value for value in values if isinstance(value, float)]
-    bits[~is_float] = [value for value in values if isinstance(value, int)]
-    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
-
-
 def _time_error(time: int, below_a_ms: bool) -> RefusedError:
     """Why a time is refused."""
     if time <= 0 or below_a_ms:
@@ -327,10 +314,6 @@ def _time_error(time: int, below_a_ms: bool) -> RefusedError:
     return RefusedError(
         Reason.TIMESTAMP_OUT_OF_RANGE, f"bad timestamp {time}: beyond 2106-02-07; is the unit right?"
     )
-
-
-def _not_finite(value: float) -> RefusedError:
-    return RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
 
 
 class _Refused:

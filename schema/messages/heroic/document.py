@@ -32,12 +32,8 @@ class DocumentPoints(NamedTuple):
     refused: list[RefusedError]
 
 
-def _constant(text: str) -> float:
-    """NaN, also for the infinities: all are refused as values."""
-    return math.nan
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=lambda _: math.nan)
+"""Reads NaN, and the infinities as NaN: all are refused as values."""
 
 
 def version_of(text: object) -> int:

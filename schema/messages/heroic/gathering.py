@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from timebeam.schema.messages.base import Message, MessageFormat, Parsed, joined_of
+from timebeam.schema.messages.base import Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import Joined, Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series
 
@@ -213,12 +213,5 @@ class HeroicFormat(MessageFormat):
         points = HeroicGatherer(Message(text, 0, plain[0].source), joined)
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)
-        parsed = points.finish()
-        origins = parsed.batch.origins
-        assert origins is not None
-        batch = dataclasses.replace(
-            parsed.batch,
-            arrivals_ms=joined.arrivals_at(origins.starts),
-            origins=dataclasses.replace(origins, joined=joined),
-        )
-        yield Parsed(batch, [*damaged, *(joined.addressed(rejected) for rejected in parsed.rejected)])
+        parsed = separated(points.finish(), joined)
+        yield Parsed(parsed.batch, [*damaged, *parsed.rejected])

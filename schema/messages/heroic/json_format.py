@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from timebeam.schema.messages.base import Framing
+from timebeam.schema.messages.base import Framing, line_spans
 from timebeam.schema.messages.heroic.document import read_document, version_of
 from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer, Value
-from timebeam.schema.messages.rules import LAST_MILLISECOND
-from timebeam.schema.points import Reason, RefusedError, Series
+from timebeam.schema.messages.json_elements import is_json
+from timebeam.schema.messages.rules import LAST_MILLISECOND, one_for_each_reason
+from timebeam.schema.points import RefusedError, Series
 
 _Texts = dict[str, str] | None
 _Number = int | float
@@ -160,12 +161,8 @@ def _read_any(raw: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         return
     if document.times_ms:
         points.add_many(points.number_of(document.series), document.times_ms, document.values, start, end)
-    refused: dict[Reason, list[str]] = {}
-    for why in document.refused:
-        refused.setdefault(why.reason, []).append(why.message)
-    for reason, messages in refused.items():
-        more = f" (and {len(messages) - 1} more of the record's points)" if len(messages) > 1 else ""
-        points.refuse(RefusedError(reason, messages[0] + more), start, end)
+    for why in one_for_each_reason(document.refused, "the record's points"):
+        points.refuse(why, start, end)
 
 
 def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
@@ -188,19 +185,7 @@ def _spans(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """(start, end) of the documents of a message: its lines, or one document over several lines."""
     document = text[start:end]
     lines = document.split(b"\n")
-    if len(lines) > 1 and not _is_json(next(filter(bytes.strip, lines), b"{}")) and _is_json(document):
+    if len(lines) > 1 and not is_json(next(filter(bytes.strip, lines), b"{}")) and is_json(document):
         yield start, end
-        return
-    for line in lines:
-        if line.strip():
-            yield start, start + len(line)
-        start += len(line) + 1
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether a text is one JSON value."""
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
+    else:
+        yield from line_spans(document, start)

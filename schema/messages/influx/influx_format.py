@@ -28,7 +28,7 @@ from timebeam.schema.messages.influx.line import (
     parse_value,
 )
 from timebeam.schema.messages.linewise import LineRecord, LinewiseFormat, PointColumns
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, one_for_each_reason
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
 
 METRIC = "{measurement}.{field}"
@@ -104,18 +104,17 @@ class Influx(LinewiseFormat):
         except RefusedError as error:
             yield LineRecord(start, end, error)
             return
-        refused: dict[Reason, list[str]] = {}
+        refused: list[RefusedError] = []
         for field, number in line.fields:
             try:
                 value = parse_value(number, self._booleans)
             except RefusedError as error:
-                refused.setdefault(error.reason, []).append(f"field {field[:40]}: {error.message}")
+                refused.append(RefusedError(error.reason, f"field {field[:40]}: {error.message}"))
                 continue
             series = Series.of(self._metric_name(line.measurement, field), line.tags)
             yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
-        for reason, messages in refused.items():
-            more = f" (and {len(messages) - 1} more of this line's fields)" if len(messages) > 1 else ""
-            yield LineRecord(start, end, RefusedError(reason, messages[0] + more))
+        for refusal in one_for_each_reason(refused, "this line's fields"):
+            yield LineRecord(start, end, refusal)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """See `LinewiseFormat.columnar`."""

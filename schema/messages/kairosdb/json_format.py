@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain, repeat
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -18,11 +18,12 @@ import numpy as np
 
 from timebeam.schema.common.batches import concatenate
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.messages.json_elements import DECODER, elements
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
+from timebeam.schema.messages.columns import number_columns
+from timebeam.schema.messages.json_elements import DECODER, elements, is_json
 from timebeam.schema.messages.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
 from timebeam.schema.messages.rules import Refusals
-from timebeam.schema.points import Bytes, Int64s, Kind, Origins, PointBatch, RefusedError, Series
+from timebeam.schema.points import Int64s, Origins, PointBatch, RefusedError, Series
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]
@@ -46,7 +47,6 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _PLAIN = msgspec.json.Decoder(_Plain)
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
 class _PointSpan(NamedTuple):
@@ -136,13 +136,13 @@ class KairosDbJson(MessageFormat):
                     raise element.value
                 metric = read_metric(element.value, i, self._ttl)
             except RefusedError as error:
-                gathered.refuse(element.start, element.end, error)
+                gathered.refusals.add(element.start, element.end, error)
                 continue
             for time_ms, value in metric.points:
                 gathered.slow_points.append((metric.series, time_ms, True, value))
                 gathered.slow_spans.append((element.start, element.end))
             for refused in metric.refused:
-                gathered.refuse(element.start, element.end, refused)
+                gathered.refusals.add(element.start, element.end, refused)
 
 
 class _KairosDbGatherer:
@@ -155,17 +155,13 @@ class _KairosDbGatherer:
         self._numbers: dict[Series, int] = {}
         self._spans: list[_PointSpan] = []
         self._pairs: list[list[Pair]] = []
-        self._refusals = Refusals(message)
+        self.refusals = Refusals(message)
 
     def take(self, series: Series, start: int, end: int, points: list[Pair]) -> None:
         """Adds points of a plain metric object."""
         number = self._numbers.setdefault(series, len(self._numbers))
         self._spans.append(_PointSpan(number, start, end, len(points)))
         self._pairs.append(points)
-
-    def refuse(self, start: int, end: int, why: RefusedError) -> None:
-        """Refuses a span of the text."""
-        self._refusals.add(start, end, why)
 
     def parsed(self) -> Parsed:
         """All points and refusals, in the order of the input."""
@@ -178,7 +174,7 @@ class _KairosDbGatherer:
             batch = concatenate(batch, slow)
             assert batch.origins is not None
             batch = batch.take(np.argsort(batch.origins.starts, kind="stable"))
-        return Parsed(batch, self._refusals.rejected())
+        return Parsed(batch, self.refusals.rejected())
 
     def _batch(self) -> PointBatch:
         """The points of the plain metric objects."""
@@ -186,7 +182,7 @@ class _KairosDbGatherer:
         series, starts, ends = spans[np.repeat(np.arange(len(spans)), spans[:, 3]), :3].T
         pairs = list(chain.from_iterable(self._pairs))
         times, values = zip(*pairs, strict=True) if pairs else ((), ())
-        bits, kinds = _columns(values)
+        bits, kinds = number_columns(values)
         n = len(pairs)
         return PointBatch(
             tuple(self._numbers),
@@ -203,38 +199,12 @@ class _KairosDbGatherer:
         return Origins(self.message.text, starts, ends, self.message.source, self.message.offset)
 
 
-def _columns(values: tuple[int | float, ...]) -> tuple[Int64s, Bytes]:
-    """(bits int64[n], kinds uint8[n]) of numbers of at most 64 bits."""
-    n = len(values)
-    is_float = np.fromiter(map(isinstance, values, repeat(float)), np.bool_, n)
-    if not is_float.any():
-        return np.array(values, np.int64), np.zeros(n, np.uint8)
-    bits = np.array(values, np.float64).view(np.int64)
-    integers = np.flatnonzero(~is_float)
-    if len(integers):  # once more, since a double holds only 53 bits
-        bits[integers] = np.fromiter(map(values.__getitem__, integers.tolist()), np.int64, len(integers))
-    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
-
-
 def _spans(text: bytes) -> Iterator[tuple[int, int]]:
     """The spans of lines that are not blank; one span for a JSON value over several lines."""
-    if b"\n" in text.strip() and _is_json(text):
+    if b"\n" in text.strip() and is_json(text):
         yield 0, len(text)
-        return
-    position = 0
-    for line in text.split(b"\n"):
-        if not line.isspace() and line:
-            yield position, position + len(line)
-        position += len(line) + 1
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether the whole text is one JSON value; stops after the first value."""
-    try:
-        _ANY.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
+    else:
+        yield from line_spans(text)
 
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
-from timebeam.schema.messages.rules import short
+from timebeam.schema.messages.rules import one_for_each_reason, short
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _LONG = re.compile(r"-?[0-9]+")
@@ -163,11 +163,11 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
     if time is not None and "value" in fields:
         reader.add("", [time, fields["value"]])
     points = fields.get("datapoints")
-    if points is not None and (type(points) is not list):
+    if points is not None and type(points) is not list:
         raise RefusedError(Reason.BAD_SYNTAX, f"{context}.datapoints must be an array of arrays")
     for i, pair in enumerate(points or ()):
         reader.add(f".datapoints[{i}]", pair)
-    return Metric(series, reader.points, reader.refusals())
+    return Metric(series, reader.points, one_for_each_reason(reader.refused, "the metric's points"))
 
 
 def _validate(
@@ -235,7 +235,7 @@ class _PointReader:
 
     def __init__(self, context: str, data_type: str | None) -> None:
         self._context, self._type = context, data_type
-        self._refused: dict[Reason, list[str]] = {}
+        self.refused: list[RefusedError] = []
         self.points: list[tuple[int, Value]] = []
 
     def add(self, place: str, pair: Any) -> None:
@@ -247,15 +247,7 @@ class _PointReader:
         try:
             self.points.append(self._point(self._context + place, pair))
         except RefusedError as error:
-            self._refused.setdefault(error.reason, []).append(error.message)
-
-    def refusals(self) -> list[RefusedError]:
-        """One for each reason."""
-        rejected = []
-        for reason, messages in self._refused.items():
-            more = f" (and {len(messages) - 1} more of the metric's points)" if len(messages) > 1 else ""
-            rejected.append(RefusedError(reason, messages[0] + more))
-        return rejected
+            self.refused.append(error)
 
     def _point(self, place: str, pair: Any) -> tuple[int, Value]:
         if type(pair) is not list:

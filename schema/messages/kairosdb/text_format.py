@@ -86,18 +86,11 @@ class KairosDbText(LineFormat):
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The point of one line."""
-        outcome: Point | RefusedError
-        try:
-            outcome = self._point(split_words(text[start:end].decode()))
-        except UnicodeDecodeError as error:
-            why = f"not UTF-8 at byte {error.start} of the line"
-            outcome = RefusedError(Reason.BAD_ENCODING, why)
-        except RefusedError as error:
-            outcome = error
-        yield LineRecord(start, end, outcome)
+        yield LineRecord.of(text, start, end, self._point)
 
-    def _point(self, words: list[str]) -> Point:
+    def _point(self, line: str) -> Point:
         """The point of one line, checked in the order of PutMillisecondCommand."""
+        words = split_words(line)
         command = words[0] if words else ""
         if command not in _COMMANDS:
             raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is not one of put, putm, puts")

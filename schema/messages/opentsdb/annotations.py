@@ -10,12 +10,10 @@ values in place of strings, and times beyond a row key are refused. So are delet
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.schema.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
 from timebeam.schema.messages.rules import Refusals, parse_time
@@ -40,41 +38,19 @@ class OpenTsdbAnnotations(MessageFormat):
         method = attributes.get("method", "")
         refusals = Refusals(message)
         edits: list[AnnotationEdit] = []
-        text, base = message.text, message.offset
+        text = message.text
 
         def read(value: object) -> _EditRequest:
             return _request(value, method)
 
-        for start, end in _lines(text):
+        for start, end in [(0, len(text))] if is_document(text) else line_spans(text):
             for first, last, outcome in values(text, start, end, read):
-                payload, payload_start = text[first:last], base + first
                 if isinstance(outcome, RefusedError):
                     refusals.add(first, last, outcome)
                 else:
-                    edits.append(
-                        AnnotationEdit(
-                            *outcome,
-                            payload,
-                            message.source,
-                            payload_start,
-                            message.arrival_ms,
-                            message.envelope,
-                        )
-                    )
+                    origin = text[first:last], message.source, message.offset + first
+                    edits.append(AnnotationEdit(*outcome, *origin, message.arrival_ms, message.envelope))
         return Parsed(PointBatch.of([], message.arrival_ms), refusals.rejected(), edits)
-
-    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
-        """See `MessageFormat.parse_all`."""
-        parsed = [self.parse(message) for message in messages]
-        yield Parsed(
-            PointBatch.of([], 0),
-            [
-                dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
-                for message, result in zip(messages, parsed, strict=True)
-                for rejected in result.rejected
-            ],
-            [edit for result in parsed for edit in result.annotations],
-        )
 
 
 class _EditRequest(NamedTuple):
@@ -88,18 +64,6 @@ class _EditRequest(NamedTuple):
     description: str | None
     notes: str | None
     custom: Pairs | None
-
-
-def _lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """(start, end) of the lines that are not blank, or of one document over several lines."""
-    if is_document(text):
-        yield 0, len(text)
-        return
-    position = 0
-    for line in text.split(b"\n"):
-        if line.strip():
-            yield position, position + len(line)
-        position += len(line) + 1
 
 
 def _request(value: object, method: str) -> _EditRequest:

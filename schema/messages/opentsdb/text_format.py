@@ -38,20 +38,12 @@ class OpenTsdbText(LineFormat):
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The point of one line."""
-        outcome: Point | RefusedError
-        try:
-            outcome = _point(text[start:end].decode().rstrip("\r"))
-        except UnicodeDecodeError as error:
-            why = f"not UTF-8 at byte {error.start} of the line"
-            outcome = RefusedError(Reason.BAD_ENCODING, why)
-        except RefusedError as error:
-            outcome = error
-        yield LineRecord(start, end, outcome)
+        yield LineRecord.of(text, start, end, _point)
 
 
 def _point(line: str) -> Point:
     """The point of one line, checked in the order of PutDataPointRpc."""
-    words = line.split(" ")
+    words = line.rstrip("\r").split(" ")
     telnet = words[0] == "put"
     if telnet:
         words = words[1:]
