@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.metadata
 import inspect
 import json
@@ -31,9 +32,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from google.cloud.bigtable import Client
+from google.cloud.bigtable.data import BigtableDataClient, Table
 
 from timebeam.pipelines.local import pubsub
-from timebeam.pipelines.local.emulator import Emulator, EmulatorError
+from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator, EmulatorError
 from timebeam.transforms.bigtable.target import Target
 
 Figures: TypeAlias = "Mapping[str, Sequence[float]]"
@@ -59,6 +61,17 @@ SUITE: dict[str, dict[str, Any]] = {
 """The benchmarks of `make bench`, with sizes at which all of them take less than half an hour."""
 
 _PACKAGES = ("apache-beam", "google-cloud-bigtable", "grpcio", "numpy", "pyarrow")
+
+
+def open_table(table: str) -> Table:
+    """A table of the emulator, over Google's data client."""
+    return _open_table(table, os.environ[HOST_VARIABLE])
+
+
+@functools.cache
+def _open_table(table: str, emulator: str) -> Table:
+    """A client reads the emulator's address once, so each address has a client of its own."""
+    return BigtableDataClient(project=TARGET.project).get_table(TARGET.instance, table)
 
 
 class BenchmarkError(RuntimeError):

@@ -30,12 +30,12 @@ from typing import NamedTuple
 from google.cloud.bigtable.data import ReadRowsQuery, Table
 
 from benchmarks import bench
-from benchmarks.bench import TARGET, BenchmarkError, log, run_child
+from benchmarks.bench import TARGET, BenchmarkError, log, open_table, run_child
 from benchmarks.generate import Load, write
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
 NAIVE_TARGET = Target("local", "benchmark")
@@ -104,7 +104,7 @@ def ingest(case: Case, folder: Path, baseline: Baseline | None = None) -> dict[s
     run_child(["-m", "timebeam", "tables", "create", *where])
     command = ["-m", "timebeam", "ingest", *where, "--format", case.form, "--input", str(path)]
     command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
-    done, table = threading.Event(), open_table(TARGET, layout.data_table)
+    done, table = threading.Event(), open_table(layout.data_table)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         seen = pool.submit(first_row, table, time.perf_counter(), done)
         try:

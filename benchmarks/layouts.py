@@ -29,7 +29,7 @@ from typing import Any
 from google.cloud.bigtable.data.read_modify_write_rules import AppendValueRule, ReadModifyWriteRule
 
 from benchmarks import bench
-from benchmarks.bench import TARGET, BenchmarkError, log
+from benchmarks.bench import TARGET, BenchmarkError, log, open_table
 from benchmarks.generate import Load
 from benchmarks.ingest import input_file
 from timebeam.pipelines import cli
@@ -40,7 +40,6 @@ from timebeam.schema.points import PointBatch
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
@@ -140,7 +139,7 @@ def write_alone(case: Case, rows: Sequence[Row]) -> float:
             rules: list[ReadModifyWriteRule] = [
                 AppendValueRule(cell.family, cell.qualifier, cell.value) for cell in row.cells
             ]
-            open_table(TARGET, row.table).read_modify_write_row(row.key, rules)
+            open_table(row.table).read_modify_write_row(row.key, rules)
     seconds = time.perf_counter() - started
     bench.drop(TARGET, [spec.name for spec in layout.tables()])
     return seconds

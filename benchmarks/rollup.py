@@ -39,7 +39,7 @@ from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from benchmarks import bench
-from benchmarks.bench import TARGET, run_child
+from benchmarks.bench import TARGET, open_table, run_child
 from benchmarks.generate import write
 from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
 from timebeam.pipelines.jobs.job import write_dead_letters
@@ -53,7 +53,7 @@ from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, open_table
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.bigtable.wire import request_bytes
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.readers.chunks import Chunk
@@ -129,7 +129,7 @@ def client_scan(prefix: str) -> float:
     """Seconds of the same scan with Google's client."""
     started = time.perf_counter()
     query = ReadRowsQuery(row_filter=CellsColumnLimitFilter(1))
-    for row in open_table(TARGET, f"{prefix}tsdb").read_rows_stream(query):
+    for row in open_table(f"{prefix}tsdb").read_rows_stream(query):
         assert row.row_key
     return time.perf_counter() - started
 

@@ -29,7 +29,7 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow
 
 from benchmarks import bench
-from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, run_child
+from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, open_table, run_child
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.meta.documents import TsMeta, meta_table
@@ -38,7 +38,6 @@ from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.trees.table import tree_table
 
 _TREE = ROOT / "examples" / "trees" / "hosts.json"
@@ -128,7 +127,7 @@ def sync(folder: Path, *flags: str) -> dict[str, Any]:
 
 def drop_a_tenth() -> int:
     """Deletes a tenth of the rows below the root; how many leaves went with them is not counted."""
-    table = open_table(TARGET, tree_table("").name)
+    table = open_table(tree_table("").name)
     keys = [key for key in scan_keys(TARGET, tree_table("").name) if len(key) > 3][::10]
     for key in keys:
         table.mutate_row(key, DeleteAllFromRow())

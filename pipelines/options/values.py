@@ -19,10 +19,10 @@ from timebeam.pipelines.options.parameters import (
     RECORDS,
     TABLES,
     UsageError,
-    boolean,
     read_text,
     reason_of,
 )
+from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.declared.codec.cells import tables as declared_tables
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.layout import DeclaredTables
@@ -298,8 +298,7 @@ def create_command(options: argparse.Namespace) -> str:
     for parameter in (*LAYOUT[1:], TABLES):
         value = getattr(options, parameter.name, parameter.default)
         if value != parameter.default:
-            text = str(value).lower() if parameter.kind is boolean else str(value)
-            command += f" --{parameter.name} {shlex.quote(text)}"
+            command += f" --{parameter.name} {shlex.quote(setting_text(value))}"
     if getattr(options, "rollup_config", None):
         command += f" --rollup_config {shlex.quote(options.rollup_config)}"
     elif getattr(options, "mark_touched", False):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from timebeam.pipelines.commands.query import SELECTION
 from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.query.points import PointQuery
@@ -110,10 +111,8 @@ def _text(value: object) -> str:
     Raises:
       ValueError: a datetime without a time zone.
     """
-    if isinstance(value, bool):
-        return str(value).lower()
     if not isinstance(value, datetime.datetime):
-        return str(value)
+        return setting_text(value)
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: give one, as datetime.UTC")
     return f"{int(value.timestamp() * 1000)}ms"

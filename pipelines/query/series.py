@@ -35,23 +35,13 @@ def wanted_of(options: argparse.Namespace) -> SeriesQuery:
     Raises:
       UsageError: a tag is not k=v.
     """
-    tags = {key: tuple(sorted(values)) or ("*",) for key, values in _tag_filters(options.tag).items()}
-    return SeriesQuery(options.metric, tags)
-
-
-def _tag_filters(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The tags that series must have: allowed values by key, none for `*`.
-
-    Raises:
-      UsageError: a text is not k=v.
-    """
-    filters: dict[str, frozenset[str]] = {}
-    for text in texts:
+    tags: dict[str, tuple[str, ...]] = {}
+    for text in options.tag:
         key, equals, values = text.partition("=")
-        if not key or not equals or not values or key in filters:
+        if not key or not equals or not values or key in tags:
             raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
-        filters[key] = frozenset() if values == "*" else frozenset(values.split("|"))
-    return filters
+        tags[key] = tuple(sorted(set(values.split("|"))))
+    return SeriesQuery(options.metric, tags)
 
 
 def list_series(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from google.cloud.bigtable.data import RowMutationEntry, SetCell
 from google.cloud.bigtable.data.exceptions import MutationsExceptionGroup
 from google.cloud.bigtable_v2.types import ReadRowsRequest
 
+from tests.support.data_client import open_table
 from tests.support.fault_proxy import (
     AFTER,
     BEFORE,
@@ -29,7 +30,6 @@ from tests.support.fault_proxy import (
 )
 from tests.support.stored import Store
 from timebeam.transforms.bigtable.retry import service_error
-from timebeam.transforms.bigtable.target import open_table
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 KEYS = [b"a", b"b", b"c", b"d"]

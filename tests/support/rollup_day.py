@@ -14,10 +14,10 @@ from typing import Any
 from google.cloud.bigtable.data import ReadRowsQuery
 
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.data_client import open_table
 from tests.support.stored import Store
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import open_table
 
 DAY = 1_772_236_800  # 2026-02-28, the last day of its month
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
+from tests.support.data_client import open_table
 from timebeam.schema.layouts import Name, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells, select
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
 CellBytes = tuple[bytes, bytes, int, bytes]

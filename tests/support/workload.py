@@ -17,11 +17,11 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from tests.support import model
 from tests.support.commands import Ran, timebeam
+from tests.support.data_client import open_table
 from tests.support.model import Point, SeriesName, StoredCell
 from tests.support.pubsub_server import Published
 from tests.support.stored import Store
 from timebeam.schema.points import Reason
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.dead_letters.store import from_json
 
 HOUR_S = 3600

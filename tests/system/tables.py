@@ -19,6 +19,7 @@ from tests.schema.layouts.plain_opentsdb import java_bucket
 from tests.support import model as opentsdb_model
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
+from tests.support.data_client import open_table
 from tests.support.model import Content, SeriesName
 from tests.support.stored import Store
 from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, hour_of, interval_text
@@ -27,7 +28,7 @@ from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.layouts import LAYOUTS
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
 _DATA = {"opentsdb": "tsdb", "heroic": "metrics", "heroic-readable": "metrics", "kairosdb": "data_points"}

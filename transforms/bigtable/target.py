@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from google.api_core.gapic_v1.client_info import ClientInfo
-    from google.cloud.bigtable.data import BigtableDataClient, Table
     from google.cloud.bigtable_v2 import BigtableClient
 
     from timebeam.transforms.bigtable.retry import Stop
@@ -54,25 +53,6 @@ class Target:
         emulator = os.environ.get(EMULATOR_VARIABLE)
         where = f" on the emulator at {emulator}" if emulator else ""
         return f"instance {self.instance} of project {self.project}{where}"
-
-
-def open_table(target: Target, table: str) -> Table:
-    """The table, over this process's one client for the target's project."""
-    return _open_table(target, table, os.environ.get(EMULATOR_VARIABLE))
-
-
-@functools.lru_cache(maxsize=64)
-def _open_table(target: Target, table: str, emulator: str | None) -> Table:
-    client = _client(target.project, emulator)
-    return client.get_table(target.instance, table, app_profile_id=target.app_profile)
-
-
-@functools.lru_cache(maxsize=4)
-def _client(project: str, emulator: str | None) -> BigtableDataClient:
-    """A client reads the emulator's address once, so each address has a client of its own."""
-    from google.cloud.bigtable.data import BigtableDataClient
-
-    return BigtableDataClient(project=project)
 
 
 @functools.cache

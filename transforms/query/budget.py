@@ -53,39 +53,23 @@ class Meter(Stop):
         self.rows = self.points = self.shown = self.size = 0
 
     def add_row(self, row: Row) -> None:
-        """Counts a row.
-
-        Raises:
-          OverBudgetError, AbandonedError: see `check`.
-        """
+        """Counts a row; raises as `check` does."""
         self.size += sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
         self.add_key(row.key)
 
     def add_key(self, key: bytes) -> None:
-        """Counts a row of which only the key was read.
-
-        Raises:
-          OverBudgetError, AbandonedError: see `check`.
-        """
+        """Counts a row of which only the key was read; raises as `check` does."""
         self.rows += 1
         self.size += len(key)
         self.check()
 
     def add_points(self, count: int) -> None:
-        """Counts points that were decoded, or are about to be filled in.
-
-        Raises:
-          OverBudgetError, AbandonedError: see `check`.
-        """
+        """Counts points that were decoded, or are about to be filled in; raises as `check` does."""
         self.points += count
         self.check()
 
     def add_shown(self, count: int) -> None:
-        """Counts points of the answer.
-
-        Raises:
-          OverBudgetError, AbandonedError: see `check`.
-        """
+        """Counts points of the answer; raises as `check` does."""
         self.shown += count
         self.check()
 

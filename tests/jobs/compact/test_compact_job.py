@@ -14,6 +14,7 @@ from google.cloud.bigtable.data import SetCell
 
 from tests.support import model
 from tests.support.commands import Ran, timebeam
+from tests.support.data_client import open_table
 from tests.support.fault_proxy import (
     AFTER,
     BEFORE,
@@ -30,7 +31,6 @@ from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
 from timebeam.pipelines.jobs import compact
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.transforms.bigtable.target import open_table
 
 DAY = "--day=2026-01-01"
 APPENDED_MS = 1_795_000_000_000

@@ -13,13 +13,13 @@ from google.cloud.bigtable.data import SetCell
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.data_client import open_table
 from tests.support.model import Point, SeriesName, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, write_file
 from tests.support.workload import random_points
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import FORMATS, Message
 from timebeam.schema.points import PointBatch
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.readers.table_reader import TableReader
 

@@ -10,7 +10,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from tests.support.any_store import AnyCell, AnyStore
 from tests.support.commands import ingest, timebeam
-from timebeam.transforms.bigtable.target import open_table
+from tests.support.data_client import open_table
 from timebeam.transforms.readers.table_reader import scan_table
 
 METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
+from tests.support.data_client import open_table
 from tests.support.model import SeriesName
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
 from timebeam.schema.meta.documents import meta_table
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import open_table
 
 
 class MetaCell(NamedTuple):

@@ -22,11 +22,11 @@ from tests.jobs.meta.meta_tables import (
     with_meta,
 )
 from tests.support.commands import timebeam
+from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Do, Fault, faulty, share
 from tests.support.model import SeriesName
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, Workload, run
-from timebeam.transforms.bigtable.target import open_table
 
 OPTIONS: list[dict[str, Any]] = [
     {},

@@ -12,6 +12,7 @@ import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, ReadRowsQuery
 
 from tests.support.commands import timebeam
+from tests.support.data_client import open_table
 from tests.support.rolled import (
     DAY,
     HOUR,
@@ -28,7 +29,6 @@ from tests.support.rolled import (
 from tests.support.stored import Store
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import open_table
 
 END = DAY + 24 * HOUR - 1
 HOURLY = interval("1h", "1d")

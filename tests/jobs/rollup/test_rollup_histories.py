@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, RowMutationEntry, SetCell
 
+from tests.support.data_client import open_table
 from tests.support.rolled import interval, rollup_at, send, with_tables
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.keys import row_key
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.readers.table_reader import scan_table
 from timebeam.transforms.rollup.touched import TouchedMarker, read_marks
 

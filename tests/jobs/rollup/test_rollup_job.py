@@ -16,6 +16,7 @@ import pytest
 from google.cloud.bigtable.data import SetCell
 
 from tests.support.commands import timebeam
+from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.killed import run_and_kill
 from tests.support.rollup_day import (
@@ -40,7 +41,7 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.table_reader import scan_table
 from timebeam.transforms.rollup.job import rollup_tables

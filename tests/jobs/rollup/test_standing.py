@@ -13,6 +13,7 @@ import struct
 import pytest
 from google.cloud.bigtable.data import SetCell
 
+from tests.support.data_client import open_table
 from tests.support.rolled import interval
 from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
@@ -20,7 +21,6 @@ from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.plan import plan
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import SharedIntervals

@@ -15,11 +15,12 @@ from google.cloud.bigtable.data import DeleteAllFromRow
 import timebeam as library
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
+from tests.support.data_client import open_table
 from tests.support.running_server import running
 from timebeam.pipelines.options.values import declaration_of, declared_points
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 
 DECLARATION = Path(__file__).resolve().parents[3] / "examples" / "tables" / "sensor.toml"

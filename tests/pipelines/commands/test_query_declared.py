@@ -9,7 +9,8 @@ import pytest
 from google.cloud.bigtable.data.mutations import SetCell
 
 from tests.support.commands import Ran, ingest, timebeam
-from timebeam.transforms.bigtable.target import Target, open_table
+from tests.support.data_client import open_table
+from timebeam.transforms.bigtable.target import Target
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "tables"
 BASE_S = 1_356_998_400

@@ -11,10 +11,10 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry
 
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.commands import ingest, timebeam
+from tests.support.data_client import open_table
 from tests.support.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from tests.support.stored import Store
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.target import open_table
 from timebeam.transforms.readers.table_reader import scan_table
 
 T = 1_767_225_600

@@ -9,11 +9,12 @@ import grpc
 import pytest
 from google.cloud.bigtable.data import ReadRowsQuery
 
+from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth, share
 from timebeam.schema.layouts import Cell, Row, TableSpec
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.target import Target, open_table
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows
 
 
