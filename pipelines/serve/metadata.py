@@ -149,13 +149,16 @@ def _uid_body(kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> dict[str, Any
     """The metadata of a name, out of rows of the UID table.
 
     Raises:
-      ApiError: the UID has no name.
+      ApiError: the UID has no name, or its metadata is damaged.
     """
     cells = _cells(rows.get(uid))
     if kind.encode() not in cells:
         raise ApiError("Unable to find one of the UIDs", 404)
     stored = cells.get(QUALIFIERS[kind])
-    meta = UidMeta(kind, 0) if stored is None else UidMeta.from_bytes(kind, stored)
+    try:
+        meta = UidMeta(kind, 0) if stored is None else UidMeta.from_bytes(kind, stored)
+    except ValueError as error:
+        raise ApiError(f"The metadata of UID {uid.hex().upper()} is damaged: {error}") from error
     return {
         "uid": uid.hex().upper(),
         "type": QUALIFIERS[kind].decode().removesuffix("_meta").upper(),
