@@ -15,6 +15,7 @@ import numpy as np
 
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.common.batches import distinct
+from timebeam.schema.common.times import LATEST_MS
 from timebeam.schema.points import Floats, Int64s
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
@@ -150,6 +151,8 @@ def _shift(arguments: Arguments, parameters: Sequence[str]) -> list[Indexed]:
     later_ms = _duration_ms(parameters[0], _SHIFT_MS, "Invalid timeshift parameter: eg '10min'")
     if not later_ms:
         raise ApiError("timeshift <= 0")
+    if later_ms > LATEST_MS:  # so that no number of shifts exceeds 64 bits
+        raise ApiError(f"Timeshift {parameters[0]} is longer than the time from 1970 to the year 9999")
     return [
         dataclasses.replace(
             item, result=dataclasses.replace(item.result, times_ms=item.result.times_ms + later_ms)

@@ -11,6 +11,7 @@ import datetime
 import re
 import zoneinfo
 
+from timebeam.schema.common.times import LATEST_MS
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill, calendar_interval
 from timebeam.schema.query.question import NONE
 
@@ -32,7 +33,6 @@ _FORMS = {
 _DOTTED = re.compile(r"[0-9]{10}\.[0-9]{1,3}")
 _MILLISECONDS = re.compile(r"([0-9]+)ms")
 _SECONDS_DIGITS = 10
-_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def parse_time(text: str, zone: str | None, now_ms: int) -> int:
@@ -54,7 +54,7 @@ def parse_time(text: str, zone: str | None, now_ms: int) -> int:
         time_ms = _date_ms(text, zone)
     else:
         time_ms = _number_ms(text)
-    if not 0 <= time_ms <= _LATEST_MS:
+    if not 0 <= time_ms <= LATEST_MS:
         raise ValueError(f"Invalid time: {text}. It is not between 1970 and the year 9999")
     return time_ms
 

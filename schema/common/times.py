@@ -31,6 +31,8 @@ DURATION_FORMS = (
 
 _MAX_TIME_MS = 9_999_999_999_999  # the largest timestamp OpenTSDB stores (docs/spec/opentsdb.md §1.4)
 _MAX_DURATION_MS = 2**63 - 1
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
 _DAY_MS = 24 * 60 * 60 * 1000
 _UNIT_MS = {
     "ms": 1,

@@ -129,7 +129,7 @@ def test_a_shift_moves_times(text: str, later_ms: int) -> None:
         assert item.result.values.tolist() == [1.5, 2.5]
 
 
-@pytest.mark.parametrize("text", ["10", "'0min'", "'5years'", "10min"])
+@pytest.mark.parametrize("text", ["10", "'0min'", "'5years'", "10min", "'999999999weeks'"])
 def test_a_wrong_shift_is_refused(text: str) -> None:
     with pytest.raises(ApiError):
         values(f"shift(a:x,{text})", a=[result([1])])

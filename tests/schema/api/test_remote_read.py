@@ -125,6 +125,7 @@ def test_what_equals_is_looked_for_by_name() -> None:
         (client.request(0, 1, (RE, "a", "(")), "Unsupported regular expression"),
         (client.request(0, 1, (RE, "a", "x" * 1001)), "at most 1,000"),
         (client.request(0, 1, *[(EQ, "a", "b")] * 65), "at most 64"),
+        (pa.compress(b"\x0a\x00" * 65, codec="snappy", asbytes=True), "at most 64"),
         (client.request(0, 1, accepted=[1]), "Only answers of type SAMPLES"),
     ],
 )
