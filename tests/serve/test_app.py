@@ -130,6 +130,12 @@ def test_what_a_fill_makes_is_counted_before_it_is_made(client: httpx.Client) ->
     assert "more than 1,000,000 points, the budget" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("downsample", ["1h-avg", "1d-avg", "0all-avg"])
+def test_a_range_may_end_with_the_year_9999(client: httpx.Client, downsample: str) -> None:
+    response = client.get(f"/api/query?start=0&end=253402300799999&m=sum:{downsample}:sys.cpu.user")
+    assert response.status_code == 200, response.text
+
+
 @pytest.mark.parametrize(
     "interval", ["8035yc", "999999999dc", "999999999wc", "999999999hc", "9223372036854775807ms"]
 )

@@ -9,7 +9,7 @@ import numpy as np
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.common.batches import distinct
-from timebeam.schema.common.times import utc_text
+from timebeam.schema.common.times import LATEST_MS, utc_text
 from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, Selection, UnknownNameError
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
@@ -301,5 +301,5 @@ def _explained(
 
 
 def _line(span: SourceSpan, table: str, why: str = "points") -> str:
-    start, end = (utc_text(time_ms // 1000) for time_ms in span)
+    start, end = (utc_text(min(time_ms, LATEST_MS) // 1000) for time_ms in span)
     return f"{start} to {end}: {table} ({why})"
