@@ -22,9 +22,10 @@ only those of the first.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -138,6 +139,7 @@ def answer_histograms(
     percentiles: Sequence[float],
     *,
     has_buckets: bool,
+    add_points: Callable[[int], object],
 ) -> list[Result]:
     """Groups histograms, sums those of one time or interval, and turns the sums into series.
 
@@ -148,6 +150,7 @@ def answer_histograms(
       histograms_of: by series and time in ms.
       percentiles: from 1 to 100; a result for each.
       has_buckets: whether there is a result for each bucket.
+      add_points: takes how many points each result has; what it raises goes through.
     """
     groups: dict[tuple[str, ...], list[Series]] = {}
     for series in histograms_of:
@@ -167,39 +170,30 @@ def answer_histograms(
         if not summed:
             continue
         tags, differing = common_tags(members)
-        results += [
-            Result(
-                question.metric + suffix,
-                tags,
-                differing,
-                np.array(list(values), np.int64),
-                np.array([*values.values()]),
-                members=members,
-            )
-            for suffix, values in _percentiles(summed, percentiles)
-            + (_buckets(summed) if has_buckets else [])
-        ]
+        for suffix, values in itertools.chain(
+            _percentiles(summed, percentiles), _buckets(summed) if has_buckets else ()
+        ):
+            add_points(len(values))
+            times_ms, numbers = np.array(list(values), np.int64), np.array([*values.values()])
+            metric = question.metric + suffix
+            results.append(Result(metric, tags, differing, times_ms, numbers, members=members))
     return results
 
 
 def _percentiles(
     summed: Mapping[int, Histogram], percentiles: Sequence[float]
-) -> list[tuple[str, dict[int, float]]]:
+) -> Iterator[tuple[str, Mapping[int, float]]]:
     """(suffix of the name, values by time) of each percentile."""
-    return [
-        (
-            f"_pct_{float(percent)}",
-            {time_ms: histogram.percentile(percent) for time_ms, histogram in summed.items()},
-        )
-        for percent in percentiles
-    ]
+    for percent in percentiles:
+        values = {time_ms: histogram.percentile(percent) for time_ms, histogram in summed.items()}
+        yield f"_pct_{float(percent)}", values
 
 
-def _buckets(summed: Mapping[int, Histogram]) -> list[tuple[str, dict[int, int]]]:
+def _buckets(summed: Mapping[int, Histogram]) -> Iterator[tuple[str, Mapping[int, float]]]:
     """(suffix of the name, counts by time) of each bucket, for the times that have it."""
     bounds = sorted({bucket for histogram in summed.values() for bucket in histogram.buckets})
-    named = [
-        (
+    for low, high in bounds:
+        yield (
             f"_{_bound(low)}_{_bound(high)}",
             {
                 time_ms: histogram.buckets[low, high]
@@ -207,13 +201,8 @@ def _buckets(summed: Mapping[int, Histogram]) -> list[tuple[str, dict[int, int]]
                 if (low, high) in histogram.buckets
             },
         )
-        for low, high in bounds
-    ]
-    return [
-        *named,
-        ("_UNDERFLOW", {time_ms: histogram.underflow for time_ms, histogram in summed.items()}),
-        ("_OVERFLOW", {time_ms: histogram.overflow for time_ms, histogram in summed.items()}),
-    ]
+    yield "_UNDERFLOW", {time_ms: histogram.underflow for time_ms, histogram in summed.items()}
+    yield "_OVERFLOW", {time_ms: histogram.overflow for time_ms, histogram in summed.items()}
 
 
 def _bound(value: float) -> str:

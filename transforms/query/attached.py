@@ -81,6 +81,8 @@ def _notes(layout: Annotations, row: Row, damage: list[str]) -> Sequence[Annotat
 COLUMNS = ColumnRange(FAMILY, b"\x06", b"\x07")
 """A range of columns with all histograms, and the points of seconds 96 to 111."""
 
+_BUCKET_POINTS = 4  # memory of a bucket, about 150 bytes, in points
+
 
 def find_histograms(
     target: Target, layout: Histograms, question: Question, meter: Meter | None = None
@@ -88,7 +90,8 @@ def find_histograms(
     """(histograms of a question by series and time in ms, a line for each unreadable one).
 
     Args:
-      meter: counts what is read, a histogram as a point for each bucket; what it raises goes through.
+      meter: counts what is read, a histogram and each of its buckets as `_BUCKET_POINTS`; what it raises
+        goes through.
 
     Raises:
       UnknownNameError: a name is in no table.
@@ -114,7 +117,7 @@ def find_histograms(
             try:
                 histogram = decode(cell.value)
                 if meter is not None:
-                    meter.add_points(len(histogram.buckets))
+                    meter.add_points(_BUCKET_POINTS * (1 + len(histogram.buckets)))
                 by_series.setdefault(selected.series, {})[time_ms] = histogram
             except NotASimpleHistogramError as error:
                 codec = cell.value[:1].hex() or "none"

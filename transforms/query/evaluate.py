@@ -164,7 +164,13 @@ def evaluate_histograms(
     series = [*histograms]
     tsuids = _tsuids(target, layout, series, meter)
     stats.add_scan()
-    results = answer_histograms(question, histograms, percentiles, has_buckets=has_buckets)
+    results = answer_histograms(
+        question,
+        histograms,
+        percentiles,
+        has_buckets=has_buckets,
+        add_points=(lambda _: None) if meter is None else meter.add_points,
+    )
     stats.add_results(results)
     if with_annotations:
         results, damage = _annotated(target, layout, question, results, damage, meter)

@@ -123,6 +123,7 @@ def test_results_by_bucket_and_by_percentile() -> None:
                 found,
                 percentiles,
                 has_buckets=not percentiles,
+                add_points=lambda _: None,
             )
         ]
 
@@ -140,3 +141,19 @@ def test_results_by_bucket_and_by_percentile() -> None:
     assert shown([], "max", []) == shown([], "sum", [])  # as in a TSD
     with pytest.raises(ValueError, match="1 to 100"):
         check_percentiles([0.5])
+
+
+def test_the_points_of_percentiles_are_counted_one_result_after_the_other() -> None:
+    """A request may ask for so many that the budget must end it meanwhile."""
+    counted: list[int] = []
+
+    def add_points(count: int) -> None:
+        counted.append(count)
+        if len(counted) == 3:
+            raise InterruptedError
+
+    found = {Series.of("m", {}): {1000: Histogram({(0.0, 1.0): 1}, 0, 0), 2000: Histogram({}, 0, 0)}}
+    question = Question("m", {}, [], "sum", None, 0, 9999)
+    with pytest.raises(InterruptedError):
+        answer_histograms(question, found, [50.0] * 10_000, has_buckets=False, add_points=add_points)
+    assert counted == [2, 2, 2]
