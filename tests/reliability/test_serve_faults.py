@@ -13,12 +13,27 @@ import grpc
 import httpx
 import pytest
 
-from tests.support.commands import ingest
-from tests.support.fault_proxy import READ_ROWS, Break, Do, Fault, Plan, either, every, faulty, share
+from tests.support.commands import ingest, timebeam
+from tests.support.fault_proxy import (
+    AFTER,
+    BEFORE,
+    READ_ROWS,
+    Break,
+    Do,
+    Drop,
+    Fault,
+    Plan,
+    either,
+    every,
+    faulty,
+    nth,
+    share,
+)
 from tests.support.golden_api import differences, normal
 from tests.support.points import BASE_S
 from tests.support.running_server import running
 from tests.support.stored import Store
+from tests.support.tcp_cable import plugged
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.query.budget import Budget
@@ -114,6 +129,27 @@ def test_the_server_works_again_after_an_outage(store: Store, emulator: str) -> 
         assert ask(client, 0) in ERRORS
         is_out = False
         assert ask(client, 0) == 200
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+def test_answers_are_right_when_connections_are_reset(store: Store, emulator: str, when: str) -> None:
+    cut = Drop(lambda: cable.cut(0.2), when)
+    with (
+        faulty(emulator, nth(READ_ROWS, (2, 7), cut)) as proxy,
+        plugged(proxy.host) as cable,
+        running(Api(store.target, store.layout), LIMITS) as client,
+    ):
+        statuses = {ask(client, seed) for seed in range(8)}
+        assert statuses <= {200} | ERRORS
+        assert ask(client, 8) == 200
+        assert len(proxy.faults) == 2
+
+
+def test_a_query_ends_when_its_time_is_over(store: Store, emulator: str) -> None:
+    with faulty(emulator, every(READ_ROWS, 1, UNAVAILABLE)):
+        ran = timebeam("query", "sys.load", *store.flags, "--start=1", "--max_seconds=1")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("timebeam query: The query needs more than 1 seconds, ")
 
 
 @pytest.mark.long
