@@ -29,7 +29,8 @@ SELECTION = (
     Parameter(
         "tag",
         "only series that have this tag: k=v, k=v|w, k=web* (ignores case), k=*, or a filter of OpenTSDB: "
-        "k=regexp(web.*), k=not_literal_or(v|w), k=iliteral_or(v), k=wildcard(web*) ...",
+        "k=regexp(web.*), k=not_literal_or(v|w), k=iliteral_or(v), k=wildcard(web*) ...; "
+        "k=literal_or(v) for a value with * or (",
         "Query",
         default=[],
         many=True,

@@ -121,7 +121,10 @@ def _text(value: object) -> str:
 def _values(values: str | Sequence[str]) -> str:
     """The values that a tag may have, as `--tag` takes them."""
     texts = [values] if isinstance(values, str) else list(values)
-    return "*" if "*" in texts else "|".join(texts)
+    joined = "|".join(texts)
+    if "*" in texts:
+        return "*"
+    return f"literal_or({joined})" if {"*", "("} & {*joined} else joined
 
 
 def _table(results: Sequence[Result]) -> pa.Table:

@@ -37,7 +37,7 @@ from timebeam.schema.points import Series
 from timebeam.schema.query.answer import all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.histograms import SUM
-from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
+from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import StoppedError
@@ -56,8 +56,6 @@ def run(options: argparse.Namespace) -> int:
             "the following arguments are required: METRIC; put it before options with several values, which "
             "take all words after them"
         )
-    if options.metric is not None and options.tsuid:
-        raise UsageError("give METRIC or --tsuid, not both")
     try:
         if options.layout != DECLARED:
             return answer_points(options, layout_of(options))
@@ -103,6 +101,13 @@ class PointQuery:
         """
         if options.start is None:
             raise UsageError("the following options are required: --start")
+        if options.metric is not None and options.tsuid:
+            raise UsageError("give METRIC or --tsuid, not both")
+        if options.tsuid and (options.tag or options.group_by or options.explicit_tags):
+            raise UsageError(
+                "--tsuid names the series: leave out --tag, --explicit_tags and --group_by; --aggregator "
+                "none shows each series"
+            )
         now_ms = int(time.time() * 1000)
         meter = None if options.max_seconds is None else Meter(Budget.of_seconds(options.max_seconds))
         target = dataclasses.replace(target_of(options), stop=meter)
@@ -263,7 +268,12 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
         key, equals, value = text.partition("=")
         if not key or not equals or not value:
             raise ValueError(f"--tag {text}: give KEY=VALUE, as in host=web01|web02 or host=regexp(web.*)")
-        filters.append(TagFilter.of_value(key, value, group_by=False))
+        try:
+            filters.append(TagFilter.of_value(key, value, group_by=False))
+        except ValueError as error:
+            is_filter = value.partition("(")[0].lower() in KINDS
+            hint = "" if is_filter else f"; for the value itself give {key}=literal_or({value})"
+            raise ValueError(f"--tag {text}: {error}{hint}") from error
     if options.rate is not None and not options.rate.startswith("rate"):
         raise ValueError(f"--rate {options.rate}: give rate, rate{{counter}} or rate{{dropcounter}}")
     return Question(

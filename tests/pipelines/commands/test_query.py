@@ -131,8 +131,15 @@ def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -
         (["--downsample=1x-avg"], "1x"),
         (["--downsample=1m-most"], "no function 'most'"),
         (["--tag", "host"], "--tag host: give KEY=VALUE"),
-        (["--tag", "host=near(a)"], "Could not find a tag value filter of the type: near"),
-        (["--tag", "host=regexp(()"], "Unsupported regular expression"),
+        (
+            ["--tag", "host=near(a)"],
+            "--tag host=near(a): Could not find a tag value filter of the type: near; for the value itself "
+            "give host=literal_or(near(a))\n",
+        ),
+        (
+            ["--tag", "host=regexp(()"],
+            "--tag host=regexp((): Unsupported regular expression: missing ): '('\n",
+        ),
         (["--rate", "counter"], "--rate counter: give rate, rate{counter}"),
         (["--rate", "rate{counter,many}"], "Max value of counter was not a number"),
         (["--tsuid", "000001"], "give METRIC or --tsuid, not both"),
@@ -147,6 +154,21 @@ def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
     ran = ask(store, *flags)
     assert (ran.code, ran.out) == (2, "")
     assert text in ran.err
+
+
+def test_series_by_tsuid(store: Store) -> None:
+    keys = (row.key[store.layout.options.salt_width :] for row in store.rows())
+    tsuid = min(key[:3] + key[7:] for key in keys).hex()
+    period = [f"--start={START_MS}", f"--end={END_MS}", "--output=json"]
+    ran = timebeam("query", *store.flags, *period, "--tsuid", tsuid)
+    (result,) = json.loads(ran.out)
+    tags = [f"{key}={value}" for key, value in result["tags"].items()]
+    by_name = ask(store, "--output=json", "--explicit_tags", "--tag", *tags, metric=result["metric"])
+    assert json.loads(by_name.out) == [result]
+    for flags in (["--tag", "host=a"], ["--group_by", "host"], ["--explicit_tags"]):
+        refused = timebeam("query", *store.flags, *period, "--tsuid", tsuid, *flags)
+        assert (refused.code, refused.out) == (2, "")
+        assert "--tsuid names the series: leave out --tag, --explicit_tags and --group_by" in refused.err
 
 
 def test_a_metric_behind_an_option_of_several_values_is_missed_with_a_hint(store: Store) -> None:

@@ -99,6 +99,9 @@ def test_times_may_be_datetimes(store: Store) -> None:
     ("arguments", "error", "message"),
     [
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
+        ({"tags": {"host": ["a*", "b"]}}, LookupError, r"'tagv': 'a\*'"),
+        ({"tags": {"host": "a(1)"}}, LookupError, r"'tagv': 'a\(1\)'"),
+        ({"tsuid": "000001000001000001"}, ValueError, "give METRIC or --tsuid, not both"),
         ({"layout": "influx"}, ValueError, "invalid choice: 'influx'"),
         ({"salt_widht": 1}, ValueError, "did you mean --salt_width"),
         ({"tags": {"host": []}}, ValueError, "--tag host=: give KEY=VALUE"),
