@@ -174,7 +174,7 @@ PAGE = {
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
-    "img-src data: blob:"
+    "img-src data: blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 

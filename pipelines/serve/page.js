@@ -50,15 +50,21 @@ function requestOf({ metric, tags, aggregator, downsample, rate, start, end }) {
   return `grafana/api/query?${query}`;
 }
 
-const quoted = (word) => (/^[\w.:=/@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+// For sh, bash and zsh, where a word that begins with = is a command; control characters could end a terminal's paste.
+function quoted(word) {
+  const shown = word.replace(/\p{Cc}/gu, "\uFFFD");
+  return /^[\w.:/@%+-][\w.:=/@%+-]*$/.test(shown) ? shown : `'${shown.replaceAll("'", "'\\''")}'`;
+}
 
 function commandOf({ metric, tags, aggregator, downsample, rate, start, end }) {
   const list = tagsOf(tags);
-  const words = ["timebeam", "query", metric, "--start", start, "--aggregator", aggregator];
+  const isLikeOption = metric.startsWith("-");
+  const words = ["timebeam", "query", ...(isLikeOption ? [] : [metric]), "--start", start, "--aggregator", aggregator];
   if (end && end !== "now") words.push("--end", end);
   if (downsample) words.push("--downsample", downsample);
   if (rate) words.push("--rate", rate);
   if (list.length) words.push("--tag", ...list, "--group_by", ...list.map((tag) => tag.split("=")[0]));
+  if (isLikeOption) words.push("--", metric);
   return words.map(quoted).join(" ");
 }
 
@@ -71,7 +77,7 @@ function drawChart() {
   const ink = getComputedStyle(document.body).color;
   const grid = dark.matches ? "#444" : "#ddd";
   const traces = shown.map((result) => ({
-    name: nameOf(result).replaceAll("<", "&lt;"),
+    name: nameOf(result).replaceAll("&", "&amp;").replaceAll("<", "&lt;"),
     x: result.dps.map(([time]) => new Date(time).toISOString()),
     y: result.dps.map(([, value]) => value),
     mode: result.dps.length > 1 ? "lines" : "markers",

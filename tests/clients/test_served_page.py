@@ -122,6 +122,35 @@ def test_an_error_is_shown(server: httpx.Client, browser: Browser) -> None:
     assert "No such name for 'metrics': '<b>lod</b>'" in message(browser)
 
 
+@pytest.mark.parametrize(
+    ("metric", "start"),
+    [
+        ("it's $(id) `id` \"", "timebeam query 'it'\\''s $(id) `id` \"' --start"),
+        ("=ls", "timebeam query '=ls' --start"),
+        ("-rf", "timebeam query --start"),
+        ("a\x1b[201~", "timebeam query 'a\ufffd[201~' --start"),
+    ],
+)
+def test_the_command_is_safe_in_a_shell(
+    server: httpx.Client, browser: Browser, metric: str, start: str
+) -> None:
+    browser.open(view(server, metric=metric))
+    message(browser)
+    command = browser.evaluate("document.getElementById('command').textContent")
+    assert command.startswith(start)
+    assert metric.replace("\x1b", "\ufffd") in shlex.split(command)
+    assert command.endswith(" -- -rf") is (metric == "-rf")
+
+
+def test_names_are_no_markup_in_the_chart(server: httpx.Client, browser: Browser) -> None:
+    browser.open(view(server))
+    name = "<b>a</b> &lt;i&gt; <a href='javascript:x'>b</a>"
+    result = json.dumps({"metric": name, "tags": {}, "dps": [[0, 1], [1000, 2]]})
+    browser.until("document.querySelectorAll('#aggregator option').length > 30")
+    browser.evaluate(f"(shown = [{result}], drawChart())")
+    assert browser.until("document.querySelector('#chart .legendtext')?.textContent") == name
+
+
 def test_the_chart_is_dark_in_dark_mode(server: httpx.Client, browser: Browser) -> None:
     colors = {}
     for scheme in ("light", "dark"):

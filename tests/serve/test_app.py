@@ -84,6 +84,7 @@ def test_the_page_loads_nothing_from_elsewhere(client: httpx.Client) -> None:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith(kind)
         assert response.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
     assert "plotly.js" in client.get("/?metric=sys.cpu.user").text
 
 
