@@ -146,7 +146,7 @@ def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[File
     Raises:
       ValueError: the file system gives no modification time, so later corrections could not win.
     """
-    modified_ms = int(file.last_updated_in_seconds * 1000)
+    modified_ms = _modified_ms(file)
     if modified_ms <= 0:
         raise ValueError(f"{file.path}: its file system gives no modification time")
     if is_compressed(file.path) or framing is Framing.AVRO or _may_be_document(file, framing):
@@ -155,6 +155,11 @@ def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[File
     step = BLOCK_BYTES * _BLOCKS_A_SPAN
     for start in range(0, file.size_in_bytes, step):
         yield FileSpan(file.path, start, min(start + step, file.size_in_bytes), modified_ms)
+
+
+def _modified_ms(file: FileMetadata) -> int:
+    """The arrival of the points of a file."""
+    return int(file.last_updated_in_seconds * 1000)
 
 
 def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
@@ -174,7 +179,7 @@ def blocks_by_arrival(files: Iterable[FileMetadata], framing: Framing) -> Iterat
     Of points with the same instant the one from the newest file wins; of files of one time the one whose path
     has the greatest checksum; within a file the later one (`timebeam.schema.layouts`).
     """
-    in_order = sorted(files, key=lambda file: (file.last_updated_in_seconds, source_checksum(file.path)))
+    in_order = sorted(files, key=lambda file: (_modified_ms(file), source_checksum(file.path)))
     for file in in_order:
         metrics.plan_work(file.size_in_bytes)
     for file in in_order:

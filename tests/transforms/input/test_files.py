@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from tests.support.file_lines import (
     sizes,
     zstd_bytes,
 )
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.messages import Framing, Message
+from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.input import files
-from timebeam.transforms.input.files import FileSpan, ReadBlocks, match
+from timebeam.transforms.input.files import FileSpan, ReadBlocks, blocks_by_arrival, match
 
 
 def rejected_lines(rejected: list[Rejected]) -> list[tuple[int, bytes]]:
@@ -180,6 +181,16 @@ def test_a_file_that_two_patterns_match_is_read_once(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x\n")
     found = match([str(tmp_path / "*.txt"), str(tmp_path / "a*"), str(tmp_path / "a.txt")])
     assert [file.path for file in found] == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+
+
+def test_files_of_one_millisecond_come_in_the_order_in_which_they_win(tmp_path: Path) -> None:
+    """Whichever is older by microseconds, which no cell timestamp tells."""
+    paths = sorted((str(tmp_path / name) for name in "abcd"), key=source_checksum)
+    for age, path in enumerate(paths):
+        Path(path).write_bytes(b"line\n")
+        os.utime(path, ns=(0, 1_700_000_000_000_500_000 - 10_000 * age))
+    blocks = list(blocks_by_arrival(match([str(tmp_path / "*")]), Framing.LINES))
+    assert [block.source for block in blocks] == paths
 
 
 def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
