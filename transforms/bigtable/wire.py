@@ -36,8 +36,8 @@ Strings = tuple[bytes, Int64s]
 """n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
 _ENTRY = MutateRowsRequest.Entry.pb()
-_MORE = np.array([0] + [int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)], np.int64)
-"""By size of a varint, its continuation bits."""
+_MORE = np.frombuffer(b"".join((b"\x80" * max(0, size - 1)).ljust(8, b"\0") for size in range(10)), "<i8")
+"""By size of a varint, the continuation bits of its first eight bytes."""
 
 
 def set_cells(
@@ -119,10 +119,10 @@ def _windows(content: bytes | memoryview, size: int) -> npt.NDArray[np.void]:
 
 
 def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
-    """(uint8[n, 8] varints of numbers below 2**56, int64[n] the size of each)."""
+    """(uint8[n, 8 or 9] varints of numbers that are not negative, int64[n] the size of each)."""
     sizes = np.ones(len(numbers), np.int64)
     most = int(numbers.max()) if len(numbers) else 0
-    for size in range(1, 8):
+    for size in range(1, 9):
         if most >> (7 * size):
             sizes += numbers >= 1 << (7 * size)
     # Spreads the number to seven bits of each byte: in halves, then quarters, then eighths.
@@ -130,7 +130,10 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF
     spread = (spread & 0x3F803F803F803F80) << 1 | spread & 0x7F007F007F007F
     spread |= _MORE[sizes]
-    return spread.astype("<i8").view(np.uint8).reshape(-1, 8), sizes
+    encoded = spread.astype("<i8").view(np.uint8).reshape(-1, 8)
+    if most >> 56:
+        encoded = np.column_stack([encoded, (numbers >> 56).astype(np.uint8)])
+    return encoded, sizes
 
 
 def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:

@@ -15,11 +15,12 @@ from timebeam.transforms.bigtable.wire import (
     request_bytes,
     set_cells,
 )
+from timebeam.transforms.dead_letters.rejected import LAST_MS
 
 Request = MutateRowsRequest.pb()
 KEYS = st.binary(min_size=1, max_size=200)
-TIMES = st.integers(0, (1 << 55) // 1000) | st.sampled_from(
-    [0, 1, 16, 17, 2097, 2_097_151, 1_356_998_400_000]
+TIMES = st.integers(0, LAST_MS) | st.sampled_from(
+    [0, 1, 16, 17, 2097, 2_097_151, 1_356_998_400_000, (1 << 56) // 1000, (1 << 56) // 1000 + 1, LAST_MS]
 )
 VALUES = st.binary(max_size=4) | st.sampled_from([b"v" * 100, b"v" * 127, b"w" * 128, b"v" * 70_000])
 

@@ -110,15 +110,16 @@ def packed_points(
     return [row._replace(deleted=()) for row in rows], refused
 
 
-def point_groups(layout: Layout, keys: list[bytes]) -> list[Group]:
+def point_groups(layout: Layout, keys: list[bytes], arrival_ms: int = 7) -> list[Group]:
     points = [(SERIES, START_MS + second * 1000, False, second) for second in range(500)]
-    (fragment,) = layout.encode(PointBatch.of(points, 7), [KEY], Packing.POINTS).fragments
+    (fragment,) = layout.encode(PointBatch.of(points, arrival_ms), [KEY], Packing.POINTS).fragments
     return [((fragment.table, key or fragment.key), [fragment.packed]) for key in keys]
 
 
+@pytest.mark.parametrize("arrival_ms", [7, (1 << 56) // 1000, 1 + (1 << 56) // 1000, limits.LAST_MS])
 @pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
-def test_rows_of_points_are_the_same_cells_as_bytes(layout: Layout) -> None:
-    groups = point_groups(layout, [b"a", b"b"])
+def test_rows_of_points_are_the_same_cells_as_bytes(layout: Layout, arrival_ms: int) -> None:
+    groups = point_groups(layout, [b"a", b"b"], arrival_ms)
     rows, refused = packed_points(layout, groups)
     assert rows == [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
     assert not refused
