@@ -13,12 +13,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.schema.common.java_text import json_text
-from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Series, Stage
+from timebeam.schema.common.java_text import json_object, json_text
+from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Series, Stage, source_checksum
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -66,7 +65,7 @@ class Annotation:
             f'"endTime":{self.end}',
             f'"description":{json_text(self.description)}',
             f'"notes":{json_text(self.notes)}',
-            f'"custom":{"null" if self.custom is None else _object(self.custom)}',
+            f'"custom":{"null" if self.custom is None else json_object(self.custom)}',
         ]
         return ("{" + ",".join(members) + "}").encode()
 
@@ -76,7 +75,7 @@ class Annotation:
             f'"tsuid":{json_text(self.tsuid)}',
             f'"description":{json_text(self.description)}',
             f'"notes":{json_text(self.notes)}',
-            *([] if self.custom is None else [f'"custom":{_object(self.custom)}']),
+            *([] if self.custom is None else [f'"custom":{json_object(self.custom)}']),
             f'"startTime":{self.start}',
             f'"endTime":{self.end}',
         ]
@@ -121,10 +120,6 @@ def parse_stored(value: bytes) -> Annotation:
     if annotation.start < 1:
         raise NotAnAnnotationError("no startTime")
     return annotation
-
-
-def _object(pairs: Pairs) -> str:
-    return "{" + ",".join(f"{json_text(key)}:{json_text(text)}" for key, text in pairs) + "}"
 
 
 def _text(members: dict[str, Any], key: str) -> str:
@@ -184,20 +179,12 @@ class AnnotationEdit:
     @property
     def order(self) -> tuple[int, int, int, bytes]:
         """Edits of one annotation are carried out in this order."""
-        return self.arrival_ms, zlib.crc32(self.source.encode()), self.offset, self.payload
+        return self.arrival_ms, source_checksum(self.source), self.offset, self.payload
 
     def refuse(self, error: RefusedError, stage: Stage) -> Rejected:
         """The refusal of this edit, with its bytes."""
-        return Rejected(
-            self.payload,
-            error.reason,
-            error.message,
-            stage,
-            self.source,
-            self.offset,
-            self.arrival_ms,
-            self.envelope,
-        )
+        origin = self.source, self.offset, self.arrival_ms, self.envelope
+        return Rejected(self.payload, error.reason, error.message, stage, *origin)
 
 
 class AnnotationState(NamedTuple):

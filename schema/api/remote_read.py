@@ -234,16 +234,13 @@ def _matcher(message: bytes) -> Matcher:
 
 def read_response(results: Sequence[Sequence[LabelledPoints]]) -> bytes:
     """The answer: of each query its series, sorted by their labels."""
+    in_order = (sorted(result, key=lambda series: tuple(series.labels.items())) for result in results)
     message = b"".join(
-        encoded_bytes(1, b"".join(encoded_bytes(1, _time_series(series)) for series in _sorted(result)))
-        for result in results
+        encoded_bytes(1, b"".join(encoded_bytes(1, _time_series(series)) for series in result))
+        for result in in_order
     )
     compressed: bytes = pa.compress(message, codec="snappy", asbytes=True)
     return compressed
-
-
-def _sorted(result: Sequence[LabelledPoints]) -> list[LabelledPoints]:
-    return sorted(result, key=lambda series: tuple(series.labels.items()))
 
 
 def _time_series(series: LabelledPoints) -> bytes:

@@ -58,6 +58,11 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{raw[offset : offset + 4]}" for offset in range(0, len(raw), 4))
 
 
+def json_object(pairs: Iterable[tuple[str, str]]) -> str:
+    """An object of strings, in the order of the pairs."""
+    return "{" + ",".join(f"{json_text(key)}:{json_text(text)}" for key, text in pairs) + "}"
+
+
 Value = str | int | float | Mapping[str, str] | None
 
 
@@ -85,7 +90,7 @@ def _value(value: Value) -> str:
         return str(value)
     if isinstance(value, float):
         return java_double(value)
-    return "{" + ",".join(f"{json_text(key)}:{json_text(text)}" for key, text in value.items()) + "}"
+    return json_object(value.items())
 
 
 def java_double(number: float) -> str:

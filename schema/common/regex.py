@@ -96,6 +96,11 @@ def compiled(pattern: str) -> Regex:
     return regex
 
 
+def of_bytes(raw: bytes) -> bytes:
+    """A pattern of RE2 that matches these bytes only."""
+    return b"".join(b"\\x%02x" % byte for byte in raw)
+
+
 def split(pattern: str, text: str) -> list[str]:
     """String.split of Java 8: the text between matches; empty strings at the end are dropped.
 

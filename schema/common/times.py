@@ -33,16 +33,17 @@ _MAX_TIME_MS = 9_999_999_999_999  # the largest timestamp OpenTSDB stores (docs/
 _MAX_DURATION_MS = 2**63 - 1
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
-_DAY_MS = 24 * 60 * 60 * 1000
+DAY_MS = 86_400_000
+WEEK_MS = 7 * DAY_MS
 _UNIT_MS = {
     "ms": 1,
     "s": 1000,
-    "m": 60 * 1000,
-    "h": 60 * 60 * 1000,
-    "d": _DAY_MS,
-    "w": 7 * _DAY_MS,
-    "n": 30 * _DAY_MS,
-    "y": 365 * _DAY_MS,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": DAY_MS,
+    "w": WEEK_MS,
+    "n": 30 * DAY_MS,
+    "y": 365 * DAY_MS,
 }
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -150,12 +151,9 @@ def _offset_ms(offset: str | None) -> int:
     return size_ms if offset[0] == "+" else -size_ms
 
 
-DAY_MS = 86_400_000
-WEEK_MS = 7 * DAY_MS
 UTC = "UTC"
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": WEEK_MS}
 _SPAN = re.compile(r"([1-9][0-9]{0,17}) ?(ms|s|m|h|d|w|mo)")
 _LONGEST_MS = 8000 * 366 * DAY_MS
 _FIRST_WEEKDAY = WEEKDAYS.index("thursday")  # of 1970-01-01
@@ -191,8 +189,8 @@ class Span(NamedTuple):
         if self.months:
             return f"{self.months}mo"
         for unit in ("w", "d", "h", "m", "s", "ms"):
-            if self.ms % _UNITS[unit] == 0:
-                return f"{self.ms // _UNITS[unit]}{unit}"
+            if self.ms % _UNIT_MS[unit] == 0:
+                return f"{self.ms // _UNIT_MS[unit]}{unit}"
         raise AssertionError
 
 
@@ -208,7 +206,7 @@ def span_of(text: str) -> Span:
             f"{text!r} is not a length of time: give a number and ms, s, m, h, d, w or mo, as 15m"
         )
     count = int(match[1])
-    span = Span(count * 31 * DAY_MS, count) if match[2] == "mo" else Span(count * _UNITS[match[2]])
+    span = Span(count * 31 * DAY_MS, count) if match[2] == "mo" else Span(count * _UNIT_MS[match[2]])
     if span.ms > _LONGEST_MS:
         raise ValueError(f"{text} is longer than 8000 years")
     return span

@@ -47,11 +47,6 @@ class Form(enum.Enum):
     """Integers on 1, 2, 4 or 8 bytes, floats on 8, as with HTTP /api/rollup; telnet also writes 4."""
 
 
-def qualifier_table(codes: npt.NDArray[np.uint32], qualifier_bytes: int = ROLLUP_BYTES) -> Bytes:
-    """uint8[n, qualifier_bytes]: the last three bytes of codes, or the last two, without the ids."""
-    return codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - qualifier_bytes :]
-
-
 def columns_of(ids: Iterable[int]) -> ColumnRange:
     """The columns of aggregation ids and those between, as one range, since several are slow to read."""
     sorted_ids = sorted(ids)
@@ -104,8 +99,8 @@ class EncodedRollups:
 
     @property
     def qualifiers(self) -> Bytes:
-        """uint8[n, qualifier_bytes]: the qualifiers."""
-        return qualifier_table(self.codes, self.qualifier_bytes)
+        """uint8[n, qualifier_bytes]: the last three bytes of `codes`, or the last two, without the ids."""
+        return self.codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - self.qualifier_bytes :]
 
     @property
     def rows(self) -> Sequence[RollupRow]:

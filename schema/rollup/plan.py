@@ -20,14 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.times import UTC, first_instant, local_ms
+from timebeam.schema.common.times import DAY_MS, UTC, first_instant, local_ms
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
 
-_DAY_MS = 86_400_000
 _EPOCH = datetime.date(1970, 1, 1)
-_DAY_S = 86_400
 _LAST_S = 1 << 32
 LAST_MS = _LAST_S * 1000
 """The end of the times that base times can express."""
@@ -139,7 +137,7 @@ def plan(
         first, end = (-(-time_ms // (1000 * length)) * length for time_ms in (start_ms, end_ms))
         if of_days:
             first = start_ms // (1000 * length) * length
-        if length <= _DAY_S:
+        if length * 1000 <= DAY_MS:
             end = min(end, complete_ms // (1000 * length) * length)
         if first < end:
             interval_plans.append(IntervalPlan(interval, first, end))
@@ -150,12 +148,12 @@ def plan(
 
 def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
     """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change."""
-    midnight = (day - _EPOCH).days * _DAY_MS
-    start, end = first_instant(np.array([midnight, midnight + _DAY_MS], np.int64), zone).tolist()
+    midnight = (day - _EPOCH).days * DAY_MS
+    start, end = first_instant(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
     return start, end
 
 
 def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
     """Yesterday in a time zone."""
-    days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // _DAY_MS
+    days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // DAY_MS
     return _EPOCH + datetime.timedelta(days=days - 1)

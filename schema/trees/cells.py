@@ -275,10 +275,7 @@ def _branch(branches: dict[bytes, Branch], key: bytes) -> Branch:
 def _read_failures(content: Content, row: Row) -> None:
     """Adds collisions and series that did not match."""
     for cell in row.cells:
-        for prefix, failures in (
-            (COLLISION, content.collisions),
-            (NOT_MATCHED, content.not_matched),
-        ):
+        for prefix, failures in ((COLLISION, content.collisions), (NOT_MATCHED, content.not_matched)):
             if cell.qualifier.startswith(prefix):
                 tsuid = hex_text(cell.qualifier.removeprefix(prefix))
                 failures[tsuid] = cell.value.decode("iso-8859-1")

@@ -289,7 +289,5 @@ def _check_surrogates(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise RefusedError(
-            Reason.NAME_NOT_STORABLE,
-            f"{name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold",
-        ) from error
+        why = f"{name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold"
+        raise RefusedError(Reason.NAME_NOT_STORABLE, why) from error

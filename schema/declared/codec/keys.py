@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
+from timebeam.schema.common.regex import of_bytes
 from timebeam.schema.declared.codec import times
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.rendered_keys import RecordRefusals, Renderer
@@ -174,18 +175,14 @@ def piece_of(layout: TableLayout, key_part: Part, fixed: Mapping[str, str | int]
 
 def pattern(layout: TableLayout, bytes_by_part: Mapping[Part, bytes]) -> bytes:
     """RE2 for the keys that may have these bytes as parts; `split` tells for certain."""
-    return _quoted(layout.separator).join(
-        _quoted(bytes_by_part[key_part])
+    return of_bytes(layout.separator).join(
+        of_bytes(bytes_by_part[key_part])
         if key_part in bytes_by_part
         else b"\\C*"
         if key_part.size is None
         else b"\\C{%d}" % key_part.size
         for key_part in layout.key
     )
-
-
-def _quoted(raw: bytes) -> bytes:
-    return b"".join(b"\\x%02x" % byte for byte in raw)
 
 
 def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int | None) -> Renderer:
@@ -204,8 +201,7 @@ def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int
                 raise ValueError(f"{layout.event[0]} {fixed[layout.event[0]]!r} is not a whole number")
         elif since_ms is not None:
             event = times.from_ms(np.array([since_ms], np.int64), layout.event[1])
-    refusals = _Strict(layout.table)
-    return Renderer(layout, batch, event, refusals)
+    return Renderer(layout, batch, event, _Strict(layout.table))
 
 
 class _Strict(RecordRefusals):

@@ -162,11 +162,8 @@ def point_fields(section: Section, layout: TableLayout) -> PointFields:
             "metric",
             f"several columns of a row would be one metric: add {{{COLUMN}}}, as {metric}.{{{COLUMN}}}",
         )
-    tags = (
-        tuple(section.texts("tags"))
-        if "tags" in section
-        else tuple(name for name in naming if name != placeholder)
-    )
+    untold = [name for name in naming if name != placeholder]
+    tags = tuple(section.texts("tags") if "tags" in section else untold)
     _check_tags(section, layout, tags, placeholder, naming)
     section.must_be_read()
     return PointFields(literals[0], placeholder, literals[2] if placeholder else "", values, tags)
@@ -243,10 +240,6 @@ def _may_meet(first: TableLayout, second: TableLayout) -> bool:
             return any(other.may_have(metric) for metric in metrics)
     assert first.points is not None
     assert second.points is not None
-    prefixes, suffixes = (
-        (first.points.metric, second.points.metric),
-        (first.points.suffix, second.points.suffix),
-    )
-    shorter, longer = sorted(prefixes, key=len)
-    short_end, long_end = sorted(suffixes, key=len)
+    shorter, longer = sorted((first.points.metric, second.points.metric), key=len)
+    short_end, long_end = sorted((first.points.suffix, second.points.suffix), key=len)
     return longer.startswith(shorter) and long_end.endswith(short_end)

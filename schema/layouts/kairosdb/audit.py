@@ -5,11 +5,13 @@ Keys must parse, cells must decode, and the index must list each row.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from timebeam.schema.common.batches import latest_points
 from timebeam.schema.layouts.kairosdb import keys, select, values
 from timebeam.schema.layouts.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
 from timebeam.schema.layouts.kairosdb.select import Tables
@@ -51,9 +53,8 @@ def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
     damage += _row_damage(cells, is_foreign, is_good, spec)
     timestamps = np.fromiter((cell.timestamp_ms for cell in cells), np.int64, len(cells))
     chosen = np.flatnonzero(is_good & ~is_foreign)
-    chosen = chosen[np.lexsort((timestamps[chosen], offsets[chosen]))]
-    ascending = offsets[chosen]
-    chosen = chosen[np.append(ascending[1:] != ascending[:-1], True)] if len(chosen) else chosen
+    one_series = np.zeros(len(chosen), np.int64)
+    chosen = chosen[latest_points(one_series, offsets[chosen], timestamps[chosen])]
     times_ms = row_key.row_ms + offsets[chosen]
     batch = PointBatch(
         (series,),
@@ -90,10 +91,9 @@ def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> Re
 
 def _text(value: bytes) -> bytes | None:
     """The string of a cell in UTF-8; None if it holds no string."""
-    try:
+    with contextlib.suppress(ValueError):
         return values.read_string(value)
-    except ValueError:
-        return None
+    return None
 
 
 def _untyped(cells: Sequence[Cell], flagged: Bools) -> ReadValues:

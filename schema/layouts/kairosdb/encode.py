@@ -79,20 +79,14 @@ def _refused(batch: PointBatch, point: int) -> Rejected:
     """The refusal of a point that cannot be stored."""
     time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
     if time_ms < 0:
-        reason, message = (
-            Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"time {time_ms} ms: times before 1970 are not stored",
-        )
+        reason = Reason.TIMESTAMP_OUT_OF_RANGE
+        message = f"time {time_ms} ms: times before 1970 are not stored"
     elif time_ms > row_keys.LAST_MS:
-        reason, message = (
-            Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms",
-        )
+        reason = Reason.TIMESTAMP_OUT_OF_RANGE
+        message = f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms"
     elif kind == Kind.FLOAT:
-        reason, message = (
-            Reason.NUMBER_OUT_OF_RANGE,
-            "value is NaN or Infinite: queries of KairosDB fail on it",
-        )
+        reason = Reason.NUMBER_OUT_OF_RANGE
+        message = "value is NaN or Infinite: queries of KairosDB fail on it"
     elif kind == Kind.TEXT:
         message = f"a string of more than {values.STRING_BYTES} bytes in Java's modified UTF-8"
         reason = Reason.VALUE_NOT_STORABLE
@@ -122,8 +116,6 @@ def _values(batch: PointBatch) -> slots.Strings:
     content = np.empty(starts[-1], np.uint8)
     kind_of = np.repeat(batch.kinds, sizes)
     content[kind_of == Kind.INTEGER] = np.frombuffer(longs, np.uint8)
-    content[kind_of == Kind.FLOAT] = np.frombuffer(
-        values.double_bytes(batch.bits[batch.kinds == Kind.FLOAT]), np.uint8
-    )
+    content[kind_of == Kind.FLOAT] = batch.bits[batch.kinds == Kind.FLOAT].astype(">i8").view(np.uint8)
     content[kind_of == Kind.TEXT] = np.frombuffer(b"".join(strings), np.uint8)
     return content.tobytes(), starts

@@ -160,13 +160,8 @@ class KairosDbRowKey(NamedTuple):
     series: Series
 
 
-def type_part(data_type: bytes) -> bytes:
-    """The bytes between row time and tags."""
-    return b"\0" + len(data_type).to_bytes(1, "big") + data_type
-
-
-TYPE_PARTS = tuple(type_part(TYPES[kind]) for kind in sorted(TYPES))
-"""`type_part` of each kind, by its number."""
+_TYPE_PARTS = tuple(b"\0" + len(name).to_bytes(1, "big") + name for _, name in sorted(TYPES.items()))
+"""The bytes between row time and tags of each kind, by its number."""
 
 
 def refuse_series(series: Series) -> RefusedError | None:
@@ -203,7 +198,7 @@ def series_key(series: Series) -> SeriesKey:
 
 def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
     """The key of the row of a series, row time (in ms, signed, 64 bits) and kind of value."""
-    return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + TYPE_PARTS[kind] + key.tail
+    return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + _TYPE_PARTS[kind] + key.tail
 
 
 def before_types(key: bytes) -> bytes:

@@ -71,6 +71,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     name = "kairosdb"
     declared_options = OPTIONS
     packings = (Packing.POINTS,)
+    uids = None
     rollup_names = KairosDbRollupNames()
 
     @classmethod
@@ -115,11 +116,6 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             ),
             TableSpec(strings, {select.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
         )
-
-    @property
-    def uids(self) -> None:
-        """See `Layout.uids`: names are in the keys."""
-        return None
 
     def refuse(self, series: Series) -> RefusedError | None:
         """See `Layout.refuse`."""

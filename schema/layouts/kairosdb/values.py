@@ -67,11 +67,6 @@ def read_longs(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
     return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), is_good
 
 
-def double_bytes(bits: Int64s) -> bytes:
-    """Doubles from their bits int64[n], concatenated, 8 bytes each."""
-    return bits.astype(">i8").tobytes()
-
-
 def read_doubles(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
     """(bits of the doubles int64[n], bool[n] whether a value is a double)."""
     good = np.fromiter((len(value) == 8 for value in values), np.bool_, len(values))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
+from timebeam.schema.common.regex import of_bytes
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
 
@@ -287,13 +288,9 @@ def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) ->
     any_pairs = b"(?:\\C{%d})*" % pair
     pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES) + any_pairs
     for key, value in sorted(tags.items()):
-        value_pattern = b"\\C{%d}" % options.uid_width_tagv if value is None else _escape(value)
-        pattern += _escape(key) + value_pattern + any_pairs
+        value_pattern = b"\\C{%d}" % options.uid_width_tagv if value is None else of_bytes(value)
+        pattern += of_bytes(key) + value_pattern + any_pairs
     return pattern + b"$"
-
-
-def _escape(raw: bytes) -> bytes:
-    return b"".join(b"\\x%02x" % byte for byte in raw)
 
 
 def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:

@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
+from timebeam.schema.common.protobuf import encoded_varint
+
 LARGEST_BLOCK = 64 << 20
 """Bytes of a block, compressed or not; a larger one counts as damage."""
 
@@ -120,10 +122,4 @@ def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, in
 
 def write_long(number: int) -> bytes:
     """A number of at least 0 as Avro writes a long."""
-    number <<= 1
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return encoded_varint(number << 1)
