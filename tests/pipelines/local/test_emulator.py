@@ -179,26 +179,25 @@ def test_finds_the_sdk_by_its_variable(empty_machine, monkeypatch):
     assert emulator_module.find() == in_sdk
 
 
-def test_builds_with_go_once_and_leaves_only_the_binary(empty_machine):
+def test_builds_with_go_once_and_leaves_only_the_binary(empty_machine, capsys):
     executable(
         empty_machine.parent / "bin" / "go",
         '[ "$*" = "install cloud.google.com/go/bigtable/cmd/emulator@v1.58.0" ] || exit 1\n'
         '[ -n "$GOBIN" ] && PATH=/usr/bin:/bin && mkdir "$GOBIN" && echo built > "$GOBIN/emulator" '
         '&& chmod +x "$GOBIN/emulator"',
     )
-    lines: list[str] = []
-    binary = emulator_module.find_or_build(lines.append)
+    binary = emulator_module.find_or_build()
     assert binary.read_text() == "built\n"
-    assert lines == ["building the Bigtable emulator once (about half a minute) ..."]
-    assert emulator_module.find_or_build(lines.append) == binary
-    assert len(lines) == 1
+    assert capsys.readouterr().out == "building the Bigtable emulator once (about half a minute) ...\n"
+    assert emulator_module.find_or_build() == binary
+    assert capsys.readouterr().out == ""
     assert sorted(path.name for path in binary.parent.iterdir()) == [binary.name, "cbtemulator.lock"]
 
 
 def test_the_error_lists_every_choice_and_what_failed(empty_machine):
     executable(empty_machine.parent / "bin" / "go", "echo requires go 1.26.0; exit 1")
     with pytest.raises(EmulatorError) as caught:
-        emulator_module.find_or_build(lambda line: None)
+        emulator_module.find_or_build()
     for words in (
         HOST_VARIABLE,
         "gcloud components install bigtable",
@@ -214,4 +213,4 @@ def test_the_error_lists_every_choice_and_what_failed(empty_machine):
 def test_an_unusable_cache_folder_is_an_emulator_error(empty_machine):
     empty_machine.write_text("a file where the folder should be")
     with pytest.raises(EmulatorError, match=r"What was tried:\n  - .*Not a directory"):
-        emulator_module.find_or_build(lambda line: None)
+        emulator_module.find_or_build()
