@@ -205,7 +205,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         if metric is not None:
             layouts = [layout for layout in layouts if layout.may_have(metric)]
             if not layouts:
-                message = f"there is no declared table {metric!r}, and none has points of such a metric"
+                message = f"no declared table is called {metric!r}, or has points of this metric"
                 raise UnknownNameError(message, metric, self._names())
         for tag in selection.tags:
             tagged = [layout for layout in layouts if tag in points.points_of(layout).tags]

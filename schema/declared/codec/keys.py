@@ -78,33 +78,29 @@ def fields(layout: TableLayout, key: bytes) -> tuple[dict[str, str], int | None]
 
 
 def ranges(
-    layout: TableLayout,
-    fixed: Mapping[str, str | int],
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    layout: TableLayout, fixed: Mapping[str, str | int], interval: tuple[int, int] | None = None
 ) -> list[Range]:
-    """The key ranges that hold the records with these fields, from `start_ms` on and before `end_ms`.
+    """The key ranges that hold the records with these fields, within an interval.
 
     Ascending and apart; one for each salt bucket, if the salt is not known from the fields. Rows of
     buckets of time are in if their bucket meets the interval.
 
     Args:
       fixed: fields and their values; of the time field an instant in its unit.
-      start_ms, end_ms: both or none.
+      interval: its start and its end in ms, which is not in it; None for all times.
 
     Raises:
       ValueError: the key does not serve this read: the message says what prevents it.
     """
-    if (start_ms is None) != (end_ms is None):
-        raise ValueError("give both ends of the interval, or none")
     key_ranges: list[Range] = []
     for since_ms, before_ms, buckets in _epochs(layout):
-        if start_ms is None or end_ms is None:
+        if interval is None:
             key_ranges += _epoch_ranges(layout, fixed, None, buckets, since_ms)
         else:
-            interval = (max(start_ms, since_ms or 0), end_ms if before_ms is None else min(end_ms, before_ms))
-            if interval[0] < interval[1] or since_ms is None:
-                key_ranges += _epoch_ranges(layout, fixed, interval, buckets, since_ms)
+            start_ms = max(interval[0], since_ms or 0)
+            end_ms = interval[1] if before_ms is None else min(interval[1], before_ms)
+            if start_ms < end_ms or since_ms is None:
+                key_ranges += _epoch_ranges(layout, fixed, (start_ms, end_ms), buckets, since_ms)
     return merged(key_ranges)
 
 

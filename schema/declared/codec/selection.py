@@ -67,7 +67,7 @@ def plan(
     for combination in itertools.product(*(values[name] for name in fields)):
         fixed = dict(zip(fields, combination, strict=True))
         try:
-            key_ranges += keys.ranges(layout, fixed, *(interval if is_timed and interval else (None, None)))
+            key_ranges += keys.ranges(layout, fixed, interval if is_timed else None)
         except ValueError as error:
             refused[str(error)] = None
     served = frozenset(fields)

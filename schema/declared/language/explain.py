@@ -284,7 +284,7 @@ def _reads(layout: TableLayout) -> Iterator[str]:
         yield f"    {name + ': ' if name else ''}by {question}: {ranges}"
         fixed = {field: str(batch.texts(field)[0].as_py()) for field in equals}
         hour = (EXAMPLE_MS // 3_600_000 * 3_600_000, EXAMPLE_MS // 3_600_000 * 3_600_000 + 3_600_000)
-        key_ranges = keys.ranges(layout, fixed, *hour) if time else keys.ranges(layout, fixed)
+        key_ranges = keys.ranges(layout, fixed, hour if time else None)
         for start, end in key_ranges[:_SHOWN_RANGES]:
             yield f"            {_range(start, end)}"
         if len(key_ranges) > _SHOWN_RANGES:

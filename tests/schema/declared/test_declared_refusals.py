@@ -221,20 +221,20 @@ def test_reads_that_the_key_does_not_serve(
 ) -> None:
     layout = load(DECLARED, "t").layouts[0]
     with pytest.raises(ValueError, match=text):
-        ranges(layout, fixed, *(interval or (None, None)))
+        ranges(layout, fixed, interval)
 
 
 def test_ranges_of_the_specification() -> None:
     layout = load(DECLARED, "t").layouts[0]
     fixed: dict[str, str | int] = {"A": "a", "N": 7, "B": "b"}
-    assert ranges(layout, fixed, 5, 9) == [(b"a   #007#b#0000000000005", b"a   #007#b#0000000000009")]
-    assert ranges(layout, fixed, 9, 9) == []
-    assert ranges(layout, fixed, -9, 0) == []
+    assert ranges(layout, fixed, (5, 9)) == [(b"a   #007#b#0000000000005", b"a   #007#b#0000000000009")]
+    assert ranges(layout, fixed, (9, 9)) == []
+    assert ranges(layout, fixed, (-9, 0)) == []
     assert ranges(layout, {**fixed, "T": 5}) == [(b"a   #007#b#0000000000005", b"a   #007#b#0000000000005\0")]
     assert ranges(layout, {"A": "a"}) == [(b"a   #", b"a   $")]
     assert ranges(layout, {}) == [(b"", b"")]
     end = 10**15
-    assert ranges(layout, fixed, 5, end) == [(b"a   #007#b#0000000000005", b"a   #007#b$")]
+    assert ranges(layout, fixed, (5, end)) == [(b"a   #007#b#0000000000005", b"a   #007#b$")]
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_ranges_hold_exactly_the_rows_that_they_must(name: str) -> None:
             lambda ms: st.integers(ms - 2, ms + 2)
         )
         start, end = sorted([data.draw(near | times_ms), data.draw(near | times_ms)])
-        got = ranges(layout, fixed, start, end)
+        got = ranges(layout, fixed, (start, end))
         assert all(x < y or not y for x, y in got)
         assert all(x[1] < y[0] for x, y in itertools.pairwise(got))
         for row, record in zip(made, found, strict=True):
