@@ -324,7 +324,7 @@ def _selected(
     """The selected series of a row, each with its cells."""
     layout = table.layout
     try:
-        texts = points.fields_of_row(layout, row).texts
+        texts = points.fields_of_row(layout, row)
     except ValueError as error:
         yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
         return

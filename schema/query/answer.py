@@ -202,12 +202,8 @@ def number_text(value: int | float, nan_is_null: bool) -> str:
     return '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-def annotated(
-    results: Sequence[Result],
-    of_series: Mapping[Series, Sequence[Annotation]],
-    of_all: Sequence[Annotation] = (),
-) -> list[Result]:
-    """The results with the annotations of their series, and with the global ones.
+def annotated(results: Sequence[Result], of_series: Mapping[Series, Sequence[Annotation]]) -> list[Result]:
+    """The results with the annotations of their series.
 
     Args:
       of_series: those that start in the range; none for a series whose annotations all start outside of it.
@@ -216,7 +212,7 @@ def annotated(
     for result in results:
         lists = [of_series[series] for series in result.members if series in of_series]
         notes = by_start(note for notes in lists for note in notes) if lists else None
-        complete.append(dataclasses.replace(result, annotations=notes, global_annotations=of_all))
+        complete.append(dataclasses.replace(result, annotations=notes))
     return complete
 
 

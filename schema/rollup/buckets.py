@@ -186,7 +186,7 @@ class Grouping:
         return cls(tuple(number_of), np.array(numbers, np.int32))
 
 
-def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Buckets:
+def empty(series: Sequence[Series], interval_s: int) -> Buckets:
     """No buckets."""
     no_integers, no_floats = np.zeros(0, np.int64), np.zeros(0)
     edges = Edges(no_integers, np.zeros(0, np.uint8), no_integers)
@@ -202,7 +202,7 @@ def empty(series: Sequence[Series], interval_s: int, *, ends: bool = True) -> Bu
         int_maxs=no_integers,
         float_mins=no_floats,
         float_maxs=no_floats,
-        ends=Ends(edges, edges) if ends else None,
+        ends=Ends(edges, edges),
     )
 
 

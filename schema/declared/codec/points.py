@@ -7,7 +7,6 @@ the field that is the qualifier of a reading. It is in the metric or a tag, so t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,27 +21,20 @@ from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Int32s, Int64s, PointBatch, Series
 
 
-class RowFields(NamedTuple):
-    """The fields of a row that its series have in common, and the time in its key, in the part's unit."""
-
-    texts: Mapping[str, str]
-    key_time: int | None
-
-
-def fields_of_row(layout: TableLayout, row: Row) -> RowFields:
-    """The fields in the key and in the columns that are tags.
+def fields_of_row(layout: TableLayout, row: Row) -> Mapping[str, str]:
+    """The fields of a row that its series have in common: in the key, and in the columns that are tags.
 
     Raises:
       ValueError: the key, or such a column, is not of this layout.
     """
-    texts, key_time = keys.fields(layout, row.key)
+    texts, _ = keys.fields(layout, row.key)
     tags = points_of(layout).tags
     for column in layout.columns:
         if column.field in tags and column.field not in texts:
             for cell in row.cells:
                 if cell.qualifier == column.qualifier and cell.family == layout.family:
                     texts[column.field] = str(values.decode(cell.value, column.encoding))
-    return RowFields(texts, key_time)
+    return texts
 
 
 def points_of(layout: TableLayout) -> PointFields:
