@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -70,7 +70,7 @@ class IngestFiles(PortionedJob):
         """See `Job.build`."""
         return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))
 
-    def blocks(self) -> Iterator[Message | Rejected]:
+    def blocks(self) -> Generator[Message | Rejected, None, None]:
         """See `PortionedJob.blocks`."""
         return blocks_by_arrival(match(self.patterns), self.framing)
 

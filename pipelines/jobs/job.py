@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -181,7 +181,7 @@ class PortionedJob(Job):
     __slots__ = ()
 
     @abc.abstractmethod
-    def blocks(self) -> Iterator[Message | Rejected]:
+    def blocks(self) -> Generator[Message | Rejected, None, None]:
         """The input: where a block wins over another one, it comes later."""
 
     @abc.abstractmethod

@@ -8,6 +8,7 @@ second run writes the same cells. A row with points in several portions gets cel
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -31,10 +32,11 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     memory = job.hold()
     graphs = _graphs(job, run)
     graph: Repeated | None = None
-    for portion in portions(job.blocks()):
-        graph = next(graphs, graph)
-        assert graph is not None
-        graph.run(counted(portion))
+    with contextlib.closing(job.blocks()) as blocks:
+        for portion in portions(blocks):
+            graph = next(graphs, graph)
+            assert graph is not None
+            graph.run(counted(portion))
     del memory
 
 

@@ -8,7 +8,7 @@ span.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import apache_beam as beam
@@ -173,7 +173,9 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
         return starts_document(opened.read(line_cutter.LINE_BYTES + 1))
 
 
-def blocks_by_arrival(files: Iterable[FileMetadata], framing: Framing) -> Iterator[Message | Rejected]:
+def blocks_by_arrival(
+    files: Iterable[FileMetadata], framing: Framing
+) -> Generator[Message | Rejected, None, None]:
     """The blocks of all files, each after those that it wins over, and refusals as in `blocks`.
 
     Of points with the same instant the one from the newest file wins; of files of one time the one whose path
