@@ -92,6 +92,7 @@ setup(
     package_data={
         "timebeam": ["py.typed"],
         "timebeam.pipelines.local": ["flink-pom.xml"],
+        "timebeam.pipelines.serve": ["page.html", "page.js"],
         "timebeam.schema.sizing": ["costs.json"],
         "timebeam.schema.messages.avro": ["*.avsc"],
     },
