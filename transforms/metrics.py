@@ -140,9 +140,8 @@ def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[
 
     Committed figures, or those of all attempts where a runner has no committed ones.
     """
-    if hasattr(
-        result, "_metrics"
-    ):  # a job server's result repeats its first answer, of the middle of the run
+    if hasattr(result, "_metrics"):
+        # A job server's result repeats its first answer, which may be of the middle of the run.
         result._metrics = None
     counters: collections.Counter[str] = collections.Counter()
     chosen = MetricsFilter().with_namespace(namespace) if namespace else None

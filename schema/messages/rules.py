@@ -51,6 +51,15 @@ def parse_value(text: str) -> int | float:
         return value
     if not _DECIMAL.fullmatch(text):
         raise RefusedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {short(text)!r}")
+    return finite(text)
+
+
+def finite(text: str) -> float:
+    """The double in a string that is known to be a number.
+
+    Raises:
+      RefusedError: it is NaN, infinite, or beyond the greatest double.
+    """
     number = float(text)
     if not math.isfinite(number):
         raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")

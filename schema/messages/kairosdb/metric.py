@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import decimal
 import enum
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
 from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
-from timebeam.schema.messages.rules import one_for_each_reason, short
+from timebeam.schema.messages.rules import finite, one_for_each_reason, short
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _LONG = re.compile(r"-?[0-9]+")
@@ -108,10 +107,7 @@ def double_of(text: str) -> float:
     """The double in a string. Java's `1.5f`, `0x1.8p1`, `NaN` and surrounding blanks are refused."""
     if not _DOUBLE.fullmatch(text):
         raise RefusedError(Reason.BAD_NUMBER, f"{short(text)!r} is not a number")
-    number = float(text)
-    if not math.isfinite(number):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
-    return number
+    return finite(text)
 
 
 Value = int | float | str
