@@ -11,7 +11,7 @@ import enum
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -138,6 +138,7 @@ class Rejected:
       offset: byte offset of the payload in the (decompressed) file or message; -1 if unknown.
       arrival_ms: its arrival, as in `PointBatch.arrivals_ms`; -1 if unknown.
       envelope: of its Pub/Sub message, if it came in one.
+      points: the number of points that it stands for; 1 for bytes that could not be read.
     """
 
     payload: bytes
@@ -148,6 +149,26 @@ class Rejected:
     offset: int = -1
     arrival_ms: int = -1
     envelope: Envelope | None = None
+    points: int = 1
+
+
+def merged(rejections: Iterable[Rejected]) -> Iterator[Rejected]:
+    """Refusals, adjacent ones of the same bytes and reason as one: a record may hold thousands of points."""
+    last: Rejected | None = None
+    for rejected in rejections:
+        if (
+            last is not None
+            and (last.offset, last.reason, last.source) == (rejected.offset, rejected.reason, rejected.source)
+            and last.envelope is rejected.envelope
+            and last.payload == rejected.payload
+        ):
+            last = dataclasses.replace(last, points=last.points + rejected.points)
+            continue
+        if last is not None:
+            yield last
+        last = rejected
+    if last is not None:
+        yield last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

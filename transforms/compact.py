@@ -161,6 +161,6 @@ class _TellFn(beam.DoFn):
         self._skips = metrics.SkipLog(COUNTERS)
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
-        metrics.count_refused(rejected.reason)
+        metrics.count_refused(rejected)
         self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
         yield rejected

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.schema.points import Reason
+from timebeam.schema.points import Reason, Rejected
 
 Chunk = TypeVar("Chunk")
 
@@ -53,6 +53,10 @@ ANNOTATIONS = (
     "others_left_out",
 )
 """Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
+
+SKIPPED_NAMESPACE = "timebeam-skipped"
+SKIPPED = ("stale_markers", "no_recorded_values", "exemplars", "metadata", "not_numbers")
+"""Counters of what formats leave out on purpose, in a namespace of their own: most formats have none."""
 
 ROLLUP_NAMESPACE = "timebeam-rollup"
 """The namespace of counters of rollups: `buckets_1h` for each interval, and `cells_skipped`."""
@@ -123,16 +127,24 @@ def count_annotations(name: str, by: int) -> None:
         totals[name] += by
 
 
-def count_refused(reason: Reason) -> None:
-    """Counts one refusal."""
-    count(KIND_OF[reason])
-    totals[f"refused/{reason.value}"] += 1
+def count_refused(rejected: Rejected) -> None:
+    """Counts a refusal: the points that it stands for."""
+    count(KIND_OF[rejected.reason], rejected.points)
+    totals[f"refused/{rejected.reason.value}"] += rejected.points
 
 
-def count_refused_again(reason: Reason) -> None:
+def count_refused_again(rejected: Rejected) -> None:
     """Counts a record of a dead letter that is refused again as read; a row was counted when parsed."""
-    if KIND_OF[reason] != OF_ROWS:
-        count("points_read")
+    if KIND_OF[rejected.reason] != OF_ROWS:
+        count("points_read", rejected.points)
+
+
+def count_skipped(skipped: Mapping[str, int]) -> None:
+    """Counts what a format leaves out on purpose, by kind: `SKIPPED` says what there is."""
+    for name, number in skipped.items():
+        if number:
+            Metrics.counter(SKIPPED_NAMESPACE, name).inc(number)
+            totals[name] += number
 
 
 def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[str]:

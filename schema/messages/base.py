@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -52,11 +53,16 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """The content of a message: its points, the refused records, and edits of annotations."""
+    """The content of a message: its points, the refused records, and edits of annotations.
+
+    Attributes:
+      skipped: how many records of each kind are left out on purpose, as `stale_markers`.
+    """
 
     batch: PointBatch
     rejected: Sequence[Rejected]
     annotations: Sequence[AnnotationEdit] = ()
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Framing(enum.Enum):
@@ -122,7 +128,10 @@ class MessageFormat(abc.ABC):
             for refusal in result.rejected
         ]
         edits = [edit for result in parsed for edit in result.annotations]
-        yield Parsed(join([result.batch for result in parsed], joined), rejected, edits)
+        skipped: Counter[str] = Counter()
+        for result in parsed:
+            skipped.update(result.skipped)
+        yield Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)
 
 
 def separated(parsed: Parsed, joined: Joined) -> Parsed:
@@ -132,7 +141,9 @@ def separated(parsed: Parsed, joined: Joined) -> Parsed:
         arrivals_ms = joined.arrivals_at(origins.starts)
         origins = dataclasses.replace(origins, joined=joined)
         batch = dataclasses.replace(batch, arrivals_ms=arrivals_ms, origins=origins)
-    return Parsed(batch, [joined.addressed(rejected) for rejected in parsed.rejected])
+    return dataclasses.replace(
+        parsed, batch=batch, rejected=[joined.addressed(rejected) for rejected in parsed.rejected]
+    )
 
 
 def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:

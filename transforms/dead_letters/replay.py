@@ -117,5 +117,5 @@ class _OpenFn(beam.DoFn):
 
 def _refused_again(rejected: Rejected, why: str) -> RejectedOutput:
     """The refusal of a dead letter that cannot be replayed."""
-    metrics.count_refused_again(rejected.reason)
+    metrics.count_refused_again(rejected)
     return refuse(dataclasses.replace(rejected, message=why))

@@ -223,7 +223,7 @@ class _LocalSink(FileBasedSink):
 
 def write_letter(place: str, rejected: Rejected) -> None:
     """Counts and writes one refusal immediately: as a new file, or a message."""
-    metrics.count_refused(rejected.reason)
+    metrics.count_refused(rejected)
     line = to_json(rejected, int(time.time() * 1000))
     if TOPIC.fullmatch(place):
         letter = _as_message(line)
@@ -240,7 +240,7 @@ class _LetterFn(beam.DoFn):
         self._run_ms = run_ms
 
     def process(self, rejected: Rejected) -> Iterable[str]:
-        metrics.count_refused(rejected.reason)
+        metrics.count_refused(rejected)
         yield to_json(rejected, int(time.time() * 1000) if self._run_ms is None else self._run_ms)
 
 

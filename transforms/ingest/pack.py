@@ -14,6 +14,7 @@ from apache_beam.utils import shared
 from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, RowFragment, SeriesSpan
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import stored_bytes, stored_bytes_of
+from timebeam.schema.points import merged
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
@@ -43,7 +44,7 @@ class EncodeFn(beam.DoFn):
 
     def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, Any] | RejectedOutput]:
         encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
-        for rejected in encoded.rejected:
+        for rejected in merged(encoded.rejected):
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))

@@ -212,7 +212,9 @@ def parsing(fn: beam.DoFn) -> Any:
 
 def parsed_points(parsed: Parsed) -> Iterable[PointBatch | AnnotationsOutput]:
     """Points, and edits as elements of `ANNOTATIONS`, of a parsed message; counts them and the refusals."""
-    metrics.count("points_read", len(parsed.batch) + len(parsed.rejected))
+    refused = sum(rejected.points for rejected in parsed.rejected)
+    metrics.count("points_read", len(parsed.batch) + refused)
+    metrics.count_skipped(parsed.skipped)
     if parsed.annotations:
         metrics.count_annotations("annotations_read", len(parsed.annotations))
         yield TaggedOutput(ANNOTATIONS, list(parsed.annotations))
