@@ -48,8 +48,8 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
             raise ApiError(str(error)) from error
         api.skipped.extend(evaluated.damage)
         for result in evaluated.results:
-            if len(result.times_ms):
-                labels = query.labels(result.members[0])
+            labels = query.labels(result.members[0])
+            if labels is not None and len(result.times_ms):
                 size = sum(len(name) + len(value) for name, value in labels.items())
                 api.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
                 yield LabelledPoints(labels, result.times_ms, result.values)

@@ -48,8 +48,9 @@ def _check_free(bind: str, port: int) -> None:
     try:
         socket.create_server((bind, port), family=family).close()
     except OSError as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise UsageError(
-            f"cannot listen on {bind}:{port}: {error.strerror}: choose another --port"
+            f"cannot listen on {bind}:{port}: {reason}: choose another --bind or --port"
         ) from error
 
 

@@ -64,15 +64,19 @@ def _alias(arguments: Arguments, parameters: Sequence[str]) -> list[Indexed]:
     for item in _all(arguments):
         name = ",".join(parameters)
         for key, value in item.result.tags.items():
+            _check_alias(len(name) + name.count(f"@{key}") * (len(value) - len(key) - 1))
             name = name.replace(f"@{key}", value)
-        if len(name) > _MOST_CHARACTERS:
-            raise ApiError(
-                f"The alias has {len(name):,} characters; at most {_MOST_CHARACTERS:,} are allowed"
-            )
+        _check_alias(len(name))
         values = _unsigned(item.result.values)
         result = dataclasses.replace(item.result, metric=name, tags={}, aggregate_tags=[], values=values)
         renamed.append(dataclasses.replace(item, result=result))
     return renamed
+
+
+def _check_alias(length: int) -> None:
+    """Refuses an alias of so many characters before it is made: a value may hold the next key many times."""
+    if length > _MOST_CHARACTERS:
+        raise ApiError(f"The alias has {length:,} characters; at most {_MOST_CHARACTERS:,} are allowed")
 
 
 def _scale(arguments: Arguments, parameters: Sequence[str]) -> list[Indexed]:

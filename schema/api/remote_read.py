@@ -15,6 +15,9 @@ prompb/remote.proto and prompb/types.proto of Prometheus 2.42; both messages are
 A metric is the label `__name__`, with `:` for each `.`; a tag is the label of its key. A name that Prometheus
 does not allow otherwise, or that begins with `U__`, is `U__` and the name with `__` for `_` and `_HEX_` for
 each other illegal character, as in Prometheus' own escaping of names. So each label is of one name alone.
+
+Prometheus 3 allows all of UTF-8 in names and asks for `{"sys.cpu.user", "k8s.pod"="a"}`. Series that pass the
+matchers only with their names as they are have them in the answer.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ _SAMPLES = 0
 _ESCAPE = "U__"
 _LEGAL_METRIC = re.compile(r"[a-zA-Z_.][a-zA-Z0-9_.]*")
 _LEGAL_KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LEGACY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _ILLEGAL = re.compile(r"^[0-9]|[^a-zA-Z0-9]")
 _ESCAPED = re.compile(r"__|_([0-9a-fA-F]{1,6})_|_")
 
@@ -93,22 +97,25 @@ class ReadQuery:
     rollup: str | None
 
     def passes_name(self, metric: str) -> bool:
-        """Whether the matchers of `NAME` pass a metric."""
-        name = metric_label(metric)
-        return all(matcher.passes(name) for matcher in self.matchers if matcher.name == NAME)
+        """Whether the matchers of `NAME` pass a metric, as either of its labels."""
+        matchers = [matcher for matcher in self.matchers if matcher.name == NAME]
+        labels = metric_label(metric), utf8_metric_label(metric)
+        return any(all(matcher.passes(label) for matcher in matchers) for label in labels)
+
+    def labels(self, series: Series) -> dict[str, str] | None:
+        """The labels of a series, sorted, which pass the matchers; None if it does not pass."""
+        for of_metric, of_key in ((metric_label, label_name), (utf8_metric_label, utf8_label_name)):
+            labels = {of_key(key): value for key, value in series.tags if value}
+            labels[NAME] = of_metric(series.metric)
+            if self.rollup is not None:
+                labels[ROLLUP] = self.rollup
+            if all(matcher.passes(labels.get(matcher.name, "")) for matcher in self.matchers):
+                return dict(sorted(labels.items()))
+        return None
 
     def passes(self, series: Series) -> bool:
         """Whether a series passes."""
-        labels = self.labels(series)
-        return all(matcher.passes(labels.get(matcher.name, "")) for matcher in self.matchers)
-
-    def labels(self, series: Series) -> dict[str, str]:
-        """The labels of a series, sorted."""
-        labels = {label_name(key): value for key, value in series.tags if value}
-        labels[NAME] = metric_label(series.metric)
-        if self.rollup is not None:
-            labels[ROLLUP] = self.rollup
-        return dict(sorted(labels.items()))
+        return self.labels(series) is not None
 
 
 class LabelledPoints(NamedTuple):
@@ -133,10 +140,20 @@ def label_name(key: str) -> str:
     return _escaped(key)
 
 
+def utf8_metric_label(metric: str) -> str:
+    """The value of `NAME` of a metric where all of UTF-8 is allowed; escaped if it would be another's."""
+    return metric if name_of(metric) == metric else _escaped(metric)
+
+
+def utf8_label_name(key: str) -> str:
+    """The name of the label of a tag key where all of UTF-8 is allowed."""
+    return key if name_of(key) == key and not key.startswith("__") else _escaped(key)
+
+
 def name_of(label: str) -> str | None:
-    """The metric or tag key of a label that `metric_label` or `label_name` gives; None if there is none."""
+    """The metric or tag key of a label that one of these functions gives; None if there is none."""
     if not label.startswith(_ESCAPE):
-        return label.replace(":", ".")
+        return label.replace(":", ".") if _LEGACY.fullmatch(label) else label
     try:
         return _ESCAPED.sub(_unescaped, label.removeprefix(_ESCAPE))
     except ValueError:

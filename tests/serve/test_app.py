@@ -307,6 +307,10 @@ def test_a_query_of_tsuids(client: httpx.Client) -> None:
     assert "did not share the same metric" in several.json()["error"]["message"]
     unknown = client.get(f"/api/query?{times}&tsuid=sum:0000ff000001000006000003000007")
     assert unknown.status_code == 400
+    for text in ("ZZ", "ZZ" * 15, "0"):
+        wrong = client.get(f"/api/query?{times}&tsuid=sum:{text}")
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["message"] == f"TSUID {text} is not hexadecimal"
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])

@@ -50,8 +50,7 @@ def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) ->
     Raises:
       ValueError: one is no TSUID, or has a UID without a name.
     """
-    raw = [bytes.fromhex(text) for text in texts]
-    pairs_of = {tsuid: tsuid_pairs(layout.options, tsuid) for tsuid in raw}
+    pairs_of = {tsuid: tsuid_pairs(layout.options, tsuid) for tsuid in map(_tsuid, texts)}
     names = CachedUidNames(layout.uid_table, reader).resolve(
         pair for pairs in pairs_of.values() for pair in pairs
     )
@@ -63,6 +62,13 @@ def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) ->
         texts_of = [names[pair] for pair in pairs]
         series[tsuid] = Series.of(texts_of[0], dict(zip(texts_of[1::2], texts_of[2::2], strict=True)))
     return series
+
+
+def _tsuid(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ValueError(f"TSUID {text} is not hexadecimal") from error
 
 
 def question_of_tsuids(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -103,6 +105,20 @@ def test_an_alias_names_tags_and_takes_the_sign() -> None:
     assert answer.values.tolist() == [1, 2]
     with pytest.raises(ApiError, match="at most 1,000"):
         evaluate(f"alias(a:x,{'@host' * 100})", a=[result([1], host="h" * 11)])
+    with pytest.raises(ApiError, match="1,001 characters"):
+        evaluate(f"alias(a:x,{'n' * 1001})", a=[result([1])])
+
+
+def test_an_alias_that_multiplies_is_refused_before_it_is_made() -> None:
+    keys = [f"k{number}" for number in range(9)]
+    tags = {key: f"@{following}" * 500 for key, following in itertools.pairwise(keys)}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match="at most 1,000"):
+            evaluate("alias(a:x,@k0)", a=[result([1], **tags)])
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("name", "expected"), [("highestCurrent", ["b", "c"]), ("highestMax", ["a", "b"])])

@@ -21,6 +21,8 @@ from timebeam.schema.api.remote_read import (
     name_of,
     read_request,
     read_response,
+    utf8_label_name,
+    utf8_metric_label,
 )
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.points import Series
@@ -58,6 +60,8 @@ def test_labels_of_tag_keys(key: str, label: str) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("U_.:-09"), min_size=1))
 def test_every_name_has_a_label_of_its_own(name: str) -> None:
     assert name_of(metric_label(name)) == name_of(label_name(name)) == name
+    assert name_of(utf8_metric_label(name)) == name_of(utf8_label_name(name)) == name
+    assert not utf8_label_name(name).startswith("__")
     assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_label(name))
     assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label_name(name))
     assert not label_name(name).startswith("__")
@@ -72,11 +76,13 @@ def test_a_label_of_no_name(label: str) -> None:
     ("matcher", "passes"),
     [
         ((EQ, "__name__", "sys:cpu"), True),
-        ((EQ, "__name__", "sys.cpu"), False),
+        ((EQ, "__name__", "sys.cpu"), True),
+        ((EQ, "__name__", "sys-cpu"), False),
         ((RE, "__name__", "sys:.*"), True),
         ((EQ, "host", "web01"), True),
         ((EQ, "U__k8s_2e_pod", "a/b"), True),
-        ((EQ, "k8s.pod", "a/b"), False),
+        ((EQ, "k8s.pod", "a/b"), True),
+        ((EQ, "k8s:pod", "a/b"), False),
         ((EQ, "dc", ""), True),
         ((NEQ, "dc", ""), False),
         ((NEQ, "dc", "lax"), True),
@@ -96,6 +102,18 @@ def test_matchers(matcher: tuple[int, str, str], passes: bool) -> None:
     assert (query.start_ms, query.end_ms, query.rollup) == (5, 9, None)
     assert query.passes(CPU) is passes
     assert query.passes_name("sys.cpu") is (passes or matcher[1] != "__name__")
+
+
+def test_names_of_utf8_are_answered_as_they_were_asked_for() -> None:
+    asked = [(EQ, "__name__", "sys.cpu"), (RE, "k8s.pod", "a.*")]
+    (query,) = read_request(client.request(5, 9, *asked))
+    assert (query.metric, query.passes_name("sys.cpu")) == ("sys.cpu", True)
+    assert query.labels(CPU) == {"__name__": "sys.cpu", "host": "web01", "k8s.pod": "a/b"}
+    (query,) = read_request(client.request(5, 9, (EQ, "__name__", "größe:a-b"), (EQ, "k8s:pod-", "x")))
+    assert (query.metric, query.tags) == ("größe:a-b", {"k8s:pod-": {"x"}})
+    (query,) = read_request(client.request(5, 9, (EQ, "__name__", "sys:cpu")))
+    assert query.labels(CPU) == {"U__k8s_2e_pod": "a/b", "__name__": "sys:cpu", "host": "web01"}
+    assert query.labels(Series.of("sys:cpu", {})) is None
 
 
 def test_what_equals_is_looked_for_by_name() -> None:
