@@ -134,6 +134,14 @@ class LinewiseFormat(MessageFormat):
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The records of one line (or other span): the slow path, and the reference."""
 
+    def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """The spans of records in lines of several records each; other lines stay as they are.
+
+        Args:
+          starts, ends: int64[n], the lines from `spans`.
+        """
+        return starts, ends
+
     def is_lines(self, text: bytes) -> bool:
         """Whether each line of a text is a record; not so for a document over several lines."""
         return True
@@ -161,6 +169,7 @@ class LinewiseFormat(MessageFormat):
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
     ) -> Parsed:
         """The records in these lines (or other spans) of a text; `joined` as in `Refusals`."""
+        starts, ends = self.split(message.text, starts, ends)
         refusals = Refusals(message, joined)
         batch = PointBatch.of([], message.arrival_ms)
         for first in range(0, len(starts), _AT_ONCE):

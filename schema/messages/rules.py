@@ -10,6 +10,7 @@ them, adjacent records with the same reason share a refusal, so all bytes are ke
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -175,7 +176,8 @@ class Refusals:
 
     def _rejected(self, run: _RefusalRun) -> Rejected:
         more = f" (and {run.records - 1} more records after it)" if run.records > 1 else ""
-        return refusal(self._message, run.start, run.end, run.why.reason, run.why.message + more)
+        rejected = refusal(self._message, run.start, run.end, run.why.reason, run.why.message + more)
+        return dataclasses.replace(rejected, points=run.records)
 
 
 def refusal(message: Message, start: int, end: int, reason: Reason, why: str) -> Rejected:

@@ -9,6 +9,7 @@ parsed together. Attributes of a message say how to read it:
 | `content-encoding` | `gzip` or `zstd`: the payload is compressed |
 | `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
+| `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx_precision` |
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ GATHERED_MESSAGES = 50_000
 """A list of messages is complete when it reaches either limit."""
 
 FormatKey = tuple[str, str]
-"""Name of a format, and the encoding of the topic's schema (empty for none)."""
+"""Name of a format, and what its attribute in `VARIANTS` says (empty for none)."""
+
+VARIANTS = {"avro": ("googclient_schemaencoding", "avro_encoding"), "influx": ("influx_precision",) * 2}
+"""Formats of which a message chooses an option: its attribute and the option."""
 
 
 class GatherFn(beam.DoFn):
@@ -78,14 +82,15 @@ class Formats:
         if name != self._name and name in FORMATS and name not in self._selectable:
             why = f"attribute format: {name} is not read here: add it with --formats {name}"
             raise RefusedError(Reason.UNKNOWN_FORMAT, why)
-        encoding = attributes.get("googclient_schemaencoding", "").lower() if name == "avro" else ""
-        if (name, encoding) not in self._formats:
-            options = self._options | ({"avro_encoding": encoding} if encoding else {})
+        attribute, option = VARIANTS.get(name, ("", ""))
+        variant = attributes.get(attribute, "").lower()
+        if (name, variant) not in self._formats:
+            options = self._options | ({option: variant} if variant else {})
             try:
-                self._formats[name, encoding] = message_format(name, options)
+                self._formats[name, variant] = message_format(name, options)
             except ValueError as error:
                 raise RefusedError(Reason.UNKNOWN_FORMAT, f"attributes of the message: {error}") from error
-        return name, encoding
+        return name, variant
 
     def __getitem__(self, key: FormatKey) -> MessageFormat:
         return self._formats[key]

@@ -87,6 +87,23 @@ class OpenTsdbJson(LineFormat):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
 
+    def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """See `LinewiseFormat.split`: an array of objects is a span for each."""
+        view = columns.byte_view(text)
+        arrays = np.flatnonzero(view[starts] == ord("["))
+        cuts = {
+            number: cut for number in arrays.tolist() if (cut := _objects(text, starts[number], ends[number]))
+        }
+        if not cuts:
+            return starts, ends
+        pieces: list[tuple[Int64s, Int64s]] = []
+        first = 0
+        for number, cut in cuts.items():
+            pieces += [(starts[first:number], ends[first:number]), cut]
+            first = number + 1
+        pieces.append((starts[first:], ends[first:]))
+        return np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
+
     def is_lines(self, text: bytes) -> bool:
         """See `LinewiseFormat.is_lines`: not a document over several lines."""
         return not (b"\n" in text and is_document(text))
@@ -102,6 +119,34 @@ class OpenTsdbJson(LineFormat):
         """The points of one object, or of each object of an array."""
         for first, last, outcome in values(text, start, end, _point):
             yield LineRecord(first, last, outcome)
+
+
+def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
+    """(starts, ends) of the elements of an array of objects in a text; None if it is anything else.
+
+    Also None for more objects than points fit into the text, whose spans could need much memory.
+    """
+    if text.count(b"{", start, end) * _BYTES_AN_OBJECT > end - start:
+        return None
+    try:
+        line = text[start:end]
+        line.decode()  # a line that is not UTF-8 is refused as a whole
+        elements = _ARRAY.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    spans = np.empty((2, len(elements)), np.int64)
+    position = int(start)
+    for number, element in enumerate(elements):
+        position = text.index(element, position)
+        spans[0, number] = position
+        position += len(element)
+        spans[1, number] = position
+    is_object = columns.byte_view(text)[spans[0]] == ord("{")
+    return (spans[0], spans[1]) if is_object.all() else None
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_BYTES_AN_OBJECT = 24  # a point has two, and at least 54 bytes
 
 
 def _point(value: object) -> Point:

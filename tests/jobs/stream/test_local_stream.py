@@ -45,12 +45,13 @@ def test_compressed_messages_and_messages_of_other_formats(store: Store, tmp_pat
         Published(b"m,host=a value=1.5 %d000000000" % (T + 3), 4, {"format": "influx"}),
         Published(avro.encode(), 5, {"format": "avro", "googclient_schemaencoding": "JSON"}),
         Published(line(5), 6, {"content-encoding": "identity"}),
+        Published(b"m,host=a value=1.5 %d" % (T + 6), 7, {"format": "influx", "influx_precision": "s"}),
     ]
     with PubSubServer(messages).running() as server:
         formats = ("--formats", "opentsdb-text,influx", "avro")
         stream(store, tmp_path, "--influx_metric={measurement}.{field}", *formats)
         assert server.left == 0
-    assert values(store) == dict.fromkeys(range(6), 1.5)
+    assert values(store) == dict.fromkeys(range(7), 1.5)
     assert not letters(tmp_path)
 
 

@@ -185,6 +185,40 @@ def test_what_follows_a_good_point_is_refused(text: bytes, points: int, payload:
     assert (len(parsed.batch), spans(parsed, text)) == (points, [(Reason.BAD_SYNTAX, payload)])
 
 
+def test_the_objects_of_an_array_are_read_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = OpenTsdbJson()
+    form.parse(Message(line(), 1))
+    slow: list[bytes] = []
+    records = form.records
+    monkeypatch.setattr(
+        form, "records", lambda text, start, end: slow.append(text[start:end]) or records(text, start, end)
+    )
+    text = (
+        b"["
+        + line(value="5")
+        + b" ,\t"
+        + line(value="6")
+        + b"]\n"
+        + line(value="7")
+        + b"\n[["
+        + line()
+        + b"]]"
+    )
+    parsed = form.parse(Message(text, 1))
+    assert [value for _, _, value in parsed.batch.points()] == [5, 6, 7]
+    assert all(read.startswith(b"[[") for read in slow), slow
+    assert [refused.payload for refused in parsed.rejected] == [b"[" + line() + b"]"]
+
+
+def test_many_tiny_objects_are_no_spans() -> None:
+    """Spans and elements of a text of `{},` would need a hundred times its bytes."""
+    form = OpenTsdbJson()
+    text = b"[" + b",".join([b"{}"] * 1000) + b"]"
+    starts, ends = form.spans(text)
+    assert len(form.split(text, starts, ends)[0]) == 1
+    assert sum(refused.points for refused in form.parse(Message(text, 1)).rejected) == 1000
+
+
 def test_an_empty_array_is_nothing() -> None:
     parsed = parse(b"[]\n [ ] \n")
     assert (len(parsed.batch), list(parsed.rejected)) == (0, [])
