@@ -16,6 +16,7 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from timebeam.schema.layouts.tables import stored_bytes
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.reader import sampled
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, over_limit, refuse, refusing
 from timebeam.transforms.ingest.write import StoreRows
@@ -92,7 +93,8 @@ class _CompactChunksFn(beam.DoFn):
     def process(self, _: object) -> Iterator[Chunk]:
         job = self._job
         metric_uids = job.layout.metric_uids(TableReader(job.target))
-        chunks = hour_chunks(job.target, job.layout, metric_uids, job.start_s, job.end_s)
+        samples = sampled(job.target, job.layout.data_table)
+        chunks = hour_chunks(samples, job.layout, metric_uids, job.start_s, job.end_s)
         yield from metrics.planned(chunks)
 
 

@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -73,13 +73,6 @@ class Run:
             options.summary == "json",
             getattr(options, "max_refused", None),
         )
-
-    def restarted(self) -> Run:
-        """The same run beginning now, with separate dead letters."""
-        run_ms = int(time.time() * 1000)
-        place = self.dead_letters_option
-        letters = None if place is None else dead_letters_of(place, run_ms)
-        return dataclasses.replace(self, run_ms=run_ms, dead_letters=letters)
 
     @property
     def seconds(self) -> float:
@@ -154,6 +147,10 @@ class Job(AnyJob):
     def check(self) -> None:
         """Raises an error if the input does not exist."""
 
+    def planned(self) -> Job | None:
+        """The job with the work that its tables name, once they are checked; None if there is none."""
+        return self
+
     def run_here(self, run: Run) -> int | None:
         """Does work that needs no pipeline, and returns the exit code; None if it needs one."""
         return None
@@ -198,16 +195,6 @@ class PortionedJob(Job):
     def hold(self) -> object:
         """See `StreamJob.hold`."""
         return None
-
-
-class JobSequence(AnyJob):
-    """Jobs that run one after the other."""
-
-    __slots__ = ()
-
-    @abc.abstractmethod
-    def jobs(self, run: Run) -> Iterator[Job]:
-        """The jobs; the next one is asked for when the one before it is done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

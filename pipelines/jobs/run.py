@@ -24,7 +24,6 @@ from timebeam.pipelines.jobs.job import (
     AnyJob,
     Flow,
     Job,
-    JobSequence,
     PortionedJob,
     Run,
     StreamJob,
@@ -88,9 +87,6 @@ def run_job(job: AnyJob, run: Run) -> int:
     if run.preflight:
         return preflight(job, run)
     _check_dataflow(job, run)
-    if isinstance(job, JobSequence):
-        check_tables(job.target, job.tables, run.create_command)
-        return max((run_job(step, run.restarted()) for step in job.jobs(run)), default=0)
     if isinstance(job, StreamJob):
         check_tables(job.target, job.tables, run.create_command)
         _check_dead_letters(run)
@@ -98,6 +94,10 @@ def run_job(job: AnyJob, run: Run) -> int:
     assert isinstance(job, Job)
     job.check()
     check_tables(job.target, job.tables, run.create_command)
+    planned = job.planned()
+    if planned is None:
+        return 0
+    job = planned
     code = job.run_here(run)
     if code is not None:
         return code

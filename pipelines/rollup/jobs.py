@@ -28,7 +28,7 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
-from timebeam.pipelines.rollup.layout import LayoutRollup, TouchedRollups
+from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import (
     Layout,
@@ -42,7 +42,7 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.plan import RollupPlan
+from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.assign import UidOptions
@@ -61,28 +61,25 @@ class OpenTsdbRollup(LayoutRollup):
 
     work: RollupJob
 
-    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> OpenTsdbRollup:
-        """See `LayoutRollup.with_plan`; the metrics are UIDs."""
-        return dataclasses.replace(
-            self, work=dataclasses.replace(self.work, plan=rollup_plan, metrics=metrics)
-        )
-
     def describe(self) -> list[str]:
         """See `DescribedRollup.describe`."""
-        job = self.work
-        metrics = job.metric_uids(TableReader(job.target))
-        hours = len(job.plan.raw_bases())
+        uids = self.work.layout.metric_uids(TableReader(self.target))
+        return [line for part in self.work.parts for line in self._described(part, uids)]
+
+    def _described(self, part: RollupPart, uids: Mapping[str, bytes]) -> list[str]:
+        job, metrics = self.work, part.only(uids)
+        hours = len(part.plan.raw_bases())
         ranges = [
             keys
             for uid in metrics.values()
-            for keys in key_ranges(job.layout.options, uid, job.plan.start_ms, job.plan.end_ms - 1)
+            for keys in key_ranges(job.layout.options, uid, part.plan.start_ms, part.plan.end_ms - 1)
         ]
         size, table_size = sampled_bytes(job.target, job.layout.data_table, ranges)
         lines = [
             f"would read {len(metrics):,} metrics, {hours:,} hours each, from {job.layout.data_table}: "
             f"about {size / 1e6:,.1f} of {table_size / 1e6:,.1f} MB (sampled)"
         ]
-        for plan in job.plan.intervals:
+        for plan in part.plan.intervals:
             interval, rows = plan.interval, sum(1 for _ in plan.rows())
             tables = outputs(job.config, interval)
             lines.append(
@@ -106,7 +103,8 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     # Names that rollups need and no raw point has: the tags of aggregates.
     policy = UidPolicy(auto_create_metrics=False, auto_create_tagks=True, auto_create_tagvs=True)
     target = target_of(options)
-    work = RollupJob(target, layout, config, period.plan(config), UidOptions(policy), options.dry_run)
+    parts = [RollupPart(period.plan(config))]
+    work = RollupJob(target, layout, config, parts, UidOptions(policy), options.dry_run)
     return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
 
 
@@ -175,15 +173,13 @@ class SeriesRollup(LayoutRollup):
 
     work: SeriesRollupJob
 
-    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> SeriesRollup:
-        """See `LayoutRollup.with_plan`; the metrics are names in UTF-8."""
-        names = frozenset(metric.decode() for metric in metrics)
-        return dataclasses.replace(self, work=dataclasses.replace(self.work, plan=rollup_plan, metrics=names))
-
     def describe(self) -> list[str]:
         """See `DescribedRollup.describe`."""
+        return [line for part in self.work.parts for line in self._described(part)]
+
+    def _described(self, part: RollupPart) -> list[str]:
         job = self.work
-        if job.metrics is None:
+        if part.metrics is None:
             splits = ranges_between(split_keys(job.target, job.data_table, cut_at=job.layout.cut_at))
             size, _ = sampled_bytes(job.target, job.data_table, splits)
             lines = [
@@ -191,8 +187,9 @@ class SeriesRollup(LayoutRollup):
                 f"about {size / 1e6:,.1f} MB (sampled)"
             ]
         else:
-            lines = [f"would read metrics {', '.join(sorted(job.metrics))} of {job.data_table}"]
-        for plan in job.plan.intervals:
+            names = ", ".join(sorted(metric.decode() for metric in part.metrics))
+            lines = [f"would read metrics {names} of {job.data_table}"]
+        for plan in part.plan.intervals:
             interval = plan.interval
             table = data_tables(job.layouts[interval.interval])[0]
             count = (plan.end_s - plan.start_s) // interval.seconds
@@ -206,9 +203,8 @@ class SeriesRollup(LayoutRollup):
         """See `Job.build`."""
         accumulated = accumulate_series(root, self.work)
         refused = [accumulated[REJECTED]]
-        for interval in self.work.plan.intervals:
-            name = interval.interval.interval
-            refused += store_interval(root, self.work, interval, accumulated[name])
+        for interval in self.work.intervals:
+            refused += store_interval(root, self.work, interval, accumulated[interval])
         return refused
 
 
@@ -223,11 +219,11 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     if layout.read_only:
         raise UsageError(layout.read_only)
     target = target_of(options)
-    work = SeriesRollupJob(target, layout, config, period.plan(config), layouts)
+    work = SeriesRollupJob(target, layout, config, [RollupPart(period.plan(config))], layouts)
     return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRollups | DeclaredRollups:
+def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredRollups:
     """The job that the options describe.
 
     Raises:
@@ -247,4 +243,4 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | TouchedRo
         rollup = series_rollup(options, read_config(options.rollup_config), period)
     if not options.touched:
         return rollup
-    return TouchedRollups(rollup.target, rollup.tables, rollup, now_ms - delay_ms(options))
+    return dataclasses.replace(rollup, touched_until_ms=now_ms - delay_ms(options))

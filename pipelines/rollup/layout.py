@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, JobSequence, Needs, Run
+from timebeam.pipelines.jobs.job import Job, Needs, Run
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.rollup.plan import RollupPlan, plan
+from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import (
-    Touched,
+    HourMark,
     clear_marks,
     note_rolled_up,
     read_marks,
@@ -54,20 +54,43 @@ class LayoutRollup(DescribedRollup):
 
     Attributes:
       work: the layout of the points, the rollup configuration, and what is written of each interval.
+      touched_until_ms: roll up only marked hours; all points before this time are there. None without
+        `--touched`.
+      marks: of the hours that are rolled up, which are cleared at the end.
     """
 
     work: RollupJob | SeriesRollupJob
+    touched_until_ms: int | None = None
+    marks: Sequence[HourMark] = ()
 
-    def only(self, touched: Touched, complete_ms: int) -> LayoutRollup:
-        """The same job, for the hours and metrics that late points touched."""
-        start_ms, end_ms = touched.start_s * 1000, touched.end_s * 1000
-        return self.with_plan(
-            plan(self.work.config, start_ms, end_ms, complete_ms=complete_ms), touched.metrics
-        )
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        if self.touched_until_ms is None:
+            return ""
+        return "--touched clears its marks when it is done: leave --runner out to run on this machine"
 
-    @abc.abstractmethod
-    def with_plan(self, rollup_plan: RollupPlan, metrics: frozenset[bytes]) -> LayoutRollup:
-        """The same job, for another plan and only some metrics, named as in their marks."""
+    def planned(self) -> LayoutRollup | None:
+        """With `--touched`, the same job for all marked hours; see `Job.planned`."""
+        if self.touched_until_ms is None:
+            return self
+        layout, config = self.work.layout, self.work.config
+        lengths = [interval.seconds for interval in config.intervals]
+        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.touched_until_ms // 1000)
+        parts = []
+        for touched in ranges:
+            start, end = utc_text(touched.start_s), utc_text(touched.end_s)
+            metrics, hours = len(touched.metrics), len(touched.marks)
+            note(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics")
+            period_ms = touched.start_s * 1000, touched.end_s * 1000
+            parts.append(
+                RollupPart(plan(config, *period_ms, complete_ms=self.touched_until_ms), touched.metrics)
+            )
+        if not parts:
+            note("no late points")
+            return None
+        marks = [mark for touched in ranges for mark in touched.marks]
+        return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts), marks=marks)
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
@@ -75,7 +98,9 @@ class LayoutRollup(DescribedRollup):
 
     def prepare(self, run: Run) -> None:
         """Notes which hours are rolled up: a later point in them is a touched one."""
-        note_rolled_up(self.target, self.work.layout, self.work.plan.complete_s(run.now_ms // 1000))
+        now_s = run.now_ms // 1000
+        end_s = max(part.plan.complete_s(now_s) for part in self.work.parts)
+        note_rolled_up(self.target, self.work.layout, end_s)
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         """See `Job.summarize`."""
@@ -84,39 +109,7 @@ class LayoutRollup(DescribedRollup):
             return summary
         return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TouchedRollups(JobSequence):
-    """Rolls up the marked metrics of one range of time after the other, and clears their marks.
-
-    Attributes:
-      rollup: the job of all metrics; its own range of time does not matter.
-      complete_ms: the points before it are there.
-    """
-
-    rollup: LayoutRollup
-    complete_ms: int
-
-    @property
-    def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
-        return "--touched clears its marks when a range is done: leave --runner out to run on this machine"
-
-    def needs(self) -> Needs:
-        """See `AnyJob.needs`."""
-        return self.rollup.needs()
-
-    def jobs(self, run: Run) -> Iterator[Job]:
-        """See `JobSequence.jobs`."""
-        layout = self.rollup.work.layout
-        lengths = [interval.seconds for interval in self.rollup.work.config.intervals]
-        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.complete_ms // 1000)
-        for touched in ranges:
-            start, end = utc_text(touched.start_s), utc_text(touched.end_s)
-            metrics, hours = len(touched.metrics), len(touched.marks)
-            note(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics")
-            yield self.rollup.only(touched, self.complete_ms)
-            if not run.dry_run:
-                clear_marks(self.target, layout, touched.marks)
-        if not ranges:
-            note("no late points")
+    def finish(self, run: Run) -> int:
+        """Clears the marks of the hours that are rolled up; see `Job.finish`."""
+        clear_marks(self.target, self.work.layout, self.marks)
+        return 0

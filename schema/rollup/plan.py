@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -112,6 +112,23 @@ class RollupPlan:
         if self.start_ms == self.end_ms:
             return range(0)
         return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
+
+
+class RollupPart(NamedTuple):
+    """One range of time of a job, and whose points are rolled up in it.
+
+    Attributes:
+      metrics: their UIDs, or names in UTF-8; None for all that the configuration names.
+    """
+
+    plan: RollupPlan
+    metrics: frozenset[bytes] | None = None
+
+    def only(self, uids: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The UIDs, by name, of these metrics."""
+        if self.metrics is None:
+            return uids
+        return {name: uid for name, uid in uids.items() if uid in self.metrics}
 
 
 def plan(

@@ -34,7 +34,6 @@ def cut(
 ) -> list[Chunk]:
     """The chunks of a table that is sampled so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "sampled", lambda *_: samples)
         patch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
         patch.setattr(chunks, "_MOST_METRICS", most)
-        return list(hour_chunks(TARGET, layout, METRICS, start, end))
+        return list(hour_chunks(samples, layout, METRICS, start, end))

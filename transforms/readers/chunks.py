@@ -12,9 +12,8 @@ from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.io import SplitFn
-from timebeam.transforms.bigtable.reader import cuts_within, ranges_between, sampled
+from timebeam.transforms.bigtable.reader import cuts_within, ranges_between
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.target import Target
 
 DAY_S = 86_400
 
@@ -99,7 +98,7 @@ class Chunk(NamedTuple):
 
 
 def hour_chunks(
-    target: Target,
+    sampled_keys: Sequence[tuple[bytes, int]],
     layout: UidTables,
     metrics: Mapping[str, bytes],
     start_s: int,
@@ -113,13 +112,14 @@ def hour_chunks(
     metric is in no others.
 
     Args:
+      sampled_keys: of the data table (`sampled`).
       metrics: UIDs by name.
       kind_of: only metrics of the same kind share a chunk.
     """
     options = layout.options
     base_at = options.salt_width + options.uid_width_metric
     samples: dict[bytes, list[_Sample]] = {}
-    for key, size in (sampled_keys := sampled(target, layout.data_table)):
+    for key, size in sampled_keys:
         if len(key) > base_at:
             hour = base_s_of(options, key) // SPAN_S * SPAN_S
             samples.setdefault(key[options.salt_width : base_at], []).append((hour, key, size))

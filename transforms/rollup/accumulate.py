@@ -26,14 +26,16 @@ from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.fragments import packed_rows
+from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.reader import sampled
 from timebeam.transforms.dead_letters.rejected import refuse
 from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.encode import TableInPlace, encode
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey, RollupSeriesKeys
-from timebeam.transforms.rollup.reading import give_back_memory, read_numbers, read_period
+from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
 
 PackedGroup = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""
@@ -76,24 +78,28 @@ class ChunksFn(beam.DoFn):
     def __init__(self, job: RollupJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Chunk | TaggedOutput[Any, SharedIntervals]]:
+    def process(self, _: object) -> Iterator[NumberedChunk | TaggedOutput[Any, SharedIntervals]]:
         job = self._job
-        metric_uids = job.metric_uids(TableReader(job.target))
+        metric_uids = job.layout.metric_uids(TableReader(job.target))
         rolled_up = {metric: uid for metric, uid in metric_uids.items() if any(job.kind(metric))}
-        start_s, end_s = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        chunks = hour_chunks(job.target, job.layout, rolled_up, start_s, end_s, job.kind)
-        for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.uids):
-            metric_chunks = list(group)
-            yield from metrics.planned(metric_chunks)
-            for shared in shared_intervals(job, metric_chunks):
-                yield TaggedOutput(SHARED, shared)
+        samples = sampled(job.target, job.layout.data_table)
+        for number, part in enumerate(job.parts):
+            start_s, end_s = part.plan.start_ms // 1000, -(-part.plan.end_ms // 1000)
+            chunks = hour_chunks(samples, job.layout, part.only(rolled_up), start_s, end_s, job.kind)
+            for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.uids):
+                metric_chunks = list(group)
+                yield from metrics.planned([NumberedChunk(number, chunk) for chunk in metric_chunks])
+                for shared in shared_intervals(job, part.plan, metric_chunks):
+                    yield TaggedOutput(SHARED, shared)
 
 
-def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedIntervals]:
+def shared_intervals(
+    job: RollupJob, rollup_plan: RollupPlan, chunks: Sequence[Chunk]
+) -> list[SharedIntervals]:
     """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
     uids, metric = chunks[0].uids, chunks[0].metrics[0]
     shared: dict[SharedIntervals, None] = {}  # without duplicates, if series and groups share a table
-    for plan in job.plan.intervals:
+    for plan in rollup_plan.intervals:
         for output in job.tables(plan.interval, metric):
             between = functools.partial(SharedIntervals, uids, metric, plan.interval.interval, output.table)
             reached_s = plan.start_s
@@ -111,7 +117,7 @@ def shared_intervals(job: RollupJob, chunks: Sequence[Chunk]) -> list[SharedInte
 
 
 class AccumulateFn(beam.DoFn):
-    """`Chunk` in; `EncodedRow` out, ((table, row key), `PackedGroup`) to `PIECES`, and refusals.
+    """`NumberedChunk` in; `EncodedRow` out, ((table, row key), `PackedGroup`) to `PIECES`, and refusals.
 
     The accumulators of a chunk are merged first, so that each group has few elements for each chunk.
     """
@@ -130,10 +136,11 @@ class AccumulateFn(beam.DoFn):
         """Starts a cache of names for the bundle: metrics have many tags in common."""
         self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
 
-    def process(self, chunk: Chunk) -> Iterator[Any]:
-        work = _ChunkWork(self._job, self._keys, chunk)
+    def process(self, numbered: NumberedChunk) -> Iterator[Any]:
+        plan, chunk = self._job.parts[numbered.part].plan, numbered.chunk
+        work = _ChunkWork(self._job, plan, self._keys, chunk)
         accumulator = work.accumulator()
-        for batch in self._read(chunk):
+        for batch in self._read(plan, chunk):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
@@ -145,9 +152,9 @@ class AccumulateFn(beam.DoFn):
         yield from work.end()
         metrics.work_done()
 
-    def _read(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+    def _read(self, plan: RollupPlan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None
-        layout, period = self._job.layout, read_period(self._job.plan, chunk)
+        layout, period = self._job.layout, read_period(plan, chunk)
         reader = within(self._reader, layout, chunk.keys)
         start_ms, end_ms = period
         select = functools.partial(layout.select_metrics, chunk.uids, start_ms, end_ms - 1, reader)
@@ -157,12 +164,12 @@ class AccumulateFn(beam.DoFn):
 class _ChunkWork:
     """The accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`), and their output."""
 
-    def __init__(self, job: RollupJob, keys: SeriesKeys, chunk: Chunk) -> None:
+    def __init__(self, job: RollupJob, rollup_plan: RollupPlan, keys: SeriesKeys, chunk: Chunk) -> None:
         self._job, self._names, self._metric = job, RollupSeriesKeys(job, keys), chunk.metrics[0]
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         self._outputs = [
             (plan, output)
-            for plan in job.plan.intervals
+            for plan in rollup_plan.intervals
             for output in job.tables(plan.interval, self._metric)
         ]
         for plan, output in self._outputs:

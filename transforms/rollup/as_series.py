@@ -37,7 +37,7 @@ from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.as_series import rollup_points
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.fragments import packed_series, unpacked
-from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
+from timebeam.schema.rollup.plan import IntervalPlan, RollupPart
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
@@ -49,7 +49,7 @@ from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwri
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, within
-from timebeam.transforms.rollup.reading import give_back_memory, read_numbers, read_period
+from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
 
 SeriesText = bytes
 """A series as JSON: a deterministic key."""
@@ -68,57 +68,63 @@ class SeriesRollupJob:
 
     Attributes:
       layout: of the points.
-      plan: the intervals to write.
+      parts: the intervals to write, without overlap for any metric.
       layouts: by interval, the layout of its rollups.
-      metrics: the metrics to roll up; None for all that the configuration names.
     """
 
     target: Target
     layout: RollupSeries
     config: RollupConfig
-    plan: RollupPlan
+    parts: Sequence[RollupPart]
     layouts: Mapping[str, Layout]
-    metrics: frozenset[str] | None = None
 
     @property
     def data_table(self) -> str:
         """The table of the points."""
         return data_tables(self.layout)[0]
 
-    def stored_metrics(self, interval: str) -> Sequence[str | None]:
+    @property
+    def intervals(self) -> Sequence[str]:
+        """The intervals of all parts, shortest first."""
+        names = {plan.interval.interval for part in self.parts for plan in part.plan.intervals}
+        return [interval.interval for interval in self.config.rollups if interval.interval in names]
+
+    def stored_metrics(self, part: RollupPart, interval: str) -> Sequence[str | None]:
         """The metrics that the rollups of an interval are stored under; None means all metrics."""
-        if self.metrics is None:
+        if part.metrics is None:
             return [None]
         series_and_names = (
-            (Series(metric, ()), name) for metric in self.metrics for name in self.config.computed
+            (Series(metric.decode(), ()), name) for metric in part.metrics for name in self.config.computed
         )
         stored = self.layout.rollup_names.stored
         return sorted({stored(series, interval, name).metric for series, name in series_and_names})
 
 
 class _SeriesChunksFn(beam.DoFn):
-    """Anything in; the chunks of the data table out: key ranges, or one chunk for each metric."""
+    """Anything in; `NumberedChunk` of the data table out: key ranges, or one chunk for each metric."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
         self._job = job
 
-    def process(self, _: object) -> Iterator[Chunk]:
+    def process(self, _: object) -> Iterator[NumberedChunk]:
         return metrics.planned(self._chunks())
 
-    def _chunks(self) -> Iterator[Chunk]:
+    def _chunks(self) -> Iterator[NumberedChunk]:
         job = self._job
-        start, end = job.plan.start_ms // 1000, -(-job.plan.end_ms // 1000)
-        if job.metrics is not None:
-            for metric in sorted(job.metrics):
-                yield Chunk((metric,), (), start, end, WHOLE_TABLE)
-            return
-        cuts = split_keys(job.target, job.data_table, cut_at=job.layout.cut_at)
-        for keys in ranges_between(cuts):
-            yield Chunk((), (), start, end, keys)
+        for number, part in enumerate(job.parts):
+            start, end = part.plan.start_ms // 1000, -(-part.plan.end_ms // 1000)
+            if part.metrics is not None:
+                for metric in sorted(part.metrics):
+                    chunk = Chunk((metric.decode(),), (), start, end, WHOLE_TABLE)
+                    yield NumberedChunk(number, chunk)
+                continue
+            cuts = split_keys(job.target, job.data_table, cut_at=job.layout.cut_at)
+            for keys in ranges_between(cuts):
+                yield NumberedChunk(number, Chunk((), (), start, end, keys))
 
 
 class _AccumulateSeriesFn(beam.DoFn):
-    """`Chunk` in; (series, packed accumulators) out, an output for each interval; refusals to `REJECTED`."""
+    """`NumberedChunk` in; (series, packed accumulators) out, an output for each interval, and refusals."""
 
     def __init__(self, job: SeriesRollupJob) -> None:
         self._job = job
@@ -127,11 +133,11 @@ class _AccumulateSeriesFn(beam.DoFn):
         """Makes the process give back memory."""
         give_back_memory()
 
-    def process(self, chunk: Chunk) -> Iterator[TaggedOutput[Any, Any]]:
-        job = self._job
-        lengths = [plan.interval.seconds for plan in job.plan.intervals]
-        accumulator = Accumulator(lengths, ends=job.config.has_ends)
-        period = read_period(job.plan, chunk)
+    def process(self, numbered: NumberedChunk) -> Iterator[TaggedOutput[Any, Any]]:
+        job, chunk = self._job, numbered.chunk
+        intervals = job.parts[numbered.part].plan.intervals
+        accumulator = Accumulator((plan.interval.seconds for plan in intervals), ends=job.config.has_ends)
+        period = read_period(job.parts[numbered.part].plan, chunk)
         metric = chunk.metrics[0] if chunk.metrics else None
         selection = Selection(metric, {}, period[0], period[1] - 1)
         reader = within(TableReader(job.target), job.layout, chunk.keys)
@@ -147,20 +153,24 @@ class _AccumulateSeriesFn(beam.DoFn):
             if is_rolled_up.any():
                 accumulator.add(batch if is_rolled_up.all() else batch.take(np.flatnonzero(is_rolled_up)))
             if accumulator.is_full:
-                yield from self._ready(accumulator)
-        yield from self._ready(accumulator)
+                yield from _packed(accumulator, intervals)
+        yield from _packed(accumulator, intervals)
         metrics.work_done()
 
-    def _ready(self, accumulator: Accumulator) -> Iterator[TaggedOutput[Any, Any]]:
-        accumulated = accumulator.take()
-        if accumulated is None:
-            return
-        by_length = accumulated.by_length()
-        for plan in self._job.plan.intervals:
-            buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
-            for number, packed in packed_series(buckets):
-                element = text_of(buckets.series[number]), packed
-                yield TaggedOutput(plan.interval.interval, element)
+
+def _packed(
+    accumulator: Accumulator, intervals: Sequence[IntervalPlan]
+) -> Iterator[TaggedOutput[Any, tuple[SeriesText, bytes]]]:
+    """The accumulators of the points so far, by series, to the outputs of their intervals."""
+    accumulated = accumulator.take()
+    if accumulated is None:
+        return
+    by_length = accumulated.by_length()
+    for plan in intervals:
+        buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
+        for number, packed in packed_series(buckets):
+            element = text_of(buckets.series[number]), packed
+            yield TaggedOutput(plan.interval.interval, element)
 
 
 def text_of(series: Series) -> SeriesText:
@@ -177,9 +187,10 @@ def series_of(text: SeriesText) -> Series:
 class _RollupPointsFn(beam.DoFn):
     """(series, packed accumulators of all chunks) in; `KeyedBatch` of their rollups out."""
 
-    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
-        self._job, self._plan = job, plan
-        self._layout = job.layouts[plan.interval.interval]
+    def __init__(self, job: SeriesRollupJob, interval: str) -> None:
+        self._job, self._interval = job, interval
+        (self._seconds,) = (each.seconds for each in job.config.rollups if each.interval == interval)
+        self._layout = job.layouts[interval]
         self._groups: list[tuple[Series, list[bytes]]] = []
         self._size = 0
 
@@ -202,8 +213,8 @@ class _RollupPointsFn(beam.DoFn):
     def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
         if not self._groups:
             return
-        interval, config = self._plan.interval.interval, self._job.config
-        buckets = unpacked(self._groups, self._plan.interval.seconds, ends=config.has_ends)
+        interval, config = self._interval, self._job.config
+        buckets = unpacked(self._groups, self._seconds, ends=config.has_ends)
         self._groups, self._size = [], 0
         metrics.count_rollup(f"buckets_{interval}", len(buckets))
         batch, rejected = rollup_points(buckets, interval, config.computed, self._job.layout.rollup_names)
@@ -232,38 +243,48 @@ def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], Po
 
 
 class _ExistingCellsFn(beam.DoFn):
-    """Key ranges in; ((table, row key), its cells that are rollups of the range) out."""
+    """Anything in; ((table, row key), its cells that are rollups of the range of a part) out."""
 
-    def __init__(self, job: SeriesRollupJob, plan: IntervalPlan) -> None:
-        self._job, self._plan = job, plan
-        self._layout = job.layouts[plan.interval.interval]
+    def __init__(self, job: SeriesRollupJob, interval: str) -> None:
+        self._job, self._interval = job, interval
+        self._layout = job.layouts[interval]
 
     def process(self, _: object) -> Iterator[tuple[RowKey, list[Cell]]]:
-        start_ms, end_ms = self._plan.start_s * 1000, self._plan.end_s * 1000
-        for selected in self._selected(start_ms, end_ms):
+        for part in self._job.parts:
+            for plan in part.plan.intervals:
+                if plan.interval.interval == self._interval:
+                    yield from self._existing(part, plan.start_s * 1000, plan.end_s * 1000)
+
+    def _existing(self, part: RollupPart, start_ms: int, end_ms: int) -> Iterator[tuple[RowKey, list[Cell]]]:
+        for selected in self._selected(part, start_ms, end_ms):
             if isinstance(selected, Finding) or not self._is_ours(selected.series):
                 continue
             times_ms = self._layout.decode(selected.row, selected.series).batch.times_ms
             cells = selected.row.cells
             if len(times_ms) < len(cells) or not ((times_ms >= start_ms) & (times_ms < end_ms)).all():
-                cells = [cell for cell in cells if self._is_inside(selected.row, cell, selected.series)]
+                cells = [
+                    cell
+                    for cell in cells
+                    if start_ms <= self._time_ms(selected.row, cell, selected.series) < end_ms
+                ]
             yield (selected.row.table, selected.row.key), list(cells)
 
-    def _selected(self, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
-        """The rows of the job's metrics."""
+    def _selected(self, part: RollupPart, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
+        """The rows of the metrics of a part."""
         reader = TableReader(self._job.target)
-        for metric in self._job.stored_metrics(self._plan.interval.interval):
+        for metric in self._job.stored_metrics(part, self._interval):
             with contextlib.suppress(UnknownNameError):  # no row of it exists
                 yield from self._layout.select(Selection(metric, {}, start_ms, end_ms - 1), reader)
 
     def _is_ours(self, stored: Series) -> bool:
-        source = self._job.layout.rollup_names.source(stored, self._plan.interval.interval)
+        source = self._job.layout.rollup_names.source(stored, self._interval)
         config = self._job.config
         return source is not None and config.takes(source[0]) and source[1] in config.computed
 
-    def _is_inside(self, row: Row, cell: Cell, series: Series) -> bool:
+    def _time_ms(self, row: Row, cell: Cell, series: Series) -> int:
+        """The time of the point of a cell; -1 if it has none."""
         times_ms = self._layout.decode(row._replace(cells=[cell]), series).batch.times_ms
-        return bool(len(times_ms)) and self._plan.start_s * 1000 <= times_ms[0] < self._plan.end_s * 1000
+        return int(times_ms[0]) if len(times_ms) else -1
 
 
 class _PackOverFn(beam.DoFn):
@@ -283,23 +304,22 @@ class _PackOverFn(beam.DoFn):
 def store_interval(
     root: beam.Pipeline,
     job: SeriesRollupJob,
-    plan: IntervalPlan,
+    name: str,
     accumulated: PCollection[Any],
 ) -> list[PCollection[Rejected]]:
-    """Adds the steps that store the rollups of one interval; returns their refusals."""
-    name = plan.interval.interval
+    """Adds the steps that store the rollups of an interval, by its name; returns their refusals."""
     layout = job.layouts[name]
     batches = (
         accumulated
         | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
-        | f"Points[{name}]" >> refusing(_RollupPointsFn(job, plan), KeyedBatch)
+        | f"Points[{name}]" >> refusing(_RollupPointsFn(job, name), KeyedBatch)
     )
     index = IndexFn(job.target, capability(layout, SeriesIndex), _CACHE, dry_run=False)
     indexed = batches.main | f"Index[{name}]" >> refusing(index, KeyedBatch)
     encoded = indexed.main | f"Encode[{name}]" >> refusing(
         EncodeFn(layout, Packing.POINTS), tuple[RowKey, bytes]
     )
-    existing_fn = beam.ParDo(_ExistingCellsFn(job, plan)).with_output_types(tuple[RowKey, list[Cell]])
+    existing_fn = beam.ParDo(_ExistingCellsFn(job, name)).with_output_types(tuple[RowKey, list[Cell]])
     existing = (
         root | f"Once[{name}]" >> beam.Create([None], reshuffle=False) | f"Standing[{name}]" >> existing_fn
     )
@@ -315,11 +335,10 @@ def store_interval(
 
 def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:
     """Adds the steps that read points; returns an output for each interval, and `REJECTED`."""
-    intervals = [plan.interval.interval for plan in job.plan.intervals]
     return (
         root
         | "Once" >> beam.Create([None], reshuffle=False)
-        | "Chunks" >> beam.ParDo(_SeriesChunksFn(job)).with_output_types(Chunk)
+        | "Chunks" >> beam.ParDo(_SeriesChunksFn(job)).with_output_types(NumberedChunk)
         | "SpreadChunks" >> beam.Reshuffle()
-        | "Accumulate" >> beam.ParDo(_AccumulateSeriesFn(job)).with_outputs(REJECTED, *intervals)
+        | "Accumulate" >> beam.ParDo(_AccumulateSeriesFn(job)).with_outputs(REJECTED, *job.intervals)
     )

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts import Reader, RollupTables, SeriesKey, TableSpec
+from timebeam.schema.layouts import RollupTables, SeriesKey, TableSpec
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import RefusedError, Rejected, Series, Stage
 from timebeam.schema.rollup.buckets import Buckets, Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
-from timebeam.schema.rollup.plan import IntervalPlan, RollupPlan
+from timebeam.schema.rollup.plan import IntervalPlan, RollupPart
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
@@ -38,24 +38,15 @@ class RollupJob:
     """A configuration, a range of time, and where the tables are.
 
     Attributes:
-      plan: the intervals to write.
-      metrics: UIDs of the metrics to roll up; None for all that the configuration names.
+      parts: the intervals to write, without overlap for any metric.
     """
 
     target: Target
     layout: RollupTables
     config: RollupConfig
-    plan: RollupPlan
+    parts: Sequence[RollupPart]
     uids: UidOptions
     dry_run: bool = False
-    metrics: frozenset[bytes] | None = None
-
-    def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """The UIDs of the metrics, by name."""
-        uids = self.layout.metric_uids(reader)
-        if self.metrics is None:
-            return uids
-        return {name: uid for name, uid in uids.items() if uid in self.metrics}
 
     def is_single(self, metric: str) -> bool:
         """Whether the series of a metric are rolled up."""

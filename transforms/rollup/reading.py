@@ -25,6 +25,13 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _KEPT_BYTES = 1 << 20
 
 
+class NumberedChunk(NamedTuple):
+    """A chunk, and the number of the part of the job that it belongs to."""
+
+    part: int
+    chunk: Chunk
+
+
 class _HourRows(NamedTuple):
     """Rows that were decoded together.
 

@@ -14,10 +14,10 @@ from timebeam.schema.points import Series
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.fragments import unpacked
 from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, stale_qualifiers
+from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import (
     PIECES,
     SHARED,
@@ -30,6 +30,7 @@ from timebeam.transforms.rollup.accumulate import (
 from timebeam.transforms.rollup.encode import count_written, encode, over, row_mutations
 from timebeam.transforms.rollup.existing import OwnedIds, existing_rows, is_of, metric_ranges
 from timebeam.transforms.rollup.job import RollupJob, RollupRowKey, outputs
+from timebeam.transforms.rollup.reading import NumberedChunk
 
 EXISTING = "standing"
 """In place of an aggregator: the element holds the existing qualifiers of a row."""
@@ -49,10 +50,8 @@ class ExistingQualifiersFn(beam.DoFn):
 
     def process(self, shared: SharedIntervals) -> Iterator[tuple[RollupRowKey, PackedGroup]]:
         job, name = self._job, shared.table
-        (interval_plan,) = [
-            qualifier for qualifier in job.plan.intervals if qualifier.interval.interval == shared.interval
-        ]
-        plan = interval_plan.within(shared.start_s, shared.end_s)
+        (interval,) = [each for each in job.config.intervals if each.interval == shared.interval]
+        plan = IntervalPlan(interval, shared.start_s, shared.end_s)
         owned = OwnedIds(job, plan.interval, name, shared.metric)
         for key, names in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
             base_s = row_keys.base_s_of(job.layout.options, key)
@@ -172,7 +171,7 @@ def add_steps(
       once: any single element.
     """
     piece = tuple[RollupRowKey, PackedGroup]
-    cut = beam.ParDo(ChunksFn(job)).with_output_types(Chunk)
+    cut = beam.ParDo(ChunksFn(job)).with_output_types(NumberedChunk)
     chunks = once | "Chunks" >> cut.with_outputs(SHARED, main="main")
     accumulate = beam.ParDo(AccumulateFn(job)).with_output_types(EncodedRow)
     accumulated = (

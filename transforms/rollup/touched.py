@@ -130,7 +130,8 @@ def touched_ranges(
     """The ranges of time of all intervals with points of marked hours, ascending.
 
     The ranges are hours, or days if an interval has a day. Adjacent ranges of one UTC day are one range, of
-    all their metrics. Incomplete hours stay marked. The run of its last day rolls up an incomplete interval.
+    all their metrics, as are ranges that overlap, so that no interval is in two. Incomplete hours stay
+    marked. The run of its last day rolls up an incomplete interval.
 
     Args:
       lengths: of the intervals, in s.
@@ -149,9 +150,10 @@ def touched_ranges(
                 start_s = min(start_s, first_s)
             if last_end_s <= complete_s:
                 end_s = max(end_s, last_end_s)
-        if ranges and start_s <= ranges[-1][1] and start_s // _DAY_S == ranges[-1][0] // _DAY_S:
-            first_s, before_s, range_marks = ranges[-1]
-            ranges[-1] = first_s, max(before_s, end_s), [*range_marks, mark]
+        first_s, before_s, range_marks = ranges[-1] if ranges else (0, 0, [])
+        if start_s < before_s or (start_s == before_s and start_s // _DAY_S == first_s // _DAY_S):
+            range_marks.append(mark)
+            ranges[-1] = first_s, max(before_s, end_s), range_marks
         else:
             ranges.append((start_s, end_s, [mark]))
     return [Touched(*mark) for mark in ranges]

@@ -44,6 +44,7 @@ from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.rollup import accumulate
 from timebeam.transforms.rollup.job import rollup_tables
 
 
@@ -118,7 +119,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             return []
         return [(row.key, 64) for row in scan_table(target, table)][::2]
 
-    monkeypatch.setattr(chunks, "sampled", sampled)
+    monkeypatch.setattr(accumulate, "sampled", sampled)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 

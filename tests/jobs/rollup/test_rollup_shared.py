@@ -15,7 +15,7 @@ from tests.support.rolled import interval
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.plan import plan
+from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.rollup.accumulate import shared_intervals
@@ -40,7 +40,8 @@ def job_of(salt_width: int, start: int, end: int, *, one_table: bool = False, **
         )
     )
     layout = OpenTsdb(OpenTsdbOptions(salt_width=salt_width, salt_buckets=3))
-    return RollupJob(TARGET, layout, config, plan(config, start * 1000, end * 1000), UidOptions())
+    parts = [RollupPart(plan(config, start * 1000, end * 1000))]
+    return RollupJob(TARGET, layout, config, parts, UidOptions())
 
 
 @given(
@@ -55,14 +56,15 @@ def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, wind
     job = job_of(salt_width, *(START + one for one in window))
     rows = row_keys(job.layout, 50, rng.choice([1, 8]))
     samples = [(key, rng.randrange(400)) for key in rows if rng.random() < 0.4] + [(b"", 7)]
-    start_s, end_s = job.plan.start_ms // 1000, job.plan.end_ms // 1000
+    (part,) = job.parts
+    start_s, end_s = part.plan.start_ms // 1000, part.plan.end_ms // 1000
     chunks = [
         one
         for one in cut(job.layout, samples, chunk_bytes, start_s, end_s)
         if next(iter(METRICS)) in one.metrics
     ]
-    shared = shared_intervals(job, chunks)
-    for whole in job.plan.intervals:
+    shared = shared_intervals(job, part.plan, chunks)
+    for whole in part.plan.intervals:
         length = whole.interval.seconds
         for output in job.tables(whole.interval, "a"):
             own = [(chunk, job.in_place(whole, output, chunk)) for chunk in chunks]
@@ -83,7 +85,7 @@ def test_each_interval_is_written_in_one_way(seed, salt_width, chunk_bytes, wind
 def test_rows_whose_series_cannot_be_told_are_shuffled(settings_of_job):
     job = job_of(0, START, START + DAY, **settings_of_job)
     chunks = cut(job.layout, [], 10**9, START, START + DAY)[:1]
-    singles = {one.table for one in shared_intervals(job, chunks) if one.table.startswith("rollup-")}
+    tables = {one.table for one in shared_intervals(job, job.parts[0].plan, chunks)}
+    singles = {table for table in tables if table.startswith("rollup-")}
     assert singles == {"rollup-5m", "rollup-1h", "rollup-2h", "rollup-1d"}
-    grouped = {one.table for one in shared_intervals(job, chunks)} - singles
-    assert grouped == set()  # in tables of their own they are written at once
+    assert tables == singles  # in tables of their own they are written at once

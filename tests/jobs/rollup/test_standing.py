@@ -18,7 +18,7 @@ from tests.support.rolled import interval
 from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.plan import plan
+from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.ingest.assign import UidOptions
@@ -75,8 +75,8 @@ def model(names: set[bytes], ids: dict[str, int]) -> set[bytes]:
 def job(bigtable: tuple[str, str], prefix: str) -> RollupJob:
     store = Store.create(bigtable, prefix)
     config = parse_config(config_text({"sum": 0, "count": 1}))
-    planned = plan(config, (DAY + FIRST * HOUR) * 1000, (DAY + LAST * HOUR) * 1000)
-    job = RollupJob(store.target, store.layout, config, planned, UidOptions())
+    parts = [RollupPart(plan(config, (DAY + FIRST * HOUR) * 1000, (DAY + LAST * HOUR) * 1000))]
+    job = RollupJob(store.target, store.layout, config, parts, UidOptions())
     for _ in create_tables(job.target, rollup_tables(config, job.layout), dry_run=False):
         pass
     return job
@@ -89,13 +89,14 @@ def with_ids(job: RollupJob, ids: dict[str, int]) -> RollupJob:
 def read_at_once(job: RollupJob) -> set[bytes]:
     """By the worker that reads the chunk."""
     chunk = Chunk(("m",), (METRIC,), DAY, DAY + 24 * HOUR, WHOLE_TABLE)
-    (whole,) = job.plan.intervals
+    (whole,) = job.parts[0].plan.intervals
     return {name for _, names in ChunkExisting(job, whole, "rollup-1h", chunk).unwritten() for name in names}
 
 
 def shuffled(job: RollupJob) -> set[bytes]:
     """By the shuffle."""
-    shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", DAY, DAY + 24 * HOUR)
+    start_s, end_s = DAY + FIRST * HOUR, DAY + LAST * HOUR
+    shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", start_s, end_s)
     names = set()
     for _, (which, packed) in ExistingQualifiersFn(job).process(shared):
         assert which == EXISTING

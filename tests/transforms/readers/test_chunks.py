@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
+from tests.support.chunk_rows import DAY, HOUR, METRICS, START, cut, row_keys
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
-from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 
 
@@ -70,12 +69,11 @@ def test_a_small_day_is_one_chunk_and_a_large_hour_several():
     assert len(of_an_hour) == 4  # ten rows of a hundred bytes, three of them to a chunk
 
 
-def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
+def test_small_metrics_of_one_kind_share_chunks():
     many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 121)}
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(b"", 10**7)])
 
     def cuts(days: int, **options: Any) -> list[tuple[int, int]]:
-        found = hour_chunks(TARGET, OpenTsdb(), many, START, START + days * DAY, **options)
+        found = hour_chunks([(b"", 10**7)], OpenTsdb(), many, START, START + days * DAY, **options)
         return [(one.start_s, len(one.metrics)) for one in found]
 
     assert cuts(1) == [(START, 50), (START, 50), (START, 20)]
@@ -84,26 +82,26 @@ def test_small_metrics_of_one_kind_share_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("salt", [b"", b"\0"])
-def test_metrics_between_two_samples_that_are_far_apart_are_not_small(monkeypatch, salt):
+def test_metrics_between_two_samples_that_are_far_apart_are_not_small(salt):
     """A hundred metrics, and two samples: one behind the first ten, with a gigabyte, one at the end."""
     many = {f"m{number:03}": number.to_bytes(3, "big") for number in range(1, 101)}
     layout = OpenTsdb(OpenTsdbOptions(salt_width=len(salt), salt_buckets=1))
     key = salt + many["m010"] + START.to_bytes(4, "big") + bytes(6)
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 10**9), (b"", 10**6)])
-    found = [chunk.metrics for chunk in hour_chunks(TARGET, layout, many, START, START + DAY)]
+    samples = [(key, 10**9), (b"", 10**6)]
+    found = [chunk.metrics for chunk in hour_chunks(samples, layout, many, START, START + DAY)]
     alone = {names[0] for names in found if len(names) == 1}
     assert alone == set(list(many)[:10])
     assert sorted(len(names) for names in found if len(names) > 1) == [40, 50]
     assert {name for names in found for name in names} == set(many)
 
 
-def test_of_a_long_table_a_day_counts(monkeypatch):
+def test_of_a_long_table_a_day_counts():
     """Two metrics of 400 MB, in a table that has a hundred days: a day of theirs is four megabytes."""
     keys_of = [
         uid + at.to_bytes(4, "big") + bytes(6) for uid in METRICS.values() for at in (START, START + 99 * DAY)
     ]
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 200_000_000) for key in keys_of])
-    (found,) = hour_chunks(TARGET, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY)
+    samples = [(key, 200_000_000) for key in keys_of]
+    (found,) = hour_chunks(samples, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY)
     assert found.metrics == tuple(METRICS)
-    monkeypatch.setattr(chunks, "sampled", lambda *_: [(key, 2_000_000_000) for key in keys_of])
-    assert len(list(hour_chunks(TARGET, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY))) == 2
+    larger = [(key, 2_000_000_000) for key in keys_of]
+    assert len(list(hour_chunks(larger, OpenTsdb(), METRICS, START + DAY, START + 2 * DAY))) == 2
