@@ -28,12 +28,22 @@ from timebeam.schema.query.folds import Estimation, between, neighbours
 # value -> one result per interval.
 
 
+def _has_nan(values: Floats) -> bool:
+    """Whether a value is NaN, which is rare; without one most functions take half of the time."""
+    return bool(np.isnan(values.min(initial=0.0)))
+
+
 def _number_counts(values: Floats, firsts: Int64s) -> Int64s:
     """How many values of each interval are not NaN."""
+    if not _has_nan(values):
+        return np.diff(firsts, append=len(values))
     return np.add.reduceat((~np.isnan(values)).astype(np.int64), firsts)
 
 
 def _sum(values: Floats, firsts: Int64s) -> Floats:
+    if not _has_nan(values):
+        sums: Floats = np.add.reduceat(values, firsts)
+        return sums
     totals = np.add.reduceat(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), firsts)
     return np.where(_number_counts(values, firsts) == 0, np.nan, totals)
 
@@ -294,7 +304,7 @@ def interval_starts(how: Downsampling | None, times_ms: Int64s, within: QueryRan
         return np.full(len(times_ms), within.start_ms, np.int64)
     if how.calendar is not None:
         return how.calendar.starts_of(times_ms)
-    return times_ms - times_ms % how.interval_ms
+    return times_ms // how.interval_ms * how.interval_ms
 
 
 def first_whole_ms(how: Downsampling, within: QueryRange) -> int:

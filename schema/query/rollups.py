@@ -1,10 +1,7 @@
-"""Chooses the rollups that can answer a query, and joins them with points into one downsampled series.
+"""Chooses the rollups that can answer a query.
 
 docs/spec/opentsdb.md §7.5, §8.1 and §8.4. A TSD chooses by the downsampling alone; here pre-aggregates are
 used automatically, but only if they cannot change the answer. This module reads no tables.
-
-Rollups and points cover different times: avg is the sum of the sums divided by the sum of the counts, and a
-point is treated as a rollup of one point.
 """
 
 from __future__ import annotations
@@ -16,75 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.points import Bools, Floats, Int64s
+from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap
-from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill
+from timebeam.schema.query.downsample import Downsampling, Fill
 from timebeam.schema.query.folds import Fold
-from timebeam.schema.query.numbers import Values, to_floats
+from timebeam.schema.query.partials import NUMBERS
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
-
-NUMBERS = {
-    "sum": ("sum",),
-    "count": ("count",),
-    "min": ("min",),
-    "max": ("max",),
-    "avg": ("sum", "count"),
-    "first": ("first",),
-    "last": ("last",),
-}
-"""The downsampling functions that rollups can answer, and the numbers of each rollup that they need."""
-
-
-class Partials(NamedTuple):
-    """n rollups or points of one series or group.
-
-    Attributes:
-      times_ms: int64[n], the start of each rollup's interval, or the time of the point.
-      numbers: float64[k, n], those in `NUMBERS`, in that order.
-    """
-
-    times_ms: Int64s
-    numbers: Floats
-
-    def take(self, indices: Bools) -> Partials:
-        """A selection."""
-        return Partials(self.times_ms[indices], self.numbers[:, indices])
-
-
-def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
-    """Points int64[n] or float64[n] as rollups of one point each; NaN is not counted."""
-    floats = to_floats(values)
-    is_number = (~np.isnan(floats)).astype(np.float64)
-    return Partials(
-        times_ms, np.stack([is_number if name == "count" else floats for name in NUMBERS[function]])
-    )
-
-
-def joined(function: str, interval_ms: int, partials: Sequence[Partials]) -> tuple[Int64s, Floats]:
-    """One value for each interval that has rollups or points.
-
-    Args:
-      function: a key of `NUMBERS`.
-      interval_ms: of the downsampling; a multiple of the rollups' interval.
-      partials: at least one, of disjoint times.
-
-    Returns:
-      int64[m] starts of intervals in ms, strictly increasing, and float64[m] values.
-    """
-    times_ms = np.concatenate([partial.times_ms for partial in partials])
-    order = np.argsort(times_ms, kind="stable")
-    starts_ms = times_ms[order] // interval_ms * interval_ms
-    numbers = np.concatenate([partial.numbers for partial in partials], axis=1)[:, order]
-    if not len(starts_ms):
-        return starts_ms, np.empty(0, np.float64)
-    firsts = np.flatnonzero(np.diff(starts_ms, prepend=starts_ms[0] - 1))
-    if function == "avg":
-        sums, counts = (FUNCTIONS["sum"](numbers_of, firsts) for numbers_of in numbers)
-        values = sums / np.maximum(counts, 1)
-    else:
-        values = FUNCTIONS["sum" if function == "count" else function](numbers[0], firsts)
-    return starts_ms[firsts], values
 
 
 class SourceSpan(NamedTuple):

@@ -11,7 +11,9 @@ from timebeam.schema.common.batches import latest_points
 from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
+from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import numbers as numbers_of
+from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
@@ -63,6 +65,7 @@ def find_series(
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
     meter: Meter | None = None,
+    how: Downsampling | None = None,
 ) -> tuple[list[QuerySeries], list[str]]:
     """(the selected series with their points in the time range, a line for each problem).
 
@@ -71,29 +74,41 @@ def find_series(
     Args:
       passes: whether a selected series is read; None for all.
       meter: counts what is read; it stops the scan, and what it raises goes through.
+      how: downsample by it while the points are read, if `Intervals` can.
 
     Raises:
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
     batches: list[PointBatch] = []
+    intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
     reader = metered(ParallelReader(target), meter)
     for decoded in read_decoded(layout, selection, reader, passes=passes):
         if isinstance(decoded, Finding):
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
         damage += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
-        if len(decoded.batch):
-            batches.append(decoded.batch)
         if meter is not None:
             meter.add_points(len(decoded.batch))
+        if intervals is not None:
+            if not intervals.add(decoded.batch):
+                return find_series(target, layout, selection, passes, meter)
+        elif len(decoded.batch):
+            batches.append(decoded.batch)
+    by_series = _by_series(batches) if intervals is None else _downsampled(intervals)
     results = []
-    for series_points, skipped in _by_series(batches):
+    for series_points, skipped in by_series:
         if skipped:
             damage.append(f"{series_points.series}: {skipped} values are not numbers")
         if len(series_points.times_ms):
             results.append(series_points)
     return results, damage
+
+
+def _downsampled(intervals: Intervals) -> Iterator[tuple[QuerySeries, int]]:
+    """(the intervals of a series, how many values it has that are not numbers)."""
+    for series, starts_ms, values, skipped in intervals.result():
+        yield QuerySeries(series, starts_ms, values, downsampled=True), skipped
 
 
 def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int]]:

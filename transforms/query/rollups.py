@@ -15,18 +15,16 @@ from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
+from timebeam.schema.query.partials import Partials, joined, of_points
 from timebeam.schema.query.question import Question
 from timebeam.schema.query.rollups import (
-    Partials,
     QueryPlan,
     RollupSource,
     SourceSpan,
     choose,
     gaps,
     is_covered,
-    joined,
     merged_spans,
-    of_points,
 )
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
@@ -81,7 +79,9 @@ def find_points(
       UnknownNameError: a name is in no table.
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
-    series, damage = find_series(target, layout, _selection(question, span), _passes(question), meter)
+    series, damage = find_series(
+        target, layout, _selection(question, span), _passes(question), meter, question.downsampling
+    )
     return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)])
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import grpc
+import numpy as np
 import pytest
 from google.api_core.exceptions import PermissionDenied
 
@@ -20,10 +21,13 @@ from tests.support.fault_proxy import READ_ROWS, Break, Fault, every, faulty, no
 from tests.support.points import FIRST_MS, corrections_of, put_file
 from tests.support.workload import random_points
 from timebeam.schema.layouts import Row, Scan, Selection
+from timebeam.schema.query.answer import QuerySeries
+from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
+from timebeam.schema.query.numbers import to_floats
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.points import find_series
-from timebeam.transforms.readers import parallel
+from timebeam.transforms.readers import parallel, table_reader
 from timebeam.transforms.readers.parallel import AT_ONCE, ParallelReader, in_turn
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
@@ -88,6 +92,31 @@ def test_many_ranges_give_the_rows_of_one_in_its_order(store: AnyStore, cut: lis
         assert len(cut) - before == (len(whole) > 2)
     assert max(cut) >= PARTS
     assert not threads()
+
+
+@pytest.mark.parametrize("rows_at_once", [2, 1000])
+@pytest.mark.parametrize("text", ["1m-sum", "7m-avg", "6h-max"])
+def test_downsampling_while_reading_gives_the_same(
+    store: AnyStore, text: str, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_reader, "_ROWS_AT_ONCE", rows_at_once)
+    how = Downsampling.parse(text)
+    series, damage = find_series(store.target, store.layout, EVERYTHING, how=how)
+    assert not damage
+    found = {one.series: (one if one.downsampled else downsampled(how, one)) for one in series}
+    points, _ = find_series(store.target, store.layout, EVERYTHING)
+    assert found.keys() == {one.series for one in points}
+    for one in points:
+        expected = downsampled(how, one)
+        assert found[one.series].times_ms.tolist() == expected.times_ms.tolist()
+        assert np.asarray(found[one.series].values) == pytest.approx(np.asarray(expected.values))
+
+
+def downsampled(how: Downsampling, series: QuerySeries) -> QuerySeries:
+    """The same, downsampled after it was read."""
+    within = QueryRange.of(how, 0, EVER_MS)
+    times_ms, values = downsample(how, series.times_ms, to_floats(series.values), within)
+    return QuerySeries(series.series, times_ms, values, downsampled=True)
 
 
 @pytest.mark.parametrize("metric", [None, "sys.m0"])
