@@ -104,7 +104,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     starts_job = command.starts_job(options)
     if starts_job:
         rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
-    for layout, start in command.opened_layouts:
+    for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
         _named("timebeam.pipelines.options.stored:use_stored")(options, layout, start)
     if starts_job:
         return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)

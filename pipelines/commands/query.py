@@ -8,15 +8,18 @@ from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     CSV_GUARD,
+    FORMAT,
     LAYOUT,
     OUTPUTS,
     TABLES,
+    TOPIC,
     Parameter,
     boolean,
     not_negative,
     positive,
     whole,
 )
+from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.layouts.opentsdb.uid_table import KINDS
 
 SELECTION = (
@@ -199,9 +202,33 @@ SUGGEST_COMMAND = Command(
 
 _MAX_PORT = 65_535
 
+TAKING_POINTS = (
+    Parameter(
+        "topic",
+        "take points too, and publish them there: projects/P/topics/T",
+        "Writes",
+        regex=TOPIC,
+        example="projects/my-project/topics/points",
+        setting=True,
+    ),
+    Parameter("write_only", "take points and read no tables", "Writes", boolean, False),
+    Parameter("telnet_port", "take telnet `put` lines on this port", "Writes", positive, most=_MAX_PORT),
+    Parameter(
+        "token_file", "file with the tokens of writers, one a line; without it everyone may write", "Writes"
+    ),
+    Parameter(
+        "max_held",
+        "bytes of bodies that a process holds until Pub/Sub has them; others get a 503",
+        "Writes",
+        positive,
+        256 << 20,
+    ),
+    *(parameter for parameter in FORMAT if set(FORMATS) & set((parameter.shown_for or ("", ()))[1])),
+)
+
 SERVE_COMMAND = Command(
     "serve",
-    "Serves OpenTSDB's read API.",
+    "Serves OpenTSDB's read API, and takes points for Pub/Sub.",
     runs="timebeam.pipelines.serve.server:run",
     parameters=(
         Parameter("bind", "address to listen on; 0.0.0.0 for all", "Server", default="127.0.0.1"),
@@ -233,6 +260,7 @@ SERVE_COMMAND = Command(
         ),
         Parameter("max_waiting", "requests that wait for their turn; others get a 503", "Budgets", whole, 64),
         Parameter("max_body", "bytes of the body of a request", "Budgets", positive, 1 << 20),
+        *TAKING_POINTS,
         *LAYOUT,
         TABLES,
         *BIGTABLE,
@@ -240,5 +268,6 @@ SERVE_COMMAND = Command(
     examples="""\
   timebeam serve --layout opentsdb
   timebeam serve --layout opentsdb --rollup_config rollups.json --port 4242 --workers 2
-  timebeam serve --layout heroic --max_seconds 20 --max_points 10000000""",
+  timebeam serve --layout heroic --max_seconds 20 --max_points 10000000
+  timebeam serve --write_only --topic projects/my-project/topics/points --telnet_port 4243""",
 )

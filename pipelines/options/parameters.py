@@ -37,7 +37,8 @@ class TemplateType(enum.Enum):
 
 
 BUCKET_PATH = r"gs://[a-z0-9][-_.a-z0-9]*/.+"
-LETTERS = rf"{BUCKET_PATH}|projects/[^/]+/topics/[^/]+"
+TOPIC = r"projects/[^/]+/topics/[^/]+"
+LETTERS = rf"{BUCKET_PATH}|{TOPIC}"
 """Where the dead letters of a job on many machines can go."""
 
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

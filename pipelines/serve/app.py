@@ -21,13 +21,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import ENDPOINTS, GRAFANA, Response, request_of, respond
-from timebeam.schema.api.request import ApiError, Request
+from timebeam.pipelines.serve.endpoints import ENDPOINTS, GRAFANA, Response, request_of, respond, version
+from timebeam.pipelines.serve.writes.front_door import FrontDoor
+from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
@@ -142,17 +143,25 @@ class ServerLimits:
     body_seconds: float = 10.0
 
 
-def application(api: Api, limits: ServerLimits) -> Starlette:
-    """The API over HTTP; needs a running event loop only when it is called."""
-    server = _Server(api, limits)
+def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None = None) -> Starlette:
+    """The API over HTTP; needs a running event loop only when it is called.
+
+    Args:
+      api: what is read; None for a server that takes points and reads nothing.
+      writes: what takes points; None for a server that reads alone.
+    """
+    server = _Server(api, limits, writes)
+    answer = server.handle if api is not None else answer_without_tables
     return Starlette(
         routes=[
-            *(Route(path, show_page) for path in PAGE),
+            *(() if writes is None else writes.routes()),
+            *(Route(path, show_page) for path in PAGE if api is not None),
             Route("/healthz", server.health),
             Route("/readyz", server.readiness),
             Route("/metrics", server.show_metrics),
-            Route("/{path:path}", server.handle, methods=["GET", "POST", "PUT", "DELETE"]),
+            Route("/{path:path}", answer, methods=["GET", "POST", "PUT", "DELETE"]),
         ],
+        lifespan=None if writes is None else writes.running,
         middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=_GZIP_LEVEL)],
     )
 
@@ -186,11 +195,18 @@ async def show_page(http: HttpRequest) -> HttpResponse:
     return HttpResponse(await asyncio.to_thread(read), headers=headers, media_type=media_type)
 
 
+async def answer_without_tables(http: HttpRequest) -> HttpResponse:
+    """The answer of a server that reads nothing."""
+    if http.url.path == "/api/version":
+        return JSONResponse(version())
+    return JSONResponse(not_found().body(), 404)
+
+
 class _Server:
     """The handlers of one process."""
 
-    def __init__(self, api: Api, limits: ServerLimits) -> None:
-        self._api, self._limits = api, limits
+    def __init__(self, api: Api | None, limits: ServerLimits, writes: FrontDoor | None) -> None:
+        self._api, self._limits, self._writes = api, limits, writes
         self._gate, self._metrics = Gate(limits.queries, limits.waiting), Metrics()
         self._threads = ThreadPoolExecutor(limits.queries, "timebeam-query")
 
@@ -199,9 +215,15 @@ class _Server:
         return PlainTextResponse("ok\n")
 
     async def readiness(self, _: HttpRequest) -> HttpResponse:
+        """Whether the data table can be read, and the last message could be published."""
+        if self._writes is not None and self._writes.publisher.failure:
+            return PlainTextResponse(f"cannot publish: {self._writes.publisher.failure}\n", 503)
+        return PlainTextResponse("ready\n") if self._api is None else await self._reading(self._api)
+
+    async def _reading(self, api: Api) -> HttpResponse:
         """Whether the data table can be read, within a few seconds: then its thread ends too."""
-        table = next(spec.name for spec in self._api.layout.tables() if spec.holds_points)
-        target = dataclasses.replace(self._api.target, stop=Stop(_READY_SECONDS))
+        table = next(spec.name for spec in api.layout.tables() if spec.holds_points)
+        target = dataclasses.replace(api.target, stop=Stop(_READY_SECONDS))
         try:
             await asyncio.to_thread(lambda: list(scan_keys(target, table, limit=1)))
         except GoogleAPICallError as error:
@@ -213,9 +235,10 @@ class _Server:
 
     async def show_metrics(self, _: HttpRequest) -> HttpResponse:
         """What the process has done, for Prometheus."""
-        return PlainTextResponse(
-            self._metrics.text(self._gate.running, self._gate.queued), media_type="text/plain; version=0.0.4"
-        )
+        text = self._metrics.text(self._gate.running, self._gate.queued)
+        if self._writes is not None:
+            text += self._writes.metrics()
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def handle(self, http: HttpRequest) -> HttpResponse:
         """Any request of the API."""
@@ -310,6 +333,7 @@ class _Server:
         Raises:
           TimeoutError: the budget of seconds is used up, and the thread waits for Bigtable.
         """
+        assert self._api is not None
         meter = Meter(self._limits.budget)
         api = self._api.for_request(meter)
         loop = asyncio.get_running_loop()

@@ -140,7 +140,8 @@ def respond(api: Api, request: Request) -> Response:
     return Response(200, body, skipped)
 
 
-def _version(_: Api, request: Request) -> Any:
+def version(*_: object) -> Any:
+    """The answer to /api/version."""
     return {"version": TSD_VERSION, "repo": "timebeam", "timebeam": importlib.metadata.version("timebeam")}
 
 
@@ -158,6 +159,6 @@ ENDPOINTS: dict[str, tuple[Sequence[str], Callable[[Api, Request], Any]]] = {
     "/api/uid/tsmeta": (_GET, ts_meta),
     "/api/uid/uidmeta": (_GET, uid_meta),
     "/api/v1/read": (_POST, remote_read),
-    "/api/version": (_GET_POST, _version),
+    "/api/version": (_GET_POST, version),
 }
 """The methods and the function of each path, without the slash at the end."""

@@ -1,4 +1,4 @@
-"""`timebeam serve`: OpenTSDB's read API over HTTP, for Grafana and scripts."""
+"""`timebeam serve`: OpenTSDB's read API over HTTP, for Grafana and scripts, and endpoints for producers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import argparse
 import json
 import logging
 import os
+import re
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of
+from timebeam.pipelines.local.pubsub import check_topic
+from timebeam.pipelines.options.parameters import FORMAT, TOPIC, UsageError
+from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of, text_of
 from timebeam.pipelines.serve.api import Api
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.query.budget import Budget
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from timebeam.pipelines.serve.writes.front_door import FrontDoor
 
 OPTIONS_VARIABLE = "TIMEBEAM_SERVE_OPTIONS"
 """Passes the options to worker processes, as JSON."""
@@ -30,8 +34,18 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"the server needs more packages: pip install -e '.[serve]' ({error})") from error
     app = _application(options)
     logging.getLogger("timebeam.serve").setLevel(logging.INFO)
-    listening = {"host": options.bind, "port": options.port, "http": "h11", "access_log": False}
+    listening: dict[str, Any] = {
+        "host": options.bind,
+        "port": options.port,
+        "http": "h11",
+        "access_log": False,
+    }
     _check_free(options.bind, options.port)
+    if options.topic:
+        listening |= {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACE_SECONDS}
+        if options.telnet_port:
+            _check_free(options.bind, options.telnet_port)
+        check_topic(options.topic)
     print(f"serving at http://{options.bind}:{options.port}; Ctrl-C stops it", flush=True)
     if options.workers == 1:
         uvicorn.run(app, **listening, log_level="warning")
@@ -40,6 +54,13 @@ def run(options: argparse.Namespace) -> int:
     factory = f"{__name__}:worker"
     uvicorn.run(factory, factory=True, workers=options.workers, **listening, log_level="warning")
     return 0
+
+
+CONNECTIONS = 1_000
+"""Of one process that takes points; more are answered with 503."""
+
+GRACE_SECONDS = 30
+"""How long a process that is stopped waits for the bodies that it has begun to take."""
 
 
 def _check_free(bind: str, port: int) -> None:
@@ -65,9 +86,6 @@ def _application(options: argparse.Namespace) -> Starlette:
     """The application that the options describe."""
     from timebeam.pipelines.serve.app import ServerLimits, application
 
-    layout, target = readable_of(options), target_of(options)
-    rollups = rollups_of(options) if options.rollup_config else None
-    check_tables(target, layout.tables(), create_command(options))
     budget = Budget(
         options.max_rows,
         options.max_points,
@@ -76,4 +94,59 @@ def _application(options: argparse.Namespace) -> Starlette:
         float(options.max_seconds),
     )
     limits = ServerLimits(budget, options.max_queries, options.max_waiting, options.max_body)
-    return application(Api(target, layout, rollups, options.ignored_labels), limits)
+    return application(_api(options), limits, _front_door(options))
+
+
+def _api(options: argparse.Namespace) -> Api | None:
+    """What is read; None if the options say that nothing is.
+
+    Raises:
+      UsageError: the options are wrong.
+    """
+    if options.write_only:
+        return None
+    layout, target = readable_of(options), target_of(options)
+    rollups = rollups_of(options) if options.rollup_config else None
+    check_tables(target, layout.tables(), create_command(options))
+    return Api(target, layout, rollups, options.ignored_labels)
+
+
+def _front_door(options: argparse.Namespace) -> FrontDoor | None:
+    """What takes points; None if the options name no topic for them.
+
+    Raises:
+      UsageError: the options are wrong.
+    """
+    if not options.topic:
+        for name in ("telnet_port", "token_file", "write_only"):
+            if getattr(options, name):
+                raise UsageError(f"--{name} needs --topic, where points go")
+        return None
+    if not re.fullmatch(TOPIC, options.topic):
+        raise UsageError(f"--topic {options.topic} is not projects/P/topics/T")
+    if options.telnet_port and options.token_file:
+        raise UsageError(
+            "--telnet_port has no tokens: serve it by a process of its own, without --token_file"
+        )
+    from timebeam.pipelines.serve.writes.bodies import BodyParser
+    from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
+    from timebeam.pipelines.serve.writes.publisher import Publisher
+    from timebeam.pipelines.serve.writes.telnet import TelnetAddress
+    from timebeam.pipelines.serve.writes.tokens import Tokens
+
+    tokens = None
+    if options.token_file:
+        try:
+            tokens = Tokens.parse(text_of(options.token_file, "file of tokens"))
+        except ValueError as error:
+            raise UsageError(f"--token_file {options.token_file}: {error}") from error
+    telnet = None
+    if options.telnet_port:
+        telnet = TelnetAddress(options.bind, options.telnet_port, shared=options.workers > 1)
+    format_options = {
+        parameter.name: value
+        for parameter in FORMAT
+        if (value := getattr(options, parameter.name, None)) is not None
+    }
+    limits = WriteLimits(held_bytes=options.max_held)
+    return FrontDoor(Publisher(options.topic), BodyParser(format_options), limits, tokens, telnet)

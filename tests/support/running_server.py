@@ -12,14 +12,16 @@ import uvicorn
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits, application
+from timebeam.pipelines.serve.writes.front_door import FrontDoor
 
 _SECONDS = 60
 
 
 @contextlib.contextmanager
-def running(api: Api, limits: ServerLimits) -> Iterator[httpx.Client]:
+def running(api: Api | None, limits: ServerLimits, writes: FrontDoor | None = None) -> Iterator[httpx.Client]:
     """A client of a server that runs meanwhile."""
-    config = uvicorn.Config(application(api, limits), port=0, http="h11", log_level="error", access_log=False)
+    app = application(api, limits, writes)
+    config = uvicorn.Config(app, port=0, http="h11", log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -1,0 +1,259 @@
+"""How each protocol names its format and encoding, and how it is answered.
+
+| path | sources of the answers |
+|---|---|
+| `/api/put` | tsd/PutDataPointRpc and tsd/HttpJsonSerializer of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.2) |
+| `/write`, `/api/v2/write` | InfluxDB's API of versions 1 and 2 |
+| `/api/v1/datapoints` | KairosDB (docs/spec/kairosdb.md §8) |
+| `/heroic/write` | Heroic (docs/spec/heroic.md §7) |
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from timebeam.pipelines.serve.endpoints import Response
+from timebeam.pipelines.serve.writes.bodies import BodyContent
+from timebeam.schema.api.request import ApiError, Request
+from timebeam.schema.messages.json_elements import DECODER, JsonPairs, NumberText
+from timebeam.schema.messages.rules import short
+from timebeam.schema.points import Reason, Rejected
+
+ENCODINGS = ("gzip", "zstd")
+"""Content encodings of bodies, which the stream reads too."""
+
+_UNREADABLE = (Reason.BAD_SYNTAX, Reason.BAD_ENCODING, Reason.CORRUPT_MESSAGE, Reason.LINE_TOO_LONG)
+"""Reasons to refuse text that is not even a record."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Write:
+    """A request to store points.
+
+    Attributes:
+      headers: by name in small letters.
+    """
+
+    request: Request
+    headers: Mapping[str, str]
+
+
+class Protocol(abc.ABC):
+    """How an endpoint takes points. A body is published if any of its points is good."""
+
+    format: str
+    """The message format of its bodies."""
+
+    def attributes(self, write: Write) -> dict[str, str]:
+        """The attributes of the message: what the stream needs to read the body.
+
+        Raises:
+          ApiError: the request asks for what the stream cannot read.
+        """
+        encoding = write.headers.get("content-encoding", "").strip().lower().removeprefix("x-")
+        if encoding in ("", "identity"):
+            return {"format": self.format}
+        if encoding not in ENCODINGS:
+            choices = " or ".join(ENCODINGS)
+            raise ApiError(f"Content-Encoding {short(encoding)!r} is not supported: send {choices}", 415)
+        return {"format": self.format, "content-encoding": encoding}
+
+    def is_published(self, content: BodyContent) -> bool:
+        """Whether the body is published."""
+        return content.points > 0
+
+    @abc.abstractmethod
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """The answer to a body that was published, or has nothing to publish."""
+
+    @abc.abstractmethod
+    def error(self, write: Write, error: ApiError) -> Response:
+        """An error in the protocol's own form."""
+
+
+def summary_of(content: BodyContent) -> str:
+    """The first refusal of a body in words, and the number of all."""
+    first = content.rejected[0]
+    more = f" (and {content.refused - 1:,} more)" if content.refused > 1 else ""
+    return f"{first.message}{more}: {short(first.payload.decode('utf-8', 'replace'))}"
+
+
+class OpenTsdbPut(Protocol):
+    """/api/put, with `sync`, `sync_timeout`, `summary` and `details`."""
+
+    format = "opentsdb-json"
+
+    def is_published(self, content: BodyContent) -> bool:
+        """See `Protocol.is_published`; a TSD stores nothing of a body that is not JSON."""
+        return content.points > 0 and not _unreadable(content)
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        if not write.request.body.strip():
+            raise ApiError("Missing request content")
+        unreadable = _unreadable(content)
+        if unreadable:
+            starts_well = (
+                write.request.body.lstrip()[:1] in (b"{", b"[") or "content-encoding" in write.headers
+            )
+            message = (
+                "Unable to parse the given JSON"
+                if starts_well
+                else "The JSON must start as an object or an array"
+            )
+            raise ApiError(message, details=unreadable[0].message)
+        if not content.points and not content.refused:
+            raise ApiError("No datapoints found in content")
+        request = write.request
+        if not (request.has("summary") or request.has("details")):
+            if content.refused:
+                details = 'Please see the TSD logs or append "details" to the put request'
+                raise ApiError("One or more data points had errors", details=details)
+            return Response(204, b"")
+        body: dict[str, Any] = {"success": content.points, "failed": content.refused}
+        if request.parameter("sync_timeout") not in (None, "0"):
+            body["timeouts"] = 0
+        if request.has("details"):
+            body["errors"] = [_put_error(rejected) for rejected in content.rejected]
+        return Response(400 if content.refused else 200, body)
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`."""
+        return Response(error.status, error.body(), error.headers)
+
+
+def _unreadable(content: BodyContent) -> list[Rejected]:
+    return [rejected for rejected in content.rejected if rejected.reason in _UNREADABLE]
+
+
+def _put_error(rejected: Rejected) -> dict[str, Any]:
+    """An element of `errors`; the value of a point is text there."""
+    try:
+        pairs = DECODER.decode(rejected.payload.decode())
+    except (ValueError, RecursionError):
+        pairs = None
+    point: dict[str, Any] | None = None
+    if isinstance(pairs, JsonPairs):
+        members = dict(pairs)
+        point = {name: _plain(members.get(name)) for name in ("metric", "timestamp", "value", "tags")}
+        point["timestamp"] = _integer(point["timestamp"])
+    return {"error": rejected.message, "datapoint": point}
+
+
+def _plain(value: object) -> object:
+    """JSON values with numbers as text."""
+    if isinstance(value, NumberText):
+        return str(value)
+    if isinstance(value, JsonPairs):
+        return {key: _plain(member) for key, member in value}
+    return [_plain(member) for member in value] if isinstance(value, list) else value
+
+
+def _integer(text: object) -> object:
+    """A timestamp as a number, if it is an integer."""
+    digits = text.removeprefix("-") if isinstance(text, str) else ""
+    return int(str(text)) if digits.isascii() and digits.isdigit() and len(digits) < 19 else text
+
+
+_PRECISIONS = {"n": "ns", "u": "us", "µ": "us", **{unit: unit for unit in ("ns", "us", "ms", "s")}}
+
+
+class InfluxWrite(Protocol):
+    """/write of InfluxDB 1 and /api/v2/write of InfluxDB 2; database, bucket and organization are ignored."""
+
+    format = "influx"
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    def attributes(self, write: Write) -> dict[str, str]:
+        """See `Protocol.attributes`."""
+        precision = write.request.parameter("precision")
+        if precision and precision not in _PRECISIONS:
+            raise ApiError(f"precision {short(precision)!r} is not supported: use ns, us, ms or s")
+        chosen = {"influx_precision": _PRECISIONS[precision]} if precision else {}
+        return super().attributes(write) | chosen
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        if content.refused:
+            start = "partial write: " if content.points else ""
+            raise ApiError(f"{start}{summary_of(content)} dropped={content.refused}")
+        return Response(204, b"")
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`."""
+        if self._version == 1:
+            headers = {"X-Influxdb-Error": error.message.encode("ascii", "replace").decode()[:500]}
+            return Response(error.status, {"error": error.message}, headers | error.headers)
+        return Response(
+            error.status,
+            {"code": _INFLUX_CODES.get(error.status, "invalid"), "message": error.message},
+            error.headers,
+        )
+
+
+_INFLUX_CODES = {401: "unauthorized", 413: "request too large", 500: "internal error", 503: "unavailable"}
+
+
+class KairosDbDatapoints(Protocol):
+    """/api/v1/datapoints of KairosDB."""
+
+    format = "kairosdb-json"
+
+    def attributes(self, write: Write) -> dict[str, str]:
+        """See `Protocol.attributes`; a content type of gzip says that the body is compressed."""
+        if write.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/gzip":
+            return {"format": self.format, "content-encoding": "gzip"}
+        return super().attributes(write)
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        if content.refused:
+            return Response(400, {"errors": [rejected.message for rejected in content.rejected]})
+        if not content.points:
+            raise ApiError("Invalid json. No content due to end of input.")
+        return Response(204, b"")
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`."""
+        return Response(error.status, {"errors": [error.message]}, error.headers)
+
+
+class HeroicWrite(Protocol):
+    """/write of Heroic, under /heroic."""
+
+    format = "heroic-json"
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        if content.refused:
+            raise ApiError(summary_of(content))
+        return Response(200, {"errors": [], "times": []})
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`."""
+        kind = "json-parse-error" if error.status == 400 else "error"
+        body = {"message": error.message, "reason": _REASONS.get(error.status, "Error")}
+        return Response(error.status, body | {"status": error.status, "type": kind}, error.headers)
+
+
+_REASONS = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    413: "Request Entity Too Large",
+    415: "Unsupported Media Type",
+    503: "Service Unavailable",
+}
+
+PROTOCOLS: dict[str, Protocol] = {
+    "/api/put": OpenTsdbPut(),
+    "/write": InfluxWrite(1),
+    "/api/v2/write": InfluxWrite(2),
+    "/api/v1/datapoints": KairosDbDatapoints(),
+    "/heroic/write": HeroicWrite(),
+}
+"""The protocol of each path; all take POST alone."""

@@ -1,0 +1,168 @@
+"""A TSD's telnet port: `put` lines, `version` and `exit`; nothing else is known.
+
+A good line has no answer, so a sender never learns what was stored: a kill loses the lines that were read and
+not yet published. A connection is read no further until its lines are in Pub/Sub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from timebeam.pipelines.serve.endpoints import TSD_VERSION
+from timebeam.pipelines.serve.writes.bodies import BodyContent, BodyParser
+from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
+from timebeam.schema.points import Reason
+
+LINE_BYTES = 1024
+"""The longest line, as with a TSD."""
+
+CHUNK_BYTES = 1 << 16
+"""Lines that are parsed and published together."""
+
+CONNECTIONS = 1_000
+
+ANSWERED_ERRORS = 100
+"""Refused lines of a chunk that are answered; a sender may read none of the answers."""
+
+ATTRIBUTES = {"format": "opentsdb-text"}
+
+_PAUSE_SECONDS = 5.0
+_GRACE_SECONDS = 10.0
+_INVALID_VALUES = (Reason.BAD_NUMBER, Reason.NUMBER_OUT_OF_RANGE)
+_VERSION = f"net.opentsdb.tools {TSD_VERSION} built at revision timebeam (MINT)\n".encode()
+_LOG = logging.getLogger("timebeam.serve")
+
+
+class TelnetAddress(NamedTuple):
+    """Where to listen.
+
+    Attributes:
+      shared: whether several processes listen there.
+    """
+
+    host: str
+    port: int
+    shared: bool = False
+
+
+class TelnetPort:
+    """Takes lines of text; belongs to one event loop."""
+
+    def __init__(
+        self, parser: BodyParser, publisher: Publisher, points: collections.Counter[tuple[str, str]]
+    ) -> None:
+        """`points`: counts points by (`telnet`, `published` or `refused`)."""
+        self._parser, self._publisher, self._points = parser, publisher, points
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self, address: TelnetAddress) -> AsyncIterator[None]:
+        """Listens meanwhile; at the end, lines that were read are published, for some seconds."""
+        server = await asyncio.start_server(
+            self._serve, address.host, address.port, limit=CHUNK_BYTES, reuse_port=address.shared or None
+        )
+        try:
+            yield
+        finally:
+            server.close()
+            if self._busy:
+                await asyncio.wait(self._busy, timeout=_GRACE_SECONDS)
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if len(self._tasks) < CONNECTIONS:
+                self._tasks.add(task)
+                await self._read(reader, writer, task)
+        except (OSError, asyncio.CancelledError):
+            pass  # the peer has gone, or the server stops
+        finally:
+            self._tasks.discard(task)
+            self._busy.discard(task)
+            writer.close()
+
+    async def _read(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
+    ) -> None:
+        """Reads lines until the end, or until `exit`."""
+        rest, is_skipping = b"", False
+        while data := await reader.read(CHUNK_BYTES):
+            lines, newline, rest = (rest + data).rpartition(b"\n")
+            if is_skipping and newline:
+                lines, is_skipping = lines.partition(b"\n")[2], False
+            if len(rest) > LINE_BYTES:
+                if not is_skipping:
+                    writer.write(_too_long(rest))
+                rest, is_skipping = b"", True
+            self._busy.add(task)
+            goes_on = not newline or await self._take(lines.split(b"\n"), writer)
+            await writer.drain()
+            self._busy.discard(task)
+            if not goes_on:
+                return
+
+    async def _take(self, lines: list[bytes], writer: asyncio.StreamWriter) -> bool:
+        """Stores and answers some lines; whether the connection goes on."""
+        puts: list[bytes] = []
+        for line in lines:
+            command = line.strip().partition(b" ")[0]
+            if len(line) > LINE_BYTES:
+                writer.write(_too_long(line))
+            elif command == b"put":
+                puts.append(line.strip())
+            elif command in (b"exit", b"diediedie"):
+                await self._store(puts, writer)
+                return False
+            elif command == b"version":
+                writer.write(_VERSION)
+            elif command:
+                name = command.decode("utf-8", "replace")
+                writer.write(f"unknown command: {name}.  Try `help'.\n".encode())
+        await self._store(puts, writer)
+        return True
+
+    async def _store(self, puts: list[bytes], writer: asyncio.StreamWriter) -> None:
+        """Publishes lines, if one of them is good, and answers those that are refused."""
+        if not puts:
+            return
+        text = b"\n".join(puts)
+        content = await self._parser.parse(text, ATTRIBUTES)
+        writer.writelines(_refusals(content))
+        if content.points:
+            await self._publish(text)
+        self._points["telnet", "published"] += content.points
+        self._points["telnet", "refused"] += content.refused
+
+    async def _publish(self, text: bytes) -> None:
+        """Publishes lines, however long it takes."""
+        while True:
+            try:
+                await self._publisher.publish(text, ATTRIBUTES, None)
+                return
+            except PublishError as error:
+                _LOG.error("telnet lines wait: %s", error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _too_long(line: bytes) -> bytes:
+    return b"put: illegal argument: the line has more than %d bytes: %s ...\n" % (LINE_BYTES, line[:40])
+
+
+def _refusals(content: BodyContent) -> list[bytes]:
+    """The answers to refused lines."""
+    return [
+        f"put: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
+        f"{rejected.message}\n".encode()
+        for rejected in content.rejected[:ANSWERED_ERRORS]
+    ]

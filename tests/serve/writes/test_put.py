@@ -1,0 +1,206 @@
+"""/api/put beside a real TSD's answers, and the bodies of the other protocols."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+
+from tests.support.front_door import front_door
+from tests.support.pubsub_server import PubSubServer
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "opentsdb" / "puts.json").read_text("utf-8"))
+PUTS = [
+    (f"{case['name']}-{number}", step)
+    for case in GOLDEN["cases"]
+    for number, step in enumerate(case["steps"])
+    if "http" in step and step["http"][1].startswith("/api/put")
+]
+
+REFUSED_HERE = {"http_bad_value_1.5f-0", "time_max_ms_int-0"}
+"""Java's own numbers, and times after 2106, which a TSD stores wrongly (docs/spec/opentsdb.md §9)."""
+
+GOOD = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1.5, "tags": {"host": "a"}}
+BAD = GOOD | {"value": "x"}
+
+Door = tuple[httpx.Client, PubSubServer]
+
+
+@pytest.fixture(scope="module")
+def running_door() -> Iterator[Door]:
+    with front_door() as door:
+        yield door
+
+
+@pytest.fixture
+def door(running_door: Door) -> Door:
+    running_door[1].published.clear()
+    return running_door
+
+
+def same_error(error: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Our words go on where a TSD's end; a TSD's own numbers out of 64 bits are no numbers."""
+    text, words = error["error"], expected["error"]
+    same_words = text.startswith(words) or words[:13] in text or "needs more than 64 bits" in text
+    return same_words and error["datapoint"] == expected["datapoint"]
+
+
+@pytest.mark.parametrize(("name", "step"), PUTS, ids=[name for name, _ in PUTS])
+def test_a_put_is_answered_as_a_tsd_does(door: Door, name: str, step: dict[str, Any]) -> None:
+    client, server = door
+    method, url, points = step["http"]
+    body = points if isinstance(points, str) else json.dumps(points)
+    response = client.request(method, url, content=body)
+    if name in REFUSED_HERE:
+        assert (response.status_code, response.json()["failed"], server.published) == (400, 1, [])
+        return
+    assert response.status_code == step["status"], response.text
+    answer, expected = response.json(), step["answer"]
+    errors, expected_errors = answer.pop("errors", []), dict(expected).pop("errors", [])
+    assert answer == {name: value for name, value in expected.items() if name != "errors"}
+    assert len(errors) == len(expected_errors)
+    assert all(map(same_error, errors, expected_errors)), (errors, expected_errors)
+    assert len(server.published) == (answer["success"] > 0)
+
+
+def test_puts_without_flags(door: Door) -> None:
+    client, server = door
+    good = client.post("/api/put", json=[GOOD])
+    assert (good.status_code, good.content) == (204, b"")
+    mixed = client.post("/api/put", json=[GOOD, BAD])
+    assert mixed.status_code == 400
+    assert mixed.json()["error"]["message"] == "One or more data points had errors"
+    assert [json.loads(message.data) for message in server.published] == [[GOOD], [GOOD, BAD]]
+    assert {message.attributes["format"] for message in server.published} == {"opentsdb-json"}
+
+
+def test_summaries_and_timeouts(door: Door) -> None:
+    client, _ = door
+    assert client.post("/api/put?summary", json=[GOOD, BAD]).json() == {"success": 1, "failed": 1}
+    answer = client.post("/api/put?sync&sync_timeout=500&details", json=GOOD)
+    assert answer.json() == {"success": 1, "failed": 0, "timeouts": 0, "errors": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "Missing request content"),
+        (b"x", "The JSON must start as an object or an array"),
+        (b"[]", "No datapoints found in content"),
+        (json.dumps([GOOD]).encode()[:-1], "Unable to parse the given JSON"),
+        (b'[{"metric":"a"},5]', "Unable to parse the given JSON"),
+        (b"\xff\xfe{}", "The JSON must start as an object or an array"),
+    ],
+)
+def test_a_body_that_is_no_json_is_not_published(door: Door, body: bytes, message: str) -> None:
+    client, server = door
+    response = client.post("/api/put?details", content=body)
+    assert (response.status_code, response.json()["error"]["message"]) == (400, message)
+    assert server.published == []
+
+
+def test_other_methods_are_not_allowed(door: Door) -> None:
+    response = door[0].get("/api/put")
+    assert (response.status_code, response.json()["error"]["message"]) == (405, "Method not allowed")
+
+
+def test_a_server_without_tables_answers_nothing_else(door: Door) -> None:
+    client, _ = door
+    assert client.get("/api/version").json()["version"] == "2.4.1"
+    assert client.get("/api/aggregators").json()["error"]["message"] == "Endpoint not found"
+    assert client.get("/").status_code == 404
+    assert (client.get("/healthz").status_code, client.get("/readyz").text) == (200, "ready\n")
+
+
+@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_compressed_bodies_are_published_as_they_are(door: Door, encoding: str, compress: Any) -> None:
+    client, server = door
+    body = compress(json.dumps([GOOD, BAD]).encode())
+    response = client.post("/api/put?summary", content=body, headers={"Content-Encoding": encoding})
+    assert response.json() == {"success": 1, "failed": 1}
+    (message,) = server.published
+    assert (message.data, message.attributes["content-encoding"]) == (body, encoding)
+
+
+LINE = "cpu,host=a user=1.5,system=2i"
+
+
+@pytest.mark.parametrize("path", ["/write?db=x", "/api/v2/write?org=o&bucket=b"])
+def test_influx_lines(door: Door, path: str) -> None:
+    client, server = door
+    assert client.post(path, content=f"{LINE} 1356998400000000000\n").status_code == 204
+    assert client.post(path + "&precision=s", content=f"{LINE} 1356998400\n").status_code == 204
+    assert client.post(path + "&precision=h", content=f"{LINE} 1356998\n").status_code == 400
+    assert [message.attributes for message in server.published] == [
+        {"format": "influx"},
+        {"format": "influx", "influx_precision": "s"},
+    ]
+    mixed = client.post(path + "&precision=s", content=f"{LINE} 1356998400\ncpu user= 1\n")
+    assert mixed.status_code == 400
+    assert "partial write: " in mixed.text
+    assert " dropped=1" in mixed.text
+    assert len(server.published) == 3
+    error = mixed.json()
+    assert error["error"] if path.startswith("/write") else error["code"] == "invalid"
+
+
+def test_kairosdb_bodies(door: Door) -> None:
+    client, server = door
+    good = {"name": "m", "tags": {"host": "a"}, "datapoints": [[1356998400000, 1], [1356998401000, 2]]}
+    assert client.post("/api/v1/datapoints", json=[good]).status_code == 204
+    packed = gzip.compress(json.dumps(good).encode())
+    response = client.post("/api/v1/datapoints", content=packed, headers={"Content-Type": "application/gzip"})
+    assert response.status_code == 204
+    mixed = client.post("/api/v1/datapoints", json=[good, good | {"tags": {}}])
+    assert mixed.status_code == 400
+    assert "tags count must be greater than or equal to 1" in mixed.json()["errors"][0]
+    assert client.post("/api/v1/datapoints", content=b"").json() == {
+        "errors": ["Invalid json. No content due to end of input."]
+    }
+    assert [message.attributes for message in server.published] == [
+        {"format": "kairosdb-json"},
+        {"format": "kairosdb-json", "content-encoding": "gzip"},
+        {"format": "kairosdb-json"},
+    ]
+
+
+def test_heroic_writes(door: Door) -> None:
+    client, server = door
+    series = {"key": "system", "tags": {"host": "a"}, "resource": {}}
+    write = {"series": series, "data": {"type": "points", "data": [[1356998400000, 1.5]]}}
+    assert client.post("/heroic/write", json=write).json() == {"errors": [], "times": []}
+    wrong = client.post("/heroic/write", content=b"{")
+    assert (wrong.status_code, wrong.json()["type"]) == (400, "json-parse-error")
+    assert [message.attributes for message in server.published] == [{"format": "heroic-json"}]
+
+
+def test_counts_of_bodies_that_are_parsed_together(door: Door) -> None:
+    """Each of a hundred bodies that come at once is told its own counts."""
+    import concurrent.futures
+
+    client, server = door
+
+    def counts(number: int) -> tuple[int, int]:
+        body = [GOOD] * (number % 7 + 1) + [BAD] * (number % 3)
+        answer = client.post("/api/put?summary", json=body).json()
+        return answer["success"], answer["failed"]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(counts, range(100)))
+    assert answers == [(number % 7 + 1, number % 3) for number in range(100)]
+    assert len(server.published) == 100
+
+
+def test_what_is_counted(door: Door) -> None:
+    client, _ = door
+    client.post("/api/put", json=[GOOD, BAD])
+    metrics = client.get("/metrics").text
+    assert 'timebeam_writes_total{endpoint="/api/put",status="400"}' in metrics
+    assert 'timebeam_written_points_total{endpoint="/api/put",outcome="published"}' in metrics
+    assert "timebeam_held_bytes 0\n" in metrics
