@@ -131,9 +131,9 @@ SINGLE = 10_000
 class _RefusalRun:
     """Adjacent refused records with one reason."""
 
-    def __init__(self, start: int, end: int, why: RefusedError, limit: int) -> None:
+    def __init__(self, start: int, end: int, why: RefusedError, limit: int, points: int) -> None:
         """`limit`: the position before which the next record of the run must begin."""
-        self.start, self.end, self.why, self.limit = start, end, why, limit
+        self.start, self.end, self.why, self.limit, self.points = start, end, why, limit, points
         self.records = 1
 
 
@@ -146,15 +146,16 @@ class Refusals:
         self._joined = joined
         self._runs: list[_RefusalRun] = []
 
-    def add(self, start: int, end: int, why: RefusedError) -> None:
-        """Adds the refusal of the bytes from `start` to `end` of the message."""
+    def add(self, start: int, end: int, why: RefusedError, points: int = 1) -> None:
+        """Adds the refusal of the bytes from `start` to `end` of the message, which hold so many points."""
         run = self._runs[-1] if len(self._runs) >= SINGLE else None
         if run and run.why.reason is why.reason and self._neighbours(run, start):
             run.end = end
             run.records += 1
+            run.points += points
         else:
             limit = self._limit(start) if len(self._runs) + 1 >= SINGLE else 0
-            self._runs.append(_RefusalRun(start, end, why.with_traceback(None), limit))
+            self._runs.append(_RefusalRun(start, end, why.with_traceback(None), limit, points))
 
     def rejected(self) -> Sequence[Rejected]:
         """The refusals."""
@@ -177,7 +178,7 @@ class Refusals:
     def _rejected(self, run: _RefusalRun) -> Rejected:
         more = f" (and {run.records - 1} more records after it)" if run.records > 1 else ""
         rejected = refusal(self._message, run.start, run.end, run.why.reason, run.why.message + more)
-        return dataclasses.replace(rejected, points=run.records)
+        return dataclasses.replace(rejected, points=run.points)
 
 
 def refusal(message: Message, start: int, end: int, reason: Reason, why: str) -> Rejected:

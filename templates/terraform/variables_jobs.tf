@@ -168,8 +168,8 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "records"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, records."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "prometheus-remote-write", "records"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, prometheus-remote-write, records."
   }
 
   validation {

@@ -6,7 +6,7 @@ parsed together. Attributes of a message say how to read it:
 | attribute | meaning |
 |---|---|
 | `format` | the message format instead of `--format`: one of `--formats` |
-| `content-encoding` | `gzip` or `zstd`: the payload is compressed |
+| `content-encoding` | `gzip`, `zstd`, `snappy` or `base64`: how the payload is packed |
 | `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
 | `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx_precision` |

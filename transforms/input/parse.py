@@ -15,6 +15,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import follows, join_texts
+from timebeam.schema.common.packing import unpack
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
@@ -162,7 +163,9 @@ def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator
     yield from cutter.finish()
 
 
-def _stream(payload: bytes, encoding: str) -> Iterator[bytes]:
+def _stream(payload: bytes, encoding: str) -> Iterable[bytes]:
+    if encoding not in _SUFFIXES:
+        return (unpack(encoding, payload, UNPACKED_BYTES),)
     return decompressed(_SUFFIXES[encoding], io.BytesIO(payload))
 
 
@@ -173,8 +176,8 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
       RefusedError: the encoding is unknown, or the payload is damaged or too long.
     """
     if encoding not in _SUFFIXES:
-        why = f"content-encoding {encoding!r}: only gzip and zstd can be unpacked"
-        raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+        text = unpack(encoding, payload, UNPACKED_BYTES)
+        return text if len(text) <= most else None
     chunks: list[bytes] = []
     size = 0
     try:

@@ -1,0 +1,308 @@
+"""Fields of many protobuf messages at once, as columns: no object for a field.
+
+protobuf.dev/programming-guides/encoding. All messages of a level step through their fields together; the few
+that have many fields, or fields of an unusual form, are read one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from timebeam.schema.common.protobuf import ProtoError, end_of, varint
+from timebeam.schema.points import Bools, Bytes, Int64s
+
+PADDING = bytes(16)
+"""What must follow a text, so that every word that begins in it lies inside."""
+
+_TOGETHER = 24
+"""Messages that step together; fewer are read one by one, which then takes less time."""
+
+_STOPS = np.uint64(0x0080808080808080)
+_ONE = np.uint64(1)
+_NONE = -1
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class DamagedMessagesError(ProtoError):
+    """Some of the messages are no protobuf.
+
+    Attributes:
+      positions: int64[k], where they begin in the text.
+    """
+
+    def __init__(
+        self, positions: Int64s, why: str = "damaged message: its fields do not end where it ends"
+    ) -> None:
+        super().__init__(why)
+        self.positions = positions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """m fields, in the order of their bytes.
+
+    Attributes:
+      message: int64[m], the number of the message that each is in.
+      tags: int64[m], `number << 3 | type`.
+      starts, firsts, ends: int64[m], where the field, and its content, begin, and where both end.
+    """
+
+    message: Int64s
+    tags: Int64s
+    starts: Int64s
+    firsts: Int64s
+    ends: Int64s
+
+    def of(self, tag: int) -> Fields:
+        """The fields with a number and type."""
+        return self.take(self.tags == tag)
+
+    def take(self, chosen: Bools | Int64s) -> Fields:
+        """Some of the fields."""
+        return Fields(
+            self.message[chosen],
+            self.tags[chosen],
+            self.starts[chosen],
+            self.firsts[chosen],
+            self.ends[chosen],
+        )
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+
+def scan(text: bytes, starts: Int64s, ends: Int64s) -> Fields:
+    """The fields of n messages.
+
+    Args:
+      text: the bytes, and `PADDING`.
+      starts, ends: int64[n], ascending spans.
+
+    Raises:
+      DamagedMessagesError: some are no messages.
+    """
+    steps: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+    active, position, limits = np.arange(len(starts)), starts, ends
+    if not (ends > starts).all():
+        active = np.flatnonzero(ends > starts)
+        position, limits = starts[active], ends[active]
+    odd: list[Int64s] = []
+    odd_positions: list[Int64s] = []
+    damaged: list[Int64s] = []
+    counts = np.zeros(len(starts), np.int64)
+    while len(active) >= _TOGETHER:
+        tags, firsts, field_ends, plain = _step(text, position)
+        good = field_ends <= limits
+        good &= plain
+        if not good.all():
+            damaged.append(active[plain & ~good])
+            odd.append(active[~plain])
+            odd_positions.append(position[~plain])
+            active, position, limits = active[good], position[good], limits[good]
+            tags, firsts, field_ends = tags[good], firsts[good], field_ends[good]
+        counts[active] += 1
+        steps.append((active, tags, firsts, field_ends))
+        unfinished = field_ends < limits
+        if unfinished.all():
+            position = field_ends
+        else:
+            active, position, limits = active[unfinished], field_ends[unfinished], limits[unfinished]
+    odd.append(active)
+    odd_positions.append(position)
+    single, bad = _read_singly(text, np.concatenate(odd), np.concatenate(odd_positions), ends)
+    damaged.append(bad)
+    if any(map(len, damaged)):
+        raise DamagedMessagesError(starts[np.unique(np.concatenate(damaged))])
+    return _ordered(steps, counts, single, starts)
+
+
+def varints(text: bytes, firsts: Int64s, ends: Int64s) -> Int64s:
+    """int64[n]: the numbers in the varints that `scan` has delimited, unsigned ones modulo 2**64."""
+    sizes = ends - firsts
+    word = _words(text, firsts)
+    short = sizes <= 8
+    kept = np.where(short, sizes, 8).astype(np.uint64) * np.uint64(8)
+    mask = np.where(kept == 64, np.uint64(0xFFFFFFFFFFFFFFFF), (_ONE << (kept % np.uint64(64))) - _ONE)
+    word &= mask & np.uint64(0x7F7F7F7F7F7F7F7F)
+    numbers = _compressed(word)
+    if not short.all():
+        long = np.flatnonzero(~short)
+        after = _words(text, firsts[long] + 8)
+        numbers[long] |= (after & np.uint64(0x7F)) << np.uint64(56)
+        tenth = sizes[long] > 9
+        numbers[long] |= np.where(tenth, (after >> np.uint64(8)) & _ONE, np.uint64(0)) << np.uint64(63)
+    return numbers.view(np.int64)
+
+
+def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
+    """The numbers in m fields of packed varints, those above 2**32 as -1.
+
+    Returns:
+      (numbers int64[k], int64[m] how many each field has, bool[m] which are damaged); no numbers with damage.
+    """
+    sizes = packed.ends - packed.firsts
+    after = np.cumsum(sizes)
+    total = int(after[-1]) if len(after) else 0
+    shift = packed.firsts - (after - sizes)
+    content = byte_view(text)[np.arange(total) + np.repeat(shift, sizes)]
+    is_last = content < 0x80
+    damaged = np.zeros(len(sizes), np.bool_)
+    nonempty = sizes > 0
+    damaged[nonempty] = ~is_last[after[nonempty] - 1]
+    lasts = np.flatnonzero(is_last)
+    if damaged.any() or not len(lasts):
+        return np.zeros(0, np.int64), np.zeros(len(sizes), np.int64), damaged
+    firsts = np.append(0, lasts[:-1] + 1)
+    lengths = lasts - firsts + 1
+    place = np.arange(total) - np.repeat(firsts, lengths)
+    pieces = (content & 0x7F).astype(np.int64) << (7 * np.minimum(place, 5))
+    numbers = np.add.reduceat(pieces, firsts)
+    numbers[lengths > 5] = -1
+    last_count = np.append(0, np.cumsum(is_last))
+    return numbers, last_count[after] - last_count[after - sizes], damaged
+
+
+def fixed64(text: bytes, firsts: Int64s) -> Int64s:
+    """int64[n]: the eight bytes at each position."""
+    return _words(text, firsts).view(np.int64)
+
+
+def _words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """uint64[n]: the eight bytes from each position on, the first one lowest."""
+    windows = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
+    return windows[positions]
+
+
+def _compressed(
+    word: np.ndarray[tuple[int], np.dtype[np.uint64]],
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Words with seven bits in each byte as numbers."""
+    word = (word & np.uint64(0x007F007F007F007F)) | ((word & np.uint64(0x7F007F007F007F00)) >> _ONE)
+    word = (word & np.uint64(0x00003FFF00003FFF)) | ((word & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2))
+    return (word & np.uint64(0x0FFFFFFF)) | ((word & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4))
+
+
+def _step(text: bytes, position: Int64s) -> tuple[Int64s, Int64s, Int64s, Bools]:
+    """(tags, where contents begin, where they end, whether the form is a usual one) of fields."""
+    word = _words(text, position)
+    tags = (word & np.uint64(0xFF)).view(np.int64)
+    kind = tags & 7
+    word >>= np.uint64(8)
+    plain = (tags > 7) & (tags < 0x80)
+    first_tag = int(tags[0])
+    alike = bool((tags == first_tag).all())
+    if alike and first_tag & 7 == _BYTES:
+        sizes, lengths, whole = _lengths(word)
+        firsts = position + 1 + sizes
+        return tags, firsts, firsts + lengths, plain & whole
+    if alike and first_tag & 7 == _FIXED64:
+        firsts = position + 1
+        return tags, firsts, firsts + 8, plain
+    sizes, lengths, whole = _lengths(word)
+    is_bytes = kind == _BYTES
+    firsts = position + 1 + np.where(is_bytes, sizes, 0)
+    others = np.where(kind == _FIXED64, 8, np.where(kind == _VARINT, sizes, 4))
+    ends = firsts + np.where(is_bytes, lengths, others)
+    known = is_bytes | (kind == _VARINT)
+    plain &= (whole & known) | (kind == _FIXED64) | (kind == _FIXED32)
+    return tags, firsts, ends, plain
+
+
+def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s, Int64s, Bools]:
+    """(bytes of the varints that words of seven bytes begin with, their numbers, whether each ends there)."""
+    if not (word & np.uint64(0x80)).any():
+        return np.ones(len(word), np.int64), (word & np.uint64(0x7F)).view(np.int64), np.ones(len(word), bool)
+    stops = ~word & _STOPS
+    stop = stops & (~stops + _ONE)
+    below = stop - _ONE
+    # The exponent of the stop bit as a double is its number; 7 is added to the last bit of each byte.
+    sizes = (stop.astype(np.float64).view(np.int64) >> 52) - 1022 >> 3
+    return sizes, _compressed(word & below & np.uint64(0x7F7F7F7F7F7F7F)).view(np.int64), stops != 0
+
+
+def _read_singly(
+    text: bytes, messages: Int64s, positions: Int64s, ends: Int64s
+) -> tuple[list[tuple[int, int, int, int]], Int64s]:
+    """((message, tag, where content begins, where it ends) of each field, int64[k] damaged messages)."""
+    fields: list[tuple[int, int, int, int]] = []
+    damaged: list[int] = []
+    add = fields.append
+    for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
+        end = int(ends[message])
+        tag = _NONE
+        try:
+            while position < end:
+                # A list of messages: all with one tag and a length of at most two bytes.
+                while position < end and text[position] == tag:
+                    size = text[position + 1]
+                    first = position + 2
+                    if size > 0x7F:
+                        high = text[first]
+                        if high > 0x7F:
+                            break
+                        first += 1
+                        size += (high << 7) - 0x80
+                    position = first + size
+                    add((message, tag, first, position))
+                if position >= end:
+                    break
+                tag, position = varint(text, position)
+                first, position = end_of(text, tag, position, end)
+                if tag >> 3 > 0x1FFFFFFF:
+                    raise ProtoError("a field number of more than 29 bits")
+                add((message, tag, first, position))
+                if tag & 7 != _BYTES or tag > 0x7F:
+                    tag = _NONE
+        except (ProtoError, IndexError):
+            damaged.append(message)
+        else:
+            if position != end:
+                damaged.append(message)
+    return fields, np.array(damaged, np.int64)
+
+
+def _ordered(
+    steps: list[tuple[Int64s, Int64s, Int64s, Int64s]],
+    counts: Int64s,
+    single: list[tuple[int, int, int, int]],
+    starts: Int64s,
+) -> Fields:
+    """The fields of all steps, and then of single messages, in the order of their bytes."""
+    singles = np.array(single, np.int64).reshape(-1, 4)
+    before = counts.copy()
+    if len(singles):
+        counts += np.bincount(singles[:, 0], minlength=len(counts))
+    offsets = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    tags, firsts, ends = (np.empty(total, np.int64) for _ in range(3))
+    for number, (active, step_tags, step_firsts, step_ends) in enumerate(steps):
+        places = offsets[active]
+        places += number
+        tags[places], firsts[places], ends[places] = step_tags, step_firsts, step_ends
+    if len(singles):
+        ordered = singles[np.argsort(singles[:, 0], kind="stable")]
+        message = ordered[:, 0]
+        new = np.ones(len(message), np.bool_)
+        new[1:] = message[1:] != message[:-1]
+        run = np.flatnonzero(new)
+        within = np.arange(len(message)) - np.repeat(run, np.diff(np.append(run, len(message))))
+        places = offsets[message] + before[message] + within
+        tags[places], firsts[places], ends[places] = ordered[:, 1:].T
+    message = np.repeat(np.arange(len(counts)), counts)
+    field_starts = np.empty(total, np.int64)
+    field_starts[1:] = ends[:-1]
+    nonempty = counts > 0
+    field_starts[offsets[nonempty]] = starts[nonempty]
+    return Fields(message, tags, field_starts, firsts, ends)
+
+
+def whole(text: bytes) -> tuple[Int64s, Int64s]:
+    """The span of a padded text as that of one message."""
+    return np.zeros(1, np.int64), np.array([len(text) - len(PADDING)])
+
+
+def byte_view(text: bytes) -> Bytes:
+    """uint8[n]: a view of the bytes of a text."""
+    return np.frombuffer(text, np.uint8)

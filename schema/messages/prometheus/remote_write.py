@@ -1,0 +1,256 @@
+"""Message format `prometheus-remote-write`: versions 1.0 and 2.0, packed by Snappy, zstd, gzip or not at all.
+
+    message WriteRequest { repeated TimeSeries timeseries = 1; repeated MetricMetadata metadata = 3; }
+    message TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2;
+                           repeated Exemplar exemplars = 3; repeated Histogram histograms = 4; }
+    message Label        { string name = 1; string value = 2; }
+    message Sample       { double value = 1; int64 timestamp = 2; }
+
+    message Request      { repeated string symbols = 4; repeated TimeSeries timeseries = 5; }
+    message TimeSeries   { repeated uint32 labels_refs = 1; repeated Sample samples = 2;
+                           repeated Histogram histograms = 3; repeated Exemplar exemplars = 4;
+                           Metadata metadata = 5; }
+
+Source: prometheus.io/docs/specs/prw; prompb/types.proto and prompb/io/prometheus/write/v2/types.proto of
+Prometheus 3. Read as the wrong version a message is empty: its fields tell the version.
+
+A series of version 1.0 is a message of one series, so it is the payload of refusals. The series of version
+2.0 refer to the symbols of their message, so the payload is the whole message.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.packing import GZIP, ZSTD, snappy, unpack
+from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError
+from timebeam.schema.common.protobuf import fields as fields_of
+from timebeam.schema.common.wire_fields import (
+    DamagedMessagesError,
+    Fields,
+    fixed64,
+    packed_varints,
+    scan,
+    varints,
+)
+from timebeam.schema.messages.prometheus.native_histogram import read_histogram
+from timebeam.schema.messages.rules import add_tag
+from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, WholeFormat
+from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
+
+STALE = 0x7FF0000000000002
+"""The bits of the value that says that a series has ended."""
+
+_SERIES_1, _METADATA_1 = 1 << 3 | BYTES, 3 << 3 | BYTES
+_SYMBOL_2, _SERIES_2 = 4 << 3 | BYTES, 5 << 3 | BYTES
+_VERSION = np.zeros(256, np.int64)
+_VERSION[[_SERIES_1, _METADATA_1]], _VERSION[[_SYMBOL_2, _SERIES_2]] = 1, 2
+
+_LABEL, _SAMPLE = 1 << 3 | BYTES, 2 << 3 | BYTES
+_HISTOGRAM = {1: 4 << 3 | BYTES, 2: 3 << 3 | BYTES}
+_EXEMPLAR = {1: 3 << 3 | BYTES, 2: 4 << 3 | BYTES}
+_METADATA_2 = 5 << 3 | BYTES
+_VALUE, _TIME = 1 << 3 | FIXED64, 2 << 3 | VARINT
+
+Spans = tuple[Int64s, Int64s]
+"""Where the payloads of the refusals of each series begin and end."""
+
+
+class RemoteWrite(WholeFormat):
+    """Requests of Prometheus' remote write."""
+
+    name = "prometheus-remote-write"
+    example = bytes.fromhex(
+        "37d80a350a120a085f5f6e616d655f5f12066d656d6f72790a0d0a04686f73741205776562303112100900000000004045"
+        "401080b0a19bbf27"
+    )
+
+    def __init__(self, remembered: int = 200_000) -> None:
+        """A format that caches this many series."""
+        super().__init__(remembered)
+        self._symbols: LruCache[bytes, int] = LruCache(remembered)
+        self._new_symbol = itertools.count(1)
+
+    def plain(self, text: bytes) -> bytes:
+        """See `WholeFormat.plain`: the packing is told by the content."""
+        if text.startswith(GZIP):
+            return unpack("gzip", text)
+        if text.startswith(ZSTD):
+            return unpack("zstd", text)
+        try:
+            return snappy(text)
+        except (ProtoError, IndexError, OSError):
+            return text  # a payload of a refusal, or damaged
+
+    def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
+        """See `WholeFormat.samples`."""
+        top = scan(padded, starts, ends)
+        has = np.zeros((3, len(starts)), np.bool_)
+        has[np.where(top.tags < 256, _VERSION[top.tags & 0xFF], 0), top.message] = True
+        foreign = (has[1] == has[2]) & (ends > starts)
+        if foreign.any():
+            why = "neither a request of remote write 1.0 or 2.0, nor a Snappy block of one"
+            raise DamagedMessagesError(starts[foreign], why)
+        skipped["metadata"] += int(np.count_nonzero(top.tags == _METADATA_1))
+        groups = []
+        if has[1].any():
+            groups.append(self._version_1(padded, top.of(_SERIES_1), skipped))
+        if has[2].any():
+            groups.append(self._version_2(padded, top, starts, ends, skipped))
+        return Samples.join(groups)
+
+    def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
+        """The samples of series of version 1.0."""
+        fields = scan(padded, series.firsts, series.ends)
+        keys = _label_bytes(padded, fields.of(_LABEL), len(series))
+        outcomes = self._series.outcomes(keys, lambda number: _series(_labels(keys[number])))
+        return self._read(padded, fields, 1, outcomes, (series.starts, series.ends), skipped)
+
+    def _version_2(
+        self, padded: bytes, top: Fields, starts: Int64s, ends: Int64s, skipped: Counter[str]
+    ) -> Samples:
+        """The samples of series of version 2.0."""
+        series, symbols = top.of(_SERIES_2), top.of(_SYMBOL_2)
+        fields = scan(padded, series.firsts, series.ends)
+        refs = fields.of(_LABEL)
+        unpacked = fields.message[fields.tags == (1 << 3 | VARINT)]
+        if len(unpacked):  # no sender of version 2.0 does so
+            raise DamagedMessagesError(starts[series.message[unpacked]], "labels_refs that are not packed")
+        values, ref_counts, damaged = packed_varints(padded, refs)
+        if damaged.any():
+            raise DamagedMessagesError(starts[series.message[refs.message[damaged]]], "damaged labels_refs")
+        owners = np.repeat(refs.message, ref_counts)
+        counts = np.bincount(owners, minlength=len(series))
+        symbol_counts = np.bincount(symbols.message, minlength=len(starts))
+        of_message = series.message[owners]
+        wrong = np.zeros(len(series), np.bool_)
+        wrong[owners[(values < 0) | (values >= symbol_counts[of_message])]] = True
+        values += (np.cumsum(symbol_counts) - symbol_counts)[of_message]
+        wrong |= counts % 2 == 1
+        texts = [padded[a:b] for a, b in zip(symbols.firsts.tolist(), symbols.ends.tolist(), strict=True)]
+        numbers = np.array([self._symbol_number(text) for text in texts] or [0], np.int64)
+        values[wrong[owners]] = 0
+        raw, bounds = numbers[values].tobytes(), np.concatenate([[0], np.cumsum(counts)]).tolist()
+        keys = [raw[start * 8 : end * 8] for start, end in itertools.pairwise(bounds)]
+
+        def labels(number: int) -> Outcome:
+            names = [texts[ref] for ref in values[bounds[number] : bounds[number + 1]].tolist()]
+            return _series(list(zip(names[::2], names[1::2], strict=False)))
+
+        outcomes = self._series.outcomes(keys, labels)
+        for number in np.flatnonzero(wrong).tolist():
+            why = "labels_refs of a series: an odd number of them, or one of no symbol"
+            outcomes[number] = RefusedError(Reason.BAD_TAG, why)
+        skipped["metadata"] += int(np.count_nonzero(fields.tags == _METADATA_2))
+        spans = starts[series.message], ends[series.message]
+        return self._read(padded, fields, 2, outcomes, spans, skipped)
+
+    def _symbol_number(self, text: bytes) -> int:
+        """A number that this symbol alone has in this process."""
+        number = self._symbols.get(text)
+        if number is None:
+            number = self._symbols[text] = next(self._new_symbol)
+        return number
+
+    def _read(
+        self,
+        padded: bytes,
+        fields: Fields,
+        version: int,
+        outcomes: list[Outcome],
+        spans: Spans,
+        skipped: Counter[str],
+    ) -> Samples:
+        """The samples, and the series of histograms, in the fields of series."""
+        skipped["exemplars"] += int(np.count_nonzero(fields.tags == _EXEMPLAR[version]))
+        samples = fields.of(_SAMPLE)
+        content = scan(padded, samples.firsts, samples.ends)
+        n = len(samples)
+        bits, times_ms = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        values, times = content.of(_VALUE), content.of(_TIME)
+        bits[values.message] = fixed64(padded, values.firsts)
+        times_ms[times.message] = varints(padded, times.firsts, times.ends)
+        series = samples.message
+        stale = bits == STALE
+        if stale.any():
+            skipped["stale_markers"] += int(np.count_nonzero(stale))
+            series, times_ms, bits = series[~stale], times_ms[~stale], bits[~stale]
+        kinds = np.full(len(series), Kind.FLOAT, np.uint8)
+        read = Samples(outcomes, series, times_ms, kinds, bits, spans[0][series], spans[1][series])
+        histograms = fields.of(_HISTOGRAM[version])
+        if not len(histograms):
+            return read
+        return Samples.join([read, self._histograms(padded, histograms, outcomes, spans, skipped)])
+
+    def _histograms(
+        self, padded: bytes, histograms: Fields, outcomes: list[Outcome], spans: Spans, skipped: Counter[str]
+    ) -> Samples:
+        """The points of native histograms."""
+        gatherer = SampleGatherer(self._series)
+        damaged: list[int] = []
+        for series, first, end in zip(
+            histograms.message.tolist(), histograms.firsts.tolist(), histograms.ends.tolist(), strict=True
+        ):
+            span = int(spans[0][series]), int(spans[1][series])
+            try:
+                histogram = read_histogram(padded[first:end])
+                if histogram.is_stale:
+                    skipped["stale_markers"] += 1
+                else:
+                    gatherer.add(outcomes[series], histogram.time_ms, histogram.points(), span)
+            except ProtoError:
+                damaged.append(span[0])
+            except RefusedError as error:
+                gatherer.refuse(error, span)
+        if damaged:
+            raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram")
+        return gatherer.finish()
+
+
+def _label_bytes(padded: bytes, labels: Fields, n: int) -> list[bytes]:
+    """The bytes of the labels of each of n series."""
+    counts = np.bincount(labels.message, minlength=n)
+    last = np.cumsum(counts)
+    first = last - counts
+    sizes = np.concatenate([[0], np.cumsum(labels.ends - labels.starts)])
+    if n and counts.all():
+        starts, ends = labels.starts[first], labels.ends[last - 1]
+        if ((ends - starts) == sizes[last] - sizes[first]).all():
+            return [padded[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    pieces = [padded[a:b] for a, b in zip(labels.starts.tolist(), labels.ends.tolist(), strict=True)]
+    return [b"".join(pieces[a:b]) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+
+
+def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:
+    """The names and values in encoded labels; raises ProtoError."""
+    pairs = []
+    for _, label in fields_of(encoded):
+        assert isinstance(label, bytes)
+        content = dict(fields_of(label))
+        pairs.append((content.get(1 << 3 | BYTES, b""), content.get(2 << 3 | BYTES, b"")))
+    return pairs  # type: ignore[return-value]
+
+
+def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:
+    """The series of labels. A label without a value is none, as for Prometheus."""
+    metric = ""
+    tags: dict[str, str] = {}
+    try:
+        for name, value in labels:
+            if name == b"__name__":
+                metric = value.decode()
+            elif value:
+                add_tag(tags, name.decode(), value.decode())
+    except UnicodeDecodeError as error:
+        return RefusedError(Reason.BAD_ENCODING, f"a label that is not UTF-8: {error.object[:40]!r}")
+    except RefusedError as error:
+        return error
+    if not metric:
+        return RefusedError(
+            Reason.BAD_METRIC, f"no label __name__, which is the metric, in {str(tags)[:200]}"
+        )
+    return Series.of(metric, tags)

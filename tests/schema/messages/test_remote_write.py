@@ -1,0 +1,375 @@
+"""Format `prometheus-remote-write`: requests that protobuf's library encodes, hostile and several ones."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.prometheus_proto import message as proto
+from timebeam.schema.messages import Framing, Message
+from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
+from timebeam.schema.points import Envelope, Kind, Reason, Series, Stage
+
+TIME = 1_700_000_000_000
+STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+
+Labels = dict[str, str]
+Plain = list[tuple[Labels, list[tuple[float, int]]]]
+"""What a request says: labels, and (value, time in ms) of samples."""
+
+
+def request_1(series: Plain) -> bytes:
+    request = proto("WriteRequest")()
+    for labels, samples in series:
+        added = request.timeseries.add()
+        for name, value in labels.items():
+            added.labels.add(name=name, value=value)
+        for number, time in samples:
+            added.samples.add(value=number, timestamp=time)
+    return bytes(request.SerializeToString())
+
+
+def request_2(series: Plain) -> bytes:
+    request = proto("v2.Request")()
+    symbols = {"": 0}
+    for labels, samples in series:
+        added = request.timeseries.add()
+        for text in (text for pair in labels.items() for text in pair):
+            added.labels_refs.append(symbols.setdefault(text, len(symbols)))
+        for number, time in samples:
+            added.samples.add(value=number, timestamp=time, start_timestamp=time - 5)
+    request.symbols.extend(symbols)
+    return bytes(request.SerializeToString())
+
+
+ENCODERS = {1: request_1, 2: request_2}
+versions = pytest.mark.parametrize("version", [1, 2])
+
+
+def snappy(request: bytes) -> bytes:
+    return bytes(pa.compress(request, codec="snappy", asbytes=True))
+
+
+PACKINGS = {
+    "snappy": snappy,
+    "zstd": zstandard.compress,
+    "gzip": gzip.compress,
+    "nothing": lambda request: request,
+}
+
+
+def parse(text: bytes) -> Parsed:
+    return RemoteWrite().parse(Message(text, 5, "topic"))
+
+
+def expected(series: Plain) -> list[tuple[Series, int, float]]:
+    """The points of a request, read without columns."""
+    points = []
+    for labels, samples in series:
+        tags = {name: value for name, value in labels.items() if value and name != "__name__"}
+        points += [(Series.of(labels["__name__"], tags), time, value) for value, time in samples]
+    return points
+
+
+NODE: Plain = [
+    (
+        {
+            "__name__": f"node:cpu_{n % 3}",
+            "instance": "web01:9100",
+            "mode": f"m{n}",
+            "zone": "é",
+            "empty": "",
+        },
+        [(n * 1.5, TIME + n), (0.0, TIME + 15_000), (-1e300, TIME + 30_000)][: 1 + n % 3],
+    )
+    for n in range(100)
+]
+
+
+def test_the_example() -> None:
+    (point,) = parse(RemoteWrite.example).batch.points()
+    assert point == (Series.of("memory", {"host": "web01"}), 1_356_998_400_000, 42.5)
+
+
+@versions
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_requests_of_another_encoder(version: int, packing: str) -> None:
+    parsed = parse(PACKINGS[packing](ENCODERS[version](NODE)))
+    assert list(parsed.batch.points()) == expected(NODE)
+    assert not parsed.rejected
+    assert set(parsed.batch.kinds) == {Kind.FLOAT}
+    assert parsed.batch.in_ms.all()
+    assert RemoteWrite.framing is Framing.NONE
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=5)
+values = st.floats(allow_nan=False, allow_infinity=False)
+times = st.integers(1 << 32, (1 << 32) * 1000 - 1)
+plain_series = st.tuples(
+    st.dictionaries(names, names, max_size=4).map(lambda tags: {"__name__": "m"} | tags),
+    st.lists(st.tuples(values, times), max_size=3),
+)
+
+
+@versions
+@given(series=st.lists(plain_series, max_size=40))
+def test_any_request(version: int, series: Plain) -> None:
+    parsed = parse(snappy(ENCODERS[version](series)))
+    assert [(repr(point)) for point in parsed.batch.points()] == [repr(point) for point in expected(series)]
+    assert not parsed.rejected
+
+
+@versions
+def test_the_same_series_again(version: int) -> None:
+    form, request = RemoteWrite(remembered=3), Message(snappy(ENCODERS[version](NODE)), 5)
+    for _ in range(3):
+        batch = form.parse(request).batch
+        assert list(batch.points()) == expected(NODE)
+        assert len(set(batch.series)) == len(batch.series)
+    twice = [NODE[0], NODE[1], NODE[0], ({**NODE[0][0], "zone": "x"}, [(1.0, TIME)])]
+    batch = form.parse(Message(ENCODERS[version](twice), 5)).batch
+    assert list(batch.points()) == expected(twice)
+    assert len(batch.series) == 3
+
+
+@versions
+def test_stale_markers_are_skipped_and_counted(version: int) -> None:
+    series: Plain = [({"__name__": "m", "a": "b"}, [(1.0, TIME), (STALE, TIME + 1), (2.0, TIME + 2)])]
+    parsed = parse(ENCODERS[version](series))
+    assert [value for _, _, value in parsed.batch.points()] == [1.0, 2.0]
+    assert (parsed.rejected, parsed.skipped["stale_markers"]) == ([], 1)
+
+
+BAD: dict[str, tuple[Labels, float, int, Reason]] = {
+    "no metric": ({"a": "b"}, 1.0, TIME, Reason.BAD_METRIC),
+    "NaN": ({"__name__": "m"}, math.nan, TIME, Reason.BAD_NUMBER),
+    "infinite": ({"__name__": "m"}, math.inf, TIME, Reason.BAD_NUMBER),
+    "no time": ({"__name__": "m"}, 1.0, 0, Reason.BAD_TIMESTAMP),
+    "negative time": ({"__name__": "m"}, 1.0, -5, Reason.BAD_TIMESTAMP),
+    "time in seconds": ({"__name__": "m"}, 1.0, TIME // 1000, Reason.TIMESTAMP_OUT_OF_RANGE),
+    "time in us": ({"__name__": "m"}, 1.0, TIME * 1000, Reason.TIMESTAMP_OUT_OF_RANGE),
+}
+
+
+@versions
+@pytest.mark.parametrize("case", BAD)
+def test_refused_samples(version: int, case: str) -> None:
+    labels, value, time, reason = BAD[case]
+    bad: Plain = [(labels, [(value, time), (value, time)])]
+    text = ENCODERS[version](NODE[:50] + bad + NODE[50:])
+    parsed = parse(snappy(text))
+    assert list(parsed.batch.points()) == expected(NODE)
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.stage, rejected.points) == (reason, Stage.PARSE, 2)
+    assert rejected.payload == (text if version == 2 else request_1(bad))
+    again = parse(rejected.payload)
+    assert [(each.reason, each.points) for each in again.rejected] == [(reason, 2)]
+
+
+def test_labels_that_are_not_utf8() -> None:
+    text = request_1([({"__name__": "m", "a": "xyz"}, [(1.0, TIME)])]).replace(b"xyz", b"x\xffz")
+    assert [rejected.reason for rejected in parse(text).rejected] == [Reason.BAD_ENCODING]
+
+
+@pytest.mark.parametrize("refs", [[1], [1, 99], [99, 1]])
+def test_refs_of_no_symbol(refs: list[int]) -> None:
+    request = proto("v2.Request")()
+    request.symbols.extend(["", "__name__", "m"])
+    for each in ([1, 2], refs):
+        series = request.timeseries.add()
+        series.labels_refs.extend(each)
+        series.samples.add(value=1.0, timestamp=TIME)
+    parsed = parse(request.SerializeToString())
+    assert list(parsed.batch.points()) == [(Series.of("m", {}), TIME, 1.0)]
+    assert [rejected.reason for rejected in parsed.rejected] == [Reason.BAD_TAG]
+
+
+def test_exemplars_and_metadata_are_counted() -> None:
+    request = proto("WriteRequest")()
+    request.metadata.add(metric_family_name="m", help="h")
+    series = request.timeseries.add()
+    series.labels.add(name="__name__", value="m")
+    series.exemplars.add(value=1.0, timestamp=TIME)
+    assert parse(request.SerializeToString()).skipped == {"metadata": 1, "exemplars": 1}
+    assert len(parse(request.SerializeToString()).batch) == 0
+
+
+def histogram(**fields: Any) -> bytes:
+    request = proto("WriteRequest")()
+    series = request.timeseries.add()
+    series.labels.add(name="__name__", value="h")
+    series.labels.add(name="a", value="b")
+    series.histograms.add(timestamp=TIME, **fields)
+    return bytes(request.SerializeToString())
+
+
+def values_of(parsed: Parsed) -> dict[str, float]:
+    """Each value by suffix of the metric and `le`."""
+    assert not parsed.rejected
+    points = list(parsed.batch.points())
+    assert all(time == TIME and dict(series.tags)["a"] == "b" for series, time, _ in points)
+    return {series.metric + dict(series.tags).get("le", ""): float(value) for series, _, value in points}
+
+
+def test_native_histograms() -> None:
+    span = proto("BucketSpan")
+    fields = {
+        "count_int": 12, "sum": 18.5, "schema": 0, "zero_threshold": 0.001, "zero_count_int": 2,
+        "positive_spans": [span(offset=0, length=2), span(offset=1, length=1)], "positive_deltas": [1, 1, 1],
+        "negative_spans": [span(offset=1, length=2)], "negative_deltas": [3, -2],
+    }  # fmt: skip
+    # Positive buckets 0, 1 and 3: (0.5, 1], (1, 2], (4, 8]; negative ones 1 and 2: [-2, -1), [-4, -2).
+    assert values_of(parse(histogram(**fields))) == {
+        "h_count": 12, "h_sum": 18.5, "h_bucket-2": 1, "h_bucket-1": 4, "h_bucket0.001": 6,
+        "h_bucket1": 7, "h_bucket2": 9, "h_bucket8": 12, "h_bucket+Inf": 12,
+    }  # fmt: skip
+    # The counts are floats; scale 1 has bounds of powers of the square root of two.
+    floats = {
+        "count_float": 2.5,
+        "schema": 1,
+        "positive_spans": [span(offset=1, length=1)],
+        "positive_counts": [2.5],
+    }
+    assert values_of(parse(histogram(**floats))) == {
+        "h_count": 2.5, "h_sum": 0, f"h_bucket{2**0.5}": 2.5, "h_bucket+Inf": 2.5,
+    }  # fmt: skip
+    custom = {
+        "count_int": 6, "schema": -53, "custom_values": [0.1, 5.0],
+        "positive_spans": [span(offset=0, length=3)], "positive_deltas": [1, 1, 1],
+    }  # fmt: skip
+    assert values_of(parse(histogram(**custom))) == {
+        "h_count": 6, "h_sum": 0, "h_bucket0.1": 1, "h_bucket5": 3, "h_bucket+Inf": 6,
+    }  # fmt: skip
+
+
+def test_histograms_that_make_no_sense() -> None:
+    span = proto("BucketSpan")
+    for fields in (
+        {"schema": 0, "positive_spans": [span(offset=0, length=2)], "positive_deltas": [1]},
+        {"schema": 0, "positive_spans": [span(offset=0, length=4_000_000_000)]},
+        {"schema": 99, "positive_spans": [span(offset=0, length=1)], "positive_deltas": [1]},
+        {"schema": -53, "custom_values": [2.0, 1.0]},
+    ):
+        parsed = parse(histogram(**fields))
+        assert [rejected.reason for rejected in parsed.rejected] == [Reason.VALUE_NOT_STORABLE]
+        assert len(parsed.batch) == 0
+    assert parse(histogram(sum=STALE)).skipped["stale_markers"] == 1
+
+
+def test_what_is_no_request_is_refused_as_a_whole() -> None:
+    good = request_1(NODE)
+    for text in (
+        b"\x08\x01",
+        b"x",
+        good[:-1],
+        good + b"\x0a\xff\xff\xff\xff\x0f",
+        good + request_2(NODE),
+        b"\x0a\x05abc",
+    ):
+        for sent in (text, snappy(text)):
+            parsed = parse(sent)
+            assert len(parsed.batch) == 0
+            (rejected,) = parsed.rejected
+            assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
+    for packed in (gzip.compress(good)[:-9], zstandard.compress(good)[:-9]):
+        (rejected,) = parse(packed).rejected
+        assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, packed)
+    bomb = gzip.compress(bytes(65 << 20))
+    assert [rejected.payload for rejected in parse(bomb).rejected] == [bomb]
+
+
+@versions
+def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
+    good = [ENCODERS[version](NODE[n : n + 5]) for n in range(0, 100, 5)]
+    bad = [good[0][:-3], b"\x0a\x02\x0a\x05", b"rubbish", good[1][:40] + b"\xff" * 9]
+    texts = good[:7] + bad[:2] + good[7:] + bad[2:] + [b""]
+    messages = [
+        Message(snappy(text), 1000 + n, "sub", 0, Envelope(str(n), 1000 + n, {}))
+        for n, text in enumerate(texts)
+    ]
+    (parsed,) = RemoteWrite().parse_all(messages)
+    assert list(parsed.batch.points()) == expected(NODE)
+    arrivals = [
+        message.arrival_ms for message in messages if len(message.text) > 1 and parse(message.text).batch
+    ]
+    assert sorted(set(parsed.batch.arrivals_ms.tolist())) == arrivals
+    assert {(each.payload, each.arrival_ms) for each in parsed.rejected} == {
+        (text, 1000 + texts.index(text)) for text in bad
+    }
+    assert all(each.envelope in [message.envelope for message in messages] for each in parsed.rejected)
+    late = parsed.batch.refuse(99, Reason.BAD_TAG, "", Stage.ENCODE)
+    assert parse(late.payload).batch
+
+
+def hostile() -> st.SearchStrategy[bytes]:
+    """Requests with bytes changed, cut out or repeated; nested rubbish; huge lengths; wrong types."""
+    base = st.sampled_from([request_1(NODE[:30]), request_2(NODE[:30])])
+    edit = st.tuples(st.integers(0, 3000), st.integers(0, 40), st.binary(max_size=12))
+
+    def edited(text: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+        for start, size, new in edits:
+            start %= len(text) + 1
+            text = text[:start] + new + text[start + size :]
+        return text
+
+    nested = st.recursive(
+        st.binary(max_size=20),
+        lambda inner: st.tuples(st.sampled_from([8, 9, 10, 13, 18, 26, 34, 42]), inner).map(
+            lambda pair: bytes([pair[0], len(pair[1]) % 128]) + pair[1]
+        ),
+    )
+    return st.one_of(
+        st.binary(max_size=200), nested, st.builds(edited, base, st.lists(edit, min_size=1, max_size=4))
+    )
+
+
+@given(text=hostile(), packed=st.booleans())
+def test_hostile_requests_never_raise(text: bytes, packed: bool) -> None:
+    parsed = parse(snappy(text) if packed else text)
+    for rejected in parsed.rejected:
+        if rejected.reason is Reason.CORRUPT_MESSAGE:
+            assert rejected.payload in (text, snappy(text))
+            assert len(parsed.batch) == 0
+    if parsed.rejected:
+        return
+    try:
+        points = read_by_protobuf(RemoteWrite().plain(text))
+    except DecodeError:  # a string that is not UTF-8, of no series
+        return
+    assert list(map(repr, parsed.batch.points())) == list(map(repr, points))
+
+
+def read_by_protobuf(text: bytes) -> list[tuple[Series, int, float]]:
+    """The points that protobuf's own parser reads, without histograms and stale markers."""
+    request: Any = proto("WriteRequest").FromString(text)
+    plain = [
+        (
+            {label.name: label.value for label in series.labels},
+            [(sample.value, sample.timestamp) for sample in series.samples],
+        )
+        for series in request.timeseries
+    ]
+    if not plain:
+        request = proto("v2.Request").FromString(text)
+        for series in request.timeseries:
+            texts = [request.symbols[ref] for ref in series.labels_refs]
+            samples = [(sample.value, sample.timestamp) for sample in series.samples]
+            plain.append((dict(zip(texts[::2], texts[1::2], strict=True)), samples))
+    stale = struct.pack("<d", STALE)
+    return [
+        point
+        for series in plain
+        if series[1]
+        for point in expected([series])
+        if struct.pack("<d", point[2]) != stale
+    ]
