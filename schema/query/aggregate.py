@@ -17,6 +17,7 @@ import numpy as np
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.query.folds import (
+    OF_ONE_ITSELF,
     RANKED,
     Estimation,
     Exact,
@@ -138,6 +139,8 @@ def aggregate(
     members = [member for member in members if len(member.times_ms)]
     if not members:
         return Points(np.empty(0, np.int64), np.empty(0, np.int64))
+    if (together := _aggregated_together(aggregator, members, check)) is not None:
+        return together
     union = distinct(np.concatenate([member.times_ms for member in members]))
     is_integer = _is_integer(union, members, check)
     with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity, or wraps
@@ -150,6 +153,36 @@ def aggregate(
         floats = _folded(aggregator, union[~is_integer], members, np.float64, check)
         bits[~is_integer] = floats.view(np.int64)
     return Points(union, numbers(bits, ~is_integer))
+
+
+def _aggregated_together(
+    aggregator: Aggregator, members: Sequence[Member], check: Callable[[], object]
+) -> Points | None:
+    """The same for members that have the same times, and are all of integers or all of floats; else None."""
+    times_ms, values, _ = members[0]
+    columns_of = [member.values for member in members if not isinstance(member.values, Mixed)]
+    if (
+        isinstance(values, Mixed)
+        or len(columns_of) < len(members)
+        or any(column.dtype != values.dtype or len(column) != len(values) for column in columns_of)
+        or any(member.before is not None for member in members)
+    ):
+        return None
+    if len(members) == 1 and aggregator.fold in OF_ONE_ITSELF:
+        return Points(times_ms, values)
+    if aggregator.fold in RANKED:
+        return None
+    dtype: type = values.dtype.type
+    fold = columns(aggregator.fold, len(times_ms), dtype)
+    step = max(1, _BLOCK_VALUES // len(times_ms))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(members), step):
+            check()
+            block = slice(start, start + step)
+            if not (np.stack([member.times_ms for member in members[block]]) == times_ms).all():
+                return None
+            fold.add_all(np.array(columns_of[block], dtype))
+        return Points(times_ms, fold.result())
 
 
 def _is_integer(union: Int64s, members: Sequence[Member], check: Callable[[], object]) -> Bools:

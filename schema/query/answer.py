@@ -11,8 +11,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.points import Int64s, Series
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops
@@ -102,7 +100,7 @@ def answer(
             check()
             members.append(_member(item, question, within))
         times_ms, values = _aggregated(question, members, check)
-        inside = slice(*np.searchsorted(times_ms, (question.start_ms, question.end_ms + 1)))
+        inside = slice(*times_ms.searchsorted((question.start_ms, question.end_ms + 1)))
         series = [item.series for item in items]
         tags, differing = common_tags(series)
         times_ms, values = times_ms[inside], values[inside]
@@ -130,14 +128,14 @@ def _member(item: QuerySeries, question: Question, within: QueryRange) -> Member
     if downsampling is not None:
         floats = to_floats(values)
         if item.downsampled:
-            is_whole = times_ms >= first_whole_ms(downsampling, within)
-            times_ms, floats = times_ms[is_whole], floats[is_whole]
+            first = int(times_ms.searchsorted(first_whole_ms(downsampling, within)))
+            times_ms, floats = times_ms[first:], floats[first:]
         else:
             times_ms, floats = downsample(downsampling, times_ms, floats, within)
         times_ms, values = fill_gaps(downsampling, times_ms, floats, within)
     if question.rate is not None:
         times_ms, values = rates(times_ms, values, question.rate)
-    first = int(np.searchsorted(times_ms, within.first_ms))
+    first = int(times_ms.searchsorted(within.first_ms))
     times_ms, values = times_ms[first:], values[first:]
     if question.rate is None:
         return Member(times_ms, values)
@@ -160,6 +158,8 @@ def common_tags(members: Sequence[Series]) -> tuple[dict[str, str], list[str]]:
 
     Keys that only some series have are not dropped (core/SpanGroup.computeTags).
     """
+    if len(members) == 1:
+        return dict(members[0].tags), []
     seen: dict[str, set[str]] = {}
     for series in members:
         for key, value in series.tags:

@@ -95,6 +95,9 @@ class Fold(enum.Enum):
 RANKED = (Fold.MEDIAN, Fold.PERCENTILE)
 """The folds that need all values of a time at once."""
 
+OF_ONE_ITSELF = (*RANKED, Fold.SUM, Fold.MIN, Fold.MAX, Fold.AVG, Fold.MULTIPLY, Fold.FIRST, Fold.LAST)
+"""The folds that make of a single value that value."""
+
 
 class FoldColumns(abc.ABC):
     """A fold of n times: a series is added at a time, then the result is taken."""
@@ -102,6 +105,11 @@ class FoldColumns(abc.ABC):
     @abc.abstractmethod
     def add(self, places: Places, samples: Exact) -> None:
         """Adds the values that a series has at some of the times."""
+
+    def add_all(self, samples: Exact) -> None:
+        """Adds the values of k series that each have one at every time: int64[k, n] or float64[k, n]."""
+        for values in samples:
+            self.add(slice(None), values)
 
     @abc.abstractmethod
     def result(self) -> Exact:
@@ -127,6 +135,16 @@ class _SumFold(FoldColumns):
             samples = samples * samples
         self._totals[places] += samples
         self._counts[places] += is_number
+
+    def add_all(self, samples: Exact) -> None:
+        """See `FoldColumns.add_all`."""
+        if samples.dtype == np.float64 and np.isnan(samples.min(initial=0.0)):
+            super().add_all(samples)
+            return
+        if self._fold is Fold.SQUARE_SUM:
+            samples = samples * samples
+        self._totals += samples.sum(axis=0)
+        self._counts += len(samples)
 
     def result(self) -> Exact:
         """See `FoldColumns.result`: NaN where there is no value, but for COUNT."""
@@ -154,6 +172,10 @@ class _Extremes(FoldColumns):
     def add(self, places: Places, samples: Exact) -> None:
         """See `FoldColumns.add`. A NaN counts as no value."""
         self._extremes[places] = self._choose(self._extremes[places], samples)
+
+    def add_all(self, samples: Exact) -> None:
+        """See `FoldColumns.add_all`."""
+        self.add(slice(None), self._choose.reduce(samples, axis=0))
 
     def result(self) -> Exact:
         """See `FoldColumns.result`: NaN where there is no value."""

@@ -22,6 +22,8 @@ from timebeam.transforms.readers.table_reader import read_ahead
 
 BATCH_POINTS = 500_000
 
+_FOLDED_POINTS = 1 << 17  # of a batch that becomes intervals at once: its columns fit the cache of a core
+
 _SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
 
@@ -83,7 +85,8 @@ def find_series(
     batches: list[PointBatch] = []
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
     reader = metered(ParallelReader(target), meter)
-    for decoded in read_decoded(layout, selection, reader, passes=passes):
+    most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
+    for decoded in read_decoded(layout, selection, reader, most, passes):
         if isinstance(decoded, Finding):
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
