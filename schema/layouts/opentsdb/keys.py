@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
@@ -277,8 +277,12 @@ def ranges(
         yield head + first.to_bytes(4, "big"), head + end
 
 
-def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) -> bytes | None:
-    """RE2 for the keys of rows with all of these tags; a value of None matches any value.
+MOST_VALUES = 100
+"""Tag values in a pattern: Bigtable takes filters of up to 20 KB."""
+
+
+def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, Collection[bytes]]) -> bytes | None:
+    """RE2 for the keys of rows that have a value of each tag key; no values, or too many, match any value.
 
     `\\C` is one byte of any value; tags stand in the order of their UIDs.
     """
@@ -287,8 +291,12 @@ def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, bytes | None]) ->
     pair = options.uid_width_tagk + options.uid_width_tagv
     any_pairs = b"(?:\\C{%d})*" % pair
     pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES) + any_pairs
-    for key, value in sorted(tags.items()):
-        value_pattern = b"\\C{%d}" % options.uid_width_tagv if value is None else of_bytes(value)
+    room = MOST_VALUES
+    for key, values in sorted(tags.items()):
+        value_pattern = b"\\C{%d}" % options.uid_width_tagv
+        if 0 < len(values) <= room:
+            room -= len(values)
+            value_pattern = b"(?:%s)" % b"|".join(map(of_bytes, sorted(values)))
         pattern += of_bytes(key) + value_pattern + any_pairs
     return pattern + b"$"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
@@ -30,7 +30,7 @@ def scan(
     options: OpenTsdbOptions,
     table: str,
     metrics: Sequence[bytes],
-    tags: Mapping[bytes, bytes | None],
+    tags: Mapping[bytes, Collection[bytes]],
     start_ms: int,
     end_ms: int,
 ) -> Scan:
@@ -38,7 +38,7 @@ def scan(
 
     Args:
       metrics: their UIDs; empty for every metric, which reads the whole table.
-      tags: for the UID of each tag key that a series must have, the UID of its value, or None for any.
+      tags: for the UID of each tag key that a series must have, the UIDs of its values; empty for any.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
     if not metrics:
@@ -96,8 +96,7 @@ def select(
       UnknownNameError: a name has no UID.
     """
     metrics, allowed = _resolve(uids, selection, reader)
-    one_value = {key: next(iter(values)) if len(values) == 1 else None for key, values in allowed.items()}
-    rows = scan(options, data, metrics, one_value, selection.start_ms, selection.end_ms)
+    rows = scan(options, data, metrics, allowed, selection.start_ms, selection.end_ms)
     names = _SeriesResolver(uids, reader, refuse_lost=selection.metric is None)
     span = selection.start_ms, selection.end_ms
     yield from _selected(options, dataclasses.replace(rows, columns=columns), span, allowed, names, reader)

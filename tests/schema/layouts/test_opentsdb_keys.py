@@ -135,23 +135,23 @@ def matches(pattern: bytes, key: bytes) -> bool:
 
 
 @given(
-    st.dictionaries(SMALL_UID, st.none() | SMALL_UID, min_size=1, max_size=3),
+    st.dictionaries(SMALL_UID, st.sets(SMALL_UID, max_size=3), min_size=1, max_size=3),
     PAIRS,
     SMALL_UID,
     st.integers(0, 2),
     st.integers(0, 1 << 20),
 )
 def test_the_pattern_matches_the_rows_that_have_the_tags(
-    wanted: Mapping[bytes, bytes | None], tags: dict[bytes, bytes], metric: bytes, salt_width: int, hour: int
+    wanted: Mapping[bytes, set[bytes]], tags: dict[bytes, bytes], metric: bytes, salt_width: int, hour: int
 ) -> None:
     options = OpenTsdbOptions(salt_width=salt_width)
     key = keys.row_key(keys.series_key(options, metric, list(tags.items())), hour * 3600)
     pattern = keys.key_pattern(options, wanted)
     assert pattern is not None
     assert matches(pattern, key) == all(
-        tag in tags and value in (None, tags[tag]) for tag, value in wanted.items()
+        tag in tags and (not values or tags[tag] in values) for tag, values in wanted.items()
     )
-    has_all = {tag: tags[tag] for tag in sorted(tags)[:2]}
+    has_all = {tag: {tags[tag]} for tag in sorted(tags)[:2]}
     pattern = keys.key_pattern(options, has_all)
     assert pattern is not None
     assert matches(pattern, key)
@@ -161,10 +161,13 @@ def test_the_pattern_matches_the_rows_that_have_the_tags(
 
 def test_a_scan_is_ranges_and_pattern() -> None:
     options = OpenTsdbOptions()
-    scan = select.scan(options, "p-tsdb", [b"abc"], {b"kkk": None}, 0, 1)
+    scan = select.scan(options, "p-tsdb", [b"abc"], {b"kkk": ()}, 0, 1)
     assert (scan.table, len(scan.ranges)) == ("p-tsdb", 1)
-    assert scan.key_pattern == keys.key_pattern(options, {b"kkk": None})
+    assert scan.key_pattern == keys.key_pattern(options, {b"kkk": ()})
     assert select.scan(options, "p-tsdb", [b"abc"], {}, 0, 1).key_pattern is None
+    many = [number.to_bytes(3, "big") for number in range(keys.MOST_VALUES + 1)]
+    assert keys.key_pattern(options, {b"kkk": many}) == scan.key_pattern
+    assert len(keys.key_pattern(options, {b"kkk": many[1:]}) or b"") < 20_000 / 8
 
 
 def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
