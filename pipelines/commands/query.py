@@ -248,6 +248,13 @@ SERVE_COMMAND = Command(
             default=[],
             many=True,
         ),
+        Parameter(
+            "cache_bytes",
+            "memory of a process for answers of past ranges; 0 keeps nothing, no names and UIDs either",
+            "Server",
+            whole,
+            1 << 26,
+        ),
         Parameter("max_rows", "rows that a request may read", "Budgets", positive, 1_000_000),
         Parameter(
             "max_points", "points that a request may read, or fill in", "Budgets", positive, 20_000_000

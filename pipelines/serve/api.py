@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from timebeam.pipelines.serve.cache import Caches
 from timebeam.schema.layouts import ReadableLayout, Reader, RollupTables
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import Target
@@ -21,6 +22,7 @@ class Api:
       ignored_labels: labels that a Prometheus adds to what it asks for, and that no series has.
       meter: counts what a request reads; None for no budget.
       skipped: takes a line for each row that a request could not read.
+      caches: None where nothing is kept between requests.
     """
 
     target: Target
@@ -29,6 +31,7 @@ class Api:
     ignored_labels: Sequence[str] = ()
     meter: Meter | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
+    caches: Caches | None = None
 
     @property
     def reader(self) -> Reader:
@@ -47,5 +50,6 @@ class Api:
 
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""
+        meter.uids = None if self.caches is None else self.caches.uids
         target = dataclasses.replace(self.target, stop=meter)
         return dataclasses.replace(self, target=target, meter=meter, skipped=[])

@@ -358,7 +358,7 @@ def _encoded(api: Api, request: Request) -> Response:
     response = respond(api, request)
     if isinstance(response.body, bytes):
         return response
-    return dataclasses.replace(response, body=orjson.dumps(response.body))
+    return dataclasses.replace(response, body=orjson.dumps(response.body, option=orjson.OPT_NON_STR_KEYS))
 
 
 async def _until_gone(http: HttpRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -25,8 +26,11 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.opentsdb.select import look_up
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import Question
+from timebeam.schema.query.rollups import choose
 from timebeam.transforms.query.attached import global_annotations
-from timebeam.transforms.query.evaluate import evaluate, evaluate_histograms, question_of_tsuids
+from timebeam.transforms.query.budget import MeteredReader
+from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
+from timebeam.transforms.readers.parallel import ParallelReader
 
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""
@@ -113,16 +117,7 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
                 with_annotations=annotates,
             )
         else:
-            rollups = None if (raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
-            evaluated = evaluate(
-                api.target,
-                api.layout,
-                question,
-                rollups,
-                now_ms,
-                api.meter,
-                with_annotations=annotates,
-            )
+            evaluated = _evaluated(api, asked, asked.queries[index], question, now_ms)
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:
@@ -136,6 +131,28 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
         ]
     key_uids = _key_uids(api, question) if asked.raw.show_query else {}
     return Answered(index, results, evaluated.tsuids, key_uids, evaluated.stats)
+
+
+def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question, now_ms: int) -> Evaluated:
+    """The answer to the question of a sub query: from the cache if its range is over.
+
+    An answer with points still to come would be kept for nothing; one with statistics says what it took.
+
+    Raises:
+      UnknownNameError, ValueError: see `evaluate`.
+    """
+    rollups = None if (sub_query.raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
+    annotates, meter = not asked.raw.no_annotations, api.meter
+    compute = functools.partial(
+        evaluate, api.target, api.layout, question, rollups, now_ms, meter, with_annotations=annotates
+    )
+    has_stats, is_over = asked.raw.show_stats or asked.raw.show_summary, question.range.until_ms <= now_ms
+    if api.caches is None or meter is None or has_stats or not is_over:
+        return compute()
+    plan = None if rollups is None else choose(rollups[1], question, now_ms)
+    times = sub_query.downsampling, asked.start_ms, asked.end_ms
+    key = (sub_query.raw, *times, question.series, plan, annotates)
+    return api.caches.answers.evaluated(key, compute, MeteredReader(ParallelReader(api.target), meter))
 
 
 def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:

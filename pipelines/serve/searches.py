@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from google.api_core.exceptions import NotFound
 
@@ -14,6 +14,7 @@ from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.api.search import (
     LastQuery,
     LookupQuery,
+    SuggestQuery,
     last_query,
     lookup_body,
     lookup_query,
@@ -38,6 +39,7 @@ from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.points import find_series
 
 _HOUR_MS = 3_600_000
+Element = TypeVar("Element")
 
 
 def last_points(api: Api, request: Request) -> Any:
@@ -132,7 +134,9 @@ def suggest(api: Api, request: Request) -> Any:
     """The answer to /api/suggest."""
     query = suggest_query(request)
     try:
-        return list(itertools.islice(_names(api, query.kind, query.start), query.limit))
+        return _listed(
+            api, query, lambda: list(itertools.islice(_names(api, query.kind, query.start), query.limit))
+        )
     except UnicodeEncodeError:
         return []
 
@@ -141,9 +145,28 @@ def lookup(api: Api, request: Request) -> Any:
     """The answer to /api/search/lookup."""
     begun = time.perf_counter()
     query = lookup_query(request)
-    listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
-    results = list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
-    return lookup_body(query, results, int((time.perf_counter() - begun) * 1000))
+
+    def read() -> list[Listed]:
+        listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
+        return list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
+
+    return lookup_body(query, _listed(api, query, read), int((time.perf_counter() - begun) * 1000))
+
+
+_MOST_KEPT = 10_000
+"""Members of a list that is kept."""
+
+
+def _listed(api: Api, query: SuggestQuery | LookupQuery, read: Callable[[], list[Element]]) -> list[Element]:
+    """A list that was read less than a minute ago, or is read now; one with unreadable rows is not kept."""
+    if api.caches is None:
+        return read()
+    kept: list[Element] | None = api.caches.lists.get(query)
+    if kept is None:
+        kept = read()
+        if not api.skipped and len(kept) <= _MOST_KEPT:
+            api.caches.lists.put(query, kept)
+    return kept
 
 
 def metric_names(api: Api) -> Iterator[str]:

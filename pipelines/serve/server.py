@@ -14,6 +14,7 @@ from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.parameters import FORMAT, TOPIC, UsageError
 from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of, text_of
 from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.cache import Caches
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.query.budget import Budget
 
@@ -108,7 +109,8 @@ def _api(options: argparse.Namespace) -> Api | None:
     layout, target = readable_of(options), target_of(options)
     rollups = rollups_of(options) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))
-    return Api(target, layout, rollups, options.ignored_labels)
+    caches = Caches(layout, options.cache_bytes) if options.cache_bytes else None
+    return Api(target, layout, rollups, options.ignored_labels, caches=caches)
 
 
 def _front_door(options: argparse.Namespace) -> FrontDoor | None:

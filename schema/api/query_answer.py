@@ -58,7 +58,7 @@ def answer_body(
     leaves_out_nan: bool = False,
     add_shown: Callable[[int], object],
 ) -> list[dict[str, Any]]:
-    """The JSON of the answer to all sub queries.
+    """The JSON of the answer to all sub queries; times are integers, also where they are keys.
 
     Args:
       arrays: whether points are pairs, else members of an object; points of one second then share a key, and
@@ -160,12 +160,13 @@ def _cost(bodies: Sequence[dict[str, Any]]) -> int:
 
 
 def _points(result: Result, milliseconds: bool, arrays: bool) -> Any:
-    """The points; NaN as text or null, since JSON has none."""
+    """The points: (time, number) pairs, or numbers by time; NaN as text or null, since JSON has none."""
     times = result.times_ms if milliseconds else result.times_ms // 1000
-    numbers = [_number(value, result.nan_is_null) for value in result.values.tolist()]
-    if arrays:
-        return [list(point) for point in zip(times.tolist(), numbers, strict=True)]
-    return dict(zip(map(str, times.tolist()), numbers, strict=True))
+    numbers: Sequence[int | float | str | None] = result.values.tolist()
+    if not np.isfinite(to_floats(result.values)).all():
+        numbers = [_number(value, result.nan_is_null) for value in result.values.tolist()]
+    points = zip(times.tolist(), numbers, strict=True)
+    return list(points) if arrays else dict(points)
 
 
 def _number(value: float, nan_is_null: bool) -> int | float | str | None:

@@ -137,7 +137,7 @@ class LookupQuery:
     """
 
     metric: str | None
-    tags: Sequence[tuple[str | None, str | None]]
+    tags: tuple[tuple[str | None, str | None], ...]
     limit: int
     use_meta: bool
 
@@ -195,7 +195,7 @@ def lookup_query(request: Request) -> LookupQuery:
         number = LOOKUP_LIMIT
         if limit is not None:
             number = _whole(limit, "Unable to convert 'limit' to a valid number")
-        query = LookupQuery(metric or None, tags, number, use_meta=True)
+        query = LookupQuery(metric or None, tuple(tags), number, use_meta=True)
     if query.metric is None and not query.tags:
         raise ApiError("Missing metric and tags. Please supply at least one value.")
     return query
@@ -233,7 +233,7 @@ def lookup_body(query: LookupQuery, results: Iterable[Listed], milliseconds: flo
 def _posted_lookup(body: Any) -> LookupQuery:
     """The lookup of a JSON body."""
     lookup = _converted(body, _Lookup)
-    tags = [(_name(tag.key), _name(tag.value)) for tag in lookup.tags or ()]
+    tags = tuple((_name(tag.key), _name(tag.value)) for tag in lookup.tags or ())
     limit = LOOKUP_LIMIT if lookup.limit is None else lookup.limit
     return LookupQuery(lookup.metric or None, tags, limit, lookup.use_meta is not False)
 

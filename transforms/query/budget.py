@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
+from timebeam.transforms.query.cache import Transcript, UidCache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,11 +47,16 @@ class Meter(Stop):
     """What a request has read so far; as `Target.stop` it ends reads that wait for Bigtable too.
 
     `set` says that the client has gone.
+
+    Attributes:
+      uids: rows of the UID table that were read before; they count as if they were read.
+      transcript: takes note of the reads; None for no note.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, uids: UidCache | None = None) -> None:
         super().__init__(budget.seconds)
-        self.budget = budget
+        self.budget, self.uids = budget, uids
+        self.transcript: Transcript | None = None
         self.rows = self.points = self.shown = self.size = 0
 
     def add_row(self, row: Row) -> None:
@@ -102,20 +109,23 @@ class MeteredReader:
     """A `Reader` that counts what it reads; the rows of the UID table too."""
 
     def __init__(self, reader: Reader, meter: Meter) -> None:
-        self._reader, self._meter = reader, meter
+        self._reader, self.meter = reader, meter
 
     def scan(self, scan: Scan) -> Iterator[Row]:
         """See `Reader.scan`; raises as `Meter.check` does."""
-        for row in self._reader.scan(scan):
-            self._meter.add_row(row)
+        rows, transcript = self._reader.scan(scan), self.meter.transcript
+        for row in rows if transcript is None else transcript.scan(scan, rows):
+            self.meter.add_row(row)
             yield row
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         """See `Reader.rows`; raises as `Meter.check` does."""
-        self._meter.check()
-        rows = self._reader.rows(table, keys)
+        self.meter.check()
+        uids, transcript = self.meter.uids, self.meter.transcript
+        read = self._reader.rows if uids is None else functools.partial(uids.rows, self._reader)
+        rows = read(table, keys) if transcript is None else transcript.rows(read, table, keys)
         for row in rows.values():
-            self._meter.add_row(row)
+            self.meter.add_row(row)
         return rows
 
 
