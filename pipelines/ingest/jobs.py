@@ -15,7 +15,7 @@ from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
-from timebeam.pipelines.options.stored import store_first
+from timebeam.pipelines.options.stored import settle_names, store_first
 from timebeam.pipelines.options.values import (
     check_writer,
     format_of,
@@ -154,6 +154,7 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
         raise UsageError("give one of --input, --input_subscription and --input_topic")
+    settle_names(options)
     graph: PointsGraph | RecordsGraph
     if options.layout == DECLARED:
         graph, framing = records_graph(options)

@@ -123,7 +123,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
-    names = CachedUidNames(job.layout.uid_table, TableReader(job.target))
+    names = CachedUidNames(job.layout.options.names, job.layout.uid_table, TableReader(job.target))
     orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
     while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):

@@ -31,6 +31,8 @@ from timebeam.pipelines.options.values import declaration_text, tables_of, targe
 from timebeam.schema.declared.language.checks import contradiction
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
+from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.messages import FORMATS
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.merge import RowMerger
@@ -118,11 +120,16 @@ def settings_of(options: argparse.Namespace) -> dict[str, str]:
     if options.layout == DECLARED:
         text, name = declaration_text(options)
         return {_TABLE + layout.table: text for layout in load(text, name).all_layouts}
-    names = [option.name for option in LAYOUTS[options.layout].declared_options if option.stored]
+    names = settable(options.layout)
     if getattr(options, "rollup_config", None):
         names.append(ZONE.name)
-    texts = {name: setting_text(vars(options)[name]) for name in names}
-    return {name: text for name, text in texts.items() if text}
+    values = {name: vars(options).get(name) for name in names}
+    return {name: setting_text(value) for name, value in values.items() if value not in (None, "")}
+
+
+def settable(layout: str) -> list[str]:
+    """The names of the settings that are stored for a layout."""
+    return [option.name for option in LAYOUTS[layout].declared_options if option.stored]
 
 
 def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
@@ -180,6 +187,31 @@ def store_first(options: argparse.Namespace) -> None:
     if table_exists(target, table) and options.layout not in _rows(target, table):
         for line in store_new(options, dry_run=False):
             note(line)
+
+
+def settle_names(options: argparse.Namespace) -> None:
+    """Escapes names if a format needs it and nothing says otherwise, and stores with the tables that it does.
+
+    Raises:
+      UsageError: the tables have rows, and it is not stored that their names are escaped.
+    """
+    if options.layout == DECLARED or "names" not in settable(options.layout):
+        return
+    formats = [name for text in (options.format, *options.formats) for name in text.split(",")]
+    if options.names is None and any(FORMATS[name].escapes_names for name in formats if name in FORMATS):
+        options.names = Names.ESCAPE.value
+    if options.names != Names.ESCAPE.value or options.dry_run or options.preflight:
+        return
+    target, table = target_of(options), settings_table(options.table_prefix).name
+    if read_rows(target, table).get(options.layout, {}).get("names") == options.names:
+        return
+    for line in store_new(options, dry_run=False):
+        note(line)
+    if read_rows(target, table).get(options.layout, {}).get("names") != options.names:
+        raise UsageError(
+            f"the tables have rows, and table {table} does not say that their names are escaped: give "
+            "--names refuse or replace, or choose other tables (--table_prefix)"
+        )
 
 
 def store_again(options: argparse.Namespace) -> str:

@@ -14,7 +14,14 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
-from timebeam.schema.layouts import ReadableLayout, SeriesIndex, SeriesMeta, find_capability
+from timebeam.schema.layouts import (
+    ReadableLayout,
+    SeriesIndex,
+    SeriesMeta,
+    UidTables,
+    capability,
+    find_capability,
+)
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.select import names_from
 from timebeam.schema.meta.documents import meta_table
@@ -175,7 +182,8 @@ def list_names(options: argparse.Namespace) -> int:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
     check_storable(options.prefix)
     check_tables(target, layout.tables(), create_command(options))
-    matches = names_from(layout.uids.table, options.kind, options.prefix, TableReader(target))
+    form = capability(layout, UidTables).options.names
+    matches = names_from(form, layout.uids.table, options.kind, options.prefix, TableReader(target))
     names = [name for name, _ in itertools.islice(matches, options.max)]
     if options.output == "json":
         print(json.dumps(names, ensure_ascii=False))

@@ -30,7 +30,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.select import look_up, names_from
+from timebeam.schema.layouts.opentsdb.select import look_up_shown, names_from
 from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Series
@@ -187,7 +187,8 @@ def _names(api: Api, kind: str, start: str) -> Iterator[str]:
     if layout is None:
         yield from _names_of_series(api, kind, start)
     else:
-        yield from (name for name, _ in names_from(layout.uid_table, kind, start, api.reader))
+        found = names_from(layout.options.names, layout.uid_table, kind, start, api.reader)
+        yield from (name for name, _ in found)
 
 
 def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
@@ -208,7 +209,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             )
         )
     names = [Name(*pair) for pair in query.names()]
-    known = look_up(layout.uid_table, names, api.reader)
+    known = look_up_shown(layout.options.names, layout.uid_table, names, api.reader)
     for name in names:
         if name not in known:
             details = f"No such name for '{name.kind}': '{name.text}'"

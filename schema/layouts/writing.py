@@ -92,6 +92,10 @@ class WritableLayout(StoredLayout):
     def names(self, series: Series) -> Sequence[Name]:
         """The names of a series that are stored as UIDs; none in a layout without UIDs."""
 
+    def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+        """(stored name, name) of each name, if the layout stores different names as one; else none."""
+        return ()
+
     @abc.abstractmethod
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         """The parts of the row keys of a series; callers cache it, since it is slow.

@@ -92,6 +92,7 @@ class MessageFormat(abc.ABC):
 
     Attributes:
       edits_annotations: whether its records are edits of annotations instead of points.
+      escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
       declared_options: the options of `from_options`; formats may share one.
     """
 
@@ -99,6 +100,7 @@ class MessageFormat(abc.ABC):
     example: bytes
     framing: Framing = Framing.LINES
     edits_annotations: ClassVar[bool] = False
+    escapes_names: ClassVar[bool] = False
     declared_options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.meta import documents
@@ -86,8 +87,8 @@ def fixed_start(pattern: str) -> str:
 class CachedUidNames:
     """Names of UIDs, read once and cached."""
 
-    def __init__(self, table: str, reader: Reader) -> None:
-        self._table, self._reader = table, reader
+    def __init__(self, form: Names, table: str, reader: Reader) -> None:
+        self._form, self._table, self._reader = form, table, reader
         self._cached: LruCache[UidPair, str] = LruCache(_KNOWN)
 
     def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, str]:
@@ -104,7 +105,8 @@ class CachedUidNames:
         for kind, uid in missing:
             for cell in rows[uid].cells if uid in rows else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    names[kind, uid] = self._cached[kind, uid] = uid_table.name_text(cell.value)
+                    name = self._form.shown(uid_table.name_text(cell.value))
+                    names[kind, uid] = self._cached[kind, uid] = name
         return names
 
 

@@ -11,6 +11,7 @@ variable "layout" {
     uid_width_metric: bytes of a metric UID (tsd.storage.uid.width.metric)
     uid_width_tagk: bytes of a tag key UID (tsd.storage.uid.width.tagk)
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
+    names: opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, else refuse
     max_tags: tags that a series may have (tsd.storage.max_tags)
     decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
@@ -30,6 +31,7 @@ variable "layout" {
     uid_width_metric = optional(number)
     uid_width_tagk   = optional(number)
     uid_width_tagv   = optional(number)
+    names            = optional(string)
     max_tags         = optional(number)
     decimals         = optional(string)
     cell_time        = optional(string)
@@ -75,6 +77,11 @@ variable "layout" {
   validation {
     condition     = var.layout.uid_width_tagv == null || can(regex("^([0-9]+)$", var.layout.uid_width_tagv))
     error_message = "uid_width_tagv must be such as 3."
+  }
+
+  validation {
+    condition     = contains(["refuse", "escape", "replace"], coalesce(var.layout.names, "refuse"))
+    error_message = "names must be one of refuse, escape, replace."
   }
 
   validation {

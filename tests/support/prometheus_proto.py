@@ -1,9 +1,10 @@
-"""Messages of Prometheus' remote write for google.protobuf, from the field numbers of its .proto files."""
+"""Requests of remote write that google.protobuf encodes, by the field numbers of Prometheus' .proto files."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _TYPES = {
@@ -67,3 +68,39 @@ def message(name: str) -> Any:
     package = "io.prometheus.write.v2" if name.startswith("v2.") else "prometheus"
     descriptor = _POOL.FindMessageTypeByName(f"{package}.{name.removeprefix('v2.')}")
     return message_factory.GetMessageClass(descriptor)
+
+
+Labels = dict[str, str]
+Plain = list[tuple[Labels, list[tuple[float, int]]]]
+"""What a request says: labels, and (value, time in ms) of samples."""
+
+
+def request_1(series: Plain) -> bytes:
+    request = message("WriteRequest")()
+    for labels, samples in series:
+        added = request.timeseries.add()
+        for name, value in labels.items():
+            added.labels.add(name=name, value=value)
+        for number, time in samples:
+            added.samples.add(value=number, timestamp=time)
+    return bytes(request.SerializeToString())
+
+
+def request_2(series: Plain) -> bytes:
+    request = message("v2.Request")()
+    symbols = {"": 0}
+    for labels, samples in series:
+        added = request.timeseries.add()
+        for text in (text for pair in labels.items() for text in pair):
+            added.labels_refs.append(symbols.setdefault(text, len(symbols)))
+        for number, time in samples:
+            added.samples.add(value=number, timestamp=time, start_timestamp=time - 5)
+    request.symbols.extend(symbols)
+    return bytes(request.SerializeToString())
+
+
+ENCODERS = {1: request_1, 2: request_2}
+
+
+def snappy(request: bytes) -> bytes:
+    return bytes(pa.compress(request, codec="snappy", asbytes=True))

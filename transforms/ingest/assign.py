@@ -42,6 +42,7 @@ class _Cache:
     """UIDs of names and keys of series: one bounded cache per process.
 
     Attributes:
+      replaced: the first name that is stored as a name, where several may be.
       refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
       filled: whether the snapshot is in the cache.
     """
@@ -51,6 +52,7 @@ class _Cache:
         self.refused: LruCache[Name, tuple[float, RefusedError]] = LruCache(size)
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
+        self.replaced: LruCache[Name, str] = LruCache(size)
         self.filled = False
 
 
@@ -108,6 +110,7 @@ class SeriesKeys:
                 results[series] = refused
             else:
                 names_by_series[series] = self._layout.names(series)
+                self._count_collisions(series)
         if names_by_series:
             uids = self._uids({name for names in names_by_series.values() for name in names})
             for series, names in names_by_series.items():
@@ -119,6 +122,16 @@ class SeriesKeys:
                     results[series] = key
                     cached[series] = key
         return [results[series] for series in batch_series]
+
+    def _count_collisions(self, series: Series) -> None:
+        """Counts the names that are stored as another name is."""
+        assert self._cache is not None
+        for stored, name in self._layout.replaced_names(series):
+            first = self._cache.replaced.get(stored)
+            if first is None:
+                self._cache.replaced[stored] = name
+            elif first != name:
+                metrics.count_skipped({"names_collided": 1})
 
     def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:
         """The UID of each name, or why it has none; from the cache, else from the UID table."""

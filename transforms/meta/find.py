@@ -50,7 +50,9 @@ def from_meta(
     ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search.listed(layout.options, with_meta, CachedUidNames(layout.uid_table, reader), query)
+    return search.listed(
+        layout.options, with_meta, CachedUidNames(layout.options.names, layout.uid_table, reader), query
+    )
 
 
 def from_data(
@@ -72,7 +74,9 @@ def from_data(
         for uid in _metrics(layout, query, reader)
         for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid), meter), once)
     )
-    return search.listed(layout.options, rows, CachedUidNames(layout.uid_table, reader), query)
+    return search.listed(
+        layout.options, rows, CachedUidNames(layout.options.names, layout.uid_table, reader), query
+    )
 
 
 def from_keys(
@@ -119,7 +123,7 @@ def has_rows(target: Target, table: str) -> bool:
 def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = search.fixed_start(query.metric)
-    names = select.names_from(layout.uid_table, "metrics", start, reader)
+    names = select.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
     return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
 
 

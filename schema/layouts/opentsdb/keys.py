@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.common.regex import of_bytes
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
 
@@ -57,6 +58,7 @@ class OpenTsdbOptions:
       cell_time: see `OpenTsdbCellTime`.
       use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
         else the smallest.
+      names: see `Names`.
     """
 
     table_prefix: str = ""
@@ -69,6 +71,7 @@ class OpenTsdbOptions:
     decimals: Decimals = Decimals.EXACT
     cell_time: OpenTsdbCellTime = OpenTsdbCellTime.ARRIVAL
     use_max_value: bool = True
+    names: Names = Names.REFUSE
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -123,6 +126,13 @@ OPTIONS = (
         "bytes of a tag value UID (tsd.storage.uid.width.tagv)",
         OptionKind.WHOLE,
         3,
+        stored=True,
+    ),
+    Option(
+        "names",
+        "opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or "
+        "replace each such character by _; by default escape for formats of other systems, else refuse",
+        choices=values_of(Names),
         stored=True,
     ),
     Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", OptionKind.WHOLE, 8),

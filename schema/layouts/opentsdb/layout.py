@@ -28,6 +28,7 @@ from timebeam.schema.layouts.capabilities import (
 from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.reading import (
     Decoded,
@@ -85,6 +86,8 @@ class OpenTsdb(
         values = {name: value for name, value in options.items() if name in fields}
         if "decimals" in values:
             values["decimals"] = Decimals(values["decimals"])
+        if "names" in values:
+            values["names"] = Names(values["names"] or Names.REFUSE)
         if "cell_time" in values:
             values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
         return cls(OpenTsdbOptions(**values))
@@ -118,19 +121,27 @@ class OpenTsdb(
 
     def refuse(self, series: Series) -> RefusedError | None:
         """See `Layout.refuse`."""
-        return uid_table.refuse_series(series, self.options.max_tags)
+        return uid_table.refuse_series(series, self.options.max_tags, self.options.names)
 
     def names(self, series: Series) -> Sequence[Name]:
         """See `Layout.names`."""
-        stored_names = [Name("metrics", series.metric)]
+        stored = self.options.names.stored
+        stored_names = [Name("metrics", stored(series.metric))]
         for key, value in series.tags:
-            stored_names += (Name("tagk", key), Name("tagv", value))
+            stored_names += (Name("tagk", stored(key)), Name("tagv", stored(value)))
         return stored_names
+
+    def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+        """See `Layout.replaced_names`."""
+        if self.options.names is not Names.REPLACE:
+            return ()
+        texts = (series.metric, *(text for pair in series.tags for text in pair))
+        return list(zip(self.names(series), texts, strict=True))
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         """See `Layout.series_key`."""
-        tags = [(uids[Name("tagk", key)], uids[Name("tagv", value)]) for key, value in series.tags]
-        return row_keys.series_key(self.options, uids[Name("metrics", series.metric)], tags)
+        metric, *pairs = (uids[name] for name in self.names(series))
+        return row_keys.series_key(self.options, metric, list(zip(pairs[::2], pairs[1::2], strict=True)))
 
     def encode(
         self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
@@ -181,7 +192,7 @@ class OpenTsdb(
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """See `UidTables.metric_uids`."""
-        return select.metric_uids(self.uid_table, reader)
+        return select.metric_uids(self.options.names, self.uid_table, reader)
 
     def stored_floats(self, floats: Floats) -> Floats:
         """See `Layout.stored_floats`: with decimals `float` they are rounded to 4 bytes."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.reading import (
     ColumnRange,
     Finding,
@@ -71,7 +72,7 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
       ValueError: the key is not one of a data row, or a UID has no name.
     """
     key_fields = keys.parse_key(options, row.key)
-    names = _SeriesResolver(uids, reader, refuse_lost=True)
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=True)
     (selected,) = names.selected([(row, key_fields.tsuid)], {key_fields.tsuid: key_fields.uids})
     if isinstance(selected, Finding):
         raise ValueError(selected.text)
@@ -95,9 +96,9 @@ def select(
     Raises:
       UnknownNameError: a name has no UID.
     """
-    metrics, allowed = _resolve(uids, selection, reader)
+    metrics, allowed = _resolve(options.names, uids, selection, reader)
     rows = scan(options, data, metrics, allowed, selection.start_ms, selection.end_ms)
-    names = _SeriesResolver(uids, reader, refuse_lost=selection.metric is None)
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=selection.metric is None)
     span = selection.start_ms, selection.end_ms
     yield from _selected(options, dataclasses.replace(rows, columns=columns), span, allowed, names, reader)
 
@@ -118,7 +119,7 @@ def select_metrics(
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
     rows = scan(options, data, metrics, {}, start_ms, end_ms)
-    names = _SeriesResolver(uids, reader, refuse_lost=False)
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
     yield from _selected(options, rows, (start_ms, end_ms), {}, names, reader)
 
 
@@ -164,16 +165,16 @@ def _selected(
 
 
 def _resolve(
-    uids: str, selection: Selection, reader: Reader
+    form: Names, uids: str, selection: Selection, reader: Reader
 ) -> tuple[Sequence[bytes], dict[bytes, set[bytes]]]:
     """([UID of the metric], or [] for all metrics; UIDs of allowed values by UID of the tag key)."""
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]
     names += [Name("tagk", key) for key in selection.tags]
     names += [Name("tagv", value) for values in selection.tags.values() for value in values]
-    uid_of = look_up(uids, names, reader)
+    uid_of = look_up_shown(form, uids, names, reader)
     for name in names:
         if name not in uid_of:
-            raise _unknown(uids, name, reader)
+            raise _unknown(form, uids, name, reader)
     allowed = {
         uid_of[Name("tagk", key)]: {uid_of[Name("tagv", value)] for value in values}
         for key, values in selection.tags.items()
@@ -181,12 +182,19 @@ def _resolve(
     return ([] if selection.metric is None else [uid_of[Name("metrics", selection.metric)]]), allowed
 
 
-def _unknown(uids: str, name: Name, reader: Reader) -> UnknownNameError:
+def _unknown(form: Names, uids: str, name: Name, reader: Reader) -> UnknownNameError:
     return UnknownNameError(
         f"No such name for '{name.kind}': '{name.text}'",
         name.text,
-        lambda start: (stored_name for stored_name, _ in names_from(uids, name.kind, start, reader)),
+        lambda start: (stored_name for stored_name, _ in names_from(form, uids, name.kind, start, reader)),
     )
+
+
+def look_up_shown(form: Names, table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
+    """As `look_up`, for names as users write them."""
+    stored = {name: name._replace(text=form.stored(name.text)) for name in names}
+    uid_of = look_up(table, stored.values(), reader)
+    return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
 
 
 def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
@@ -214,24 +222,24 @@ def named_uids(table: str, pairs: Iterable[UidPair], reader: Reader) -> set[UidP
     }
 
 
-def metric_uids(table: str, reader: Reader) -> dict[str, bytes]:
+def metric_uids(form: Names, table: str, reader: Reader) -> dict[str, bytes]:
     """The UID of every metric, by name, sorted."""
-    return dict(sorted(names_from(table, "metrics", "", reader)))
+    return dict(sorted(names_from(form, table, "metrics", "", reader)))
 
 
-def names_from(table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """(name, UID) of the names of a kind that begin with `start`, ascending by their bytes.
+def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
+    """(name, UID) of the names of a kind that begin with `start`, ascending by their stored bytes.
 
     For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
 
     Raises:
       UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
     """
-    first = uid_table.name_bytes(start)
+    first = uid_table.name_bytes(form.stored(start) if form is Names.ESCAPE else start)
     column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
     for row in reader.scan(Scan(table, ((first, _behind(first)),), columns=column)):
         if row.key != uid_table.COUNTER_ROW:
-            yield uid_table.name_text(row.key), row.cells[0].value
+            yield form.shown(uid_table.name_text(row.key)), row.cells[0].value
 
 
 def _behind(prefix: bytes) -> bytes:
@@ -247,7 +255,8 @@ class _SeriesResolver:
       refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
     """
 
-    def __init__(self, table: str, reader: Reader, *, refuse_lost: bool) -> None:
+    def __init__(self, form: Names, table: str, reader: Reader, *, refuse_lost: bool) -> None:
+        self._form = form
         self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
         self._name_of: dict[UidPair, str] = {}
         self._lost: set[UidPair] = set()
@@ -271,7 +280,7 @@ class _SeriesResolver:
             self._lost.add((kind, uid))
             for cell in row.cells if row else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    self._name_of[kind, uid] = uid_table.name_text(cell.value)
+                    self._name_of[kind, uid] = self._form.shown(uid_table.name_text(cell.value))
                     self._lost.discard((kind, uid))
         for row, tsuid in batch:
             series = self._series.get(tsuid)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import re
 
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
 
 
-def refuse_series(series: Series, max_tags: int) -> RefusedError | None:
-    """Why a series cannot be stored, or None if it can."""
+def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> RefusedError | None:
+    """Why a series cannot be stored, or None if it can; its names are stored in this form."""
     try:
         if series.resources:
             raise RefusedError(Reason.SERIES_NOT_STORABLE, "OpenTSDB has no resources: send them as tags")
@@ -30,10 +31,12 @@ def refuse_series(series: Series, max_tags: int) -> RefusedError | None:
             raise RefusedError(
                 Reason.TOO_MANY_TAGS, f"Too many tags: {len(series.tags)} maximum allowed: {max_tags}"
             )
-        _check(series.metric, "metric name", Reason.BAD_METRIC)
+        _check(form.stored(series.metric), "metric name", Reason.BAD_METRIC)
         for key, value in series.tags:
-            _check(key, f"tag name with value [{value}]", Reason.BAD_TAG)
-            _check(value, f"tag value with key [{key}]", Reason.BAD_TAG)
+            _check(form.stored(key), f"tag name with value [{value}]", Reason.BAD_TAG)
+            _check(form.stored(value), f"tag value with key [{key}]", Reason.BAD_TAG)
+        if form is Names.REPLACE and len({form.stored(key) for key, _ in series.tags}) < len(series.tags):
+            raise RefusedError(Reason.DUPLICATE_TAG, f"two tag names become equal, see --names: {series}")
     except RefusedError as error:
         return error
     return None

@@ -64,6 +64,7 @@ class RemoteWrite(WholeFormat):
     """Requests of Prometheus' remote write."""
 
     name = "prometheus-remote-write"
+    escapes_names = True
     example = bytes.fromhex(
         "37d80a350a120a085f5f6e616d655f5f12066d656d6f72790a0d0a04686f73741205776562303112100900000000004045"
         "401080b0a19bbf27"

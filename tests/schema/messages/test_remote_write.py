@@ -7,13 +7,13 @@ import math
 import struct
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import zstandard
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.prometheus_proto import message as proto
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.base import Parsed
@@ -23,41 +23,7 @@ from timebeam.schema.points import Envelope, Kind, Reason, Series, Stage
 TIME = 1_700_000_000_000
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
-Labels = dict[str, str]
-Plain = list[tuple[Labels, list[tuple[float, int]]]]
-"""What a request says: labels, and (value, time in ms) of samples."""
-
-
-def request_1(series: Plain) -> bytes:
-    request = proto("WriteRequest")()
-    for labels, samples in series:
-        added = request.timeseries.add()
-        for name, value in labels.items():
-            added.labels.add(name=name, value=value)
-        for number, time in samples:
-            added.samples.add(value=number, timestamp=time)
-    return bytes(request.SerializeToString())
-
-
-def request_2(series: Plain) -> bytes:
-    request = proto("v2.Request")()
-    symbols = {"": 0}
-    for labels, samples in series:
-        added = request.timeseries.add()
-        for text in (text for pair in labels.items() for text in pair):
-            added.labels_refs.append(symbols.setdefault(text, len(symbols)))
-        for number, time in samples:
-            added.samples.add(value=number, timestamp=time, start_timestamp=time - 5)
-    request.symbols.extend(symbols)
-    return bytes(request.SerializeToString())
-
-
-ENCODERS = {1: request_1, 2: request_2}
 versions = pytest.mark.parametrize("version", [1, 2])
-
-
-def snappy(request: bytes) -> bytes:
-    return bytes(pa.compress(request, codec="snappy", asbytes=True))
 
 
 PACKINGS = {

@@ -1,0 +1,117 @@
+"""Messages of producers through Pub/Sub into each layout, and back by `query`: names, tags, values equal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.any_store import AnyStore
+from tests.support.commands import timebeam
+from tests.support.prometheus_proto import ENCODERS, Plain, snappy
+from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
+
+T = 1_767_225_600_000
+LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
+
+Content = dict[tuple[str, tuple[tuple[str, str], ...]], dict[int, float]]
+"""Values by time in ms, by metric and tags."""
+
+SERIES: Plain = [
+    (
+        {"__name__": metric, "instance": "web:9100", "mount point": "/a b", "é": "{x}"},
+        [(n + 0.5, T + n * 15_000) for n in range(4)],
+    )
+    for metric in ("node:load_1", "node_load.5", "disk_ab", "up")
+]
+EXPECTED: Content = {
+    (labels["__name__"], tuple(sorted((key, text) for key, text in labels.items() if key != "__name__"))): {
+        time: value for value, time in samples
+    }
+    for labels, samples in SERIES
+}
+
+
+def ingest(
+    store: AnyStore, form: str, messages: Sequence[Published], folder: Path, *flags: str
+) -> dict[str, Any]:
+    """Streams messages into tables; the summary."""
+    with PubSubServer(messages).running() as server:
+        ran = timebeam(
+            *("ingest", *store.flags, *store.auto_create, f"--format={form}", "--stop_when_idle=0.3"),
+            *("--flush_seconds=0.3", f"--input_subscription={SUBSCRIPTION}", "--summary=json"),
+            *("--dead_letters", str(folder / "dead"), *flags),
+        )
+        assert (ran.code, server.left) == (0, 0), ran.err
+    return dict(json.loads(ran.out))
+
+
+def queried(store: AnyStore, metrics: Sequence[str]) -> Content:
+    """What `timebeam query` answers for metrics, all series apart."""
+    content: Content = {}
+    for metric in metrics:
+        ran = timebeam(
+            *("query", metric, *store.flags, "--start", str(T), "--end", str(T + 3_600_000)),
+            *("--aggregator=none", "--output=json-ms"),
+        )
+        assert ran.code == 0, ran.err
+        for answer in json.loads(ran.out):
+            series = answer["metric"], tuple(sorted(answer["tags"].items()))
+            content[series] = {int(time): float(value) for time, value in answer["dps"].items()}
+    return content
+
+
+@pytest.mark.parametrize("variant", LAYOUTS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_remote_write(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, version: int
+) -> None:
+    store = AnyStore.create(bigtable, prefix, variant)
+    messages = [Published(snappy(ENCODERS[version]([series])), T) for series in SERIES]
+    summary = ingest(store, "prometheus-remote-write", messages, tmp_path)
+    assert (summary["points_stored"], summary["refused"]) == (16, {})
+    assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+
+
+def test_names_that_are_escaped_are_a_property_of_the_tables(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    message = Published(snappy(ENCODERS[1](SERIES)), T)
+    ingest(store, "prometheus-remote-write", [message], tmp_path)
+    text = tmp_path / "points.txt"
+    text.write_text(f"put disk_ab {T // 1000 + 100} 7 host=a_b\n")
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text)
+    assert ran.code == 0, ran.err
+    assert queried(store, ["disk_ab"])["disk_ab", (("host", "a_b"),)] == {T + 100_000: 7.0}
+    listed = timebeam("suggest", "metrics", "disk_", *store.flags, "--output=json")
+    assert json.loads(listed.out) == ["disk_ab"]
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text, "--names=refuse")
+    assert ran.code == 2
+    assert "names refuse" in ran.err
+
+
+def test_tables_with_names_that_are_not_escaped(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    text = tmp_path / "points.txt"
+    text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
+    ran = timebeam("ingest", *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", text)
+    assert ran.code == 0, ran.err
+    ran = timebeam(
+        *("ingest", *store.flags, "--format=prometheus-remote-write", "--stop_when_idle=0.3"),
+        f"--input_subscription={SUBSCRIPTION}",
+    )
+    assert ran.code == 2
+    assert "--names refuse or replace" in ran.err
+    message = Published(
+        snappy(ENCODERS[1]([*SERIES, ({"__name__": "node load_1", "a": "b"}, [(1.0, T)])])), T
+    )
+    summary = ingest(store, "prometheus-remote-write", [message], tmp_path, "--names=replace")
+    assert summary["points_stored"] == 17
+    assert ("node_load_1", (("a", "b"),)) in queried(store, ["node_load_1"])
+    assert queried(store, ["disk_ab"])["disk_ab", (("host", "a_b"),)] == {T: 7.0}
