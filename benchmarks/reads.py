@@ -38,7 +38,7 @@ def query(prefix: str, seconds: int) -> int:
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
     points = 0
     for metric in layout.metric_uids(TableReader(TARGET)):
-        series, damage = find_series(
+        series, damage, _ = find_series(
             TARGET, layout, Selection(metric, {}, START * 1000, (START + seconds) * 1000)
         )
         assert not damage

@@ -6,6 +6,7 @@ docs/spec/opentsdb.md §8. What is no endpoint is a 404 in a TSD's words.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -142,7 +143,12 @@ def respond(api: Api, request: Request) -> Response:
 
 def version(*_: object) -> Any:
     """The answer to /api/version."""
-    return {"version": TSD_VERSION, "repo": "timebeam", "timebeam": importlib.metadata.version("timebeam")}
+    return {"version": TSD_VERSION, "repo": "timebeam", "timebeam": _own_version()}
+
+
+@functools.cache
+def _own_version() -> str:
+    return importlib.metadata.version("timebeam")
 
 
 _GET, _GET_POST, _POST = ("GET",), ("GET", "POST"), ("POST",)

@@ -116,7 +116,7 @@ def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[t
     last_ms = end_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
     selection = Selection(series.metric, tags, first_ms, last_ms)
-    found, damage = find_series(
+    found, damage, _ = find_series(
         api.target, api.layout, selection, lambda other: other == series, meter=api.meter
     )
     api.skipped.extend(damage)

@@ -374,7 +374,7 @@ def test_the_budget_is_checked_while_series_are_downsampled_and_added_up(api: Ap
     results = evaluate(api.target, api.layout, asked.question(sub_query), None, 0, meter).results
     series = sum(len(result.members) for result in results)
     assert series > len(results)
-    assert meter.checks >= 3 * series
+    assert meter.checks >= 2 * series
 
 
 def test_a_request_whose_client_has_gone_reads_no_more() -> None:

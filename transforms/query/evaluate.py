@@ -143,7 +143,7 @@ def evaluate(
         meter.add_points(question.filled_count * len(ordered))
     results = answer(question, ordered, never_stops if meter is None else meter.check)
     stats.add_results(results)
-    if with_annotations:
+    if with_annotations and read.may_have_annotations:
         results, damage = _annotated(target, layout, question, results, damage, meter)
     return Evaluated(results, series, tsuids, damage, read.explained, stats.values)
 

@@ -68,8 +68,8 @@ def find_series(
     passes: Callable[[Series], bool] | None = None,
     meter: Meter | None = None,
     how: Downsampling | None = None,
-) -> tuple[list[QuerySeries], list[str]]:
-    """(the selected series with their points in the time range, a line for each problem).
+) -> tuple[list[QuerySeries], list[str], int]:
+    """(selected series with their points in the time range, a line for each problem, cells without points).
 
     Values that are not numbers are left out, and counted in a line.
 
@@ -82,6 +82,7 @@ def find_series(
       UnknownNameError: a name is in no table.
     """
     damage: list[str] = []
+    skipped_cells = 0
     batches: list[PointBatch] = []
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
     reader = metered(ParallelReader(target), meter)
@@ -91,6 +92,7 @@ def find_series(
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
         damage += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
+        skipped_cells += decoded.skipped
         if meter is not None:
             meter.add_points(len(decoded.batch))
         if intervals is not None:
@@ -105,7 +107,7 @@ def find_series(
             damage.append(f"{series_points.series}: {skipped} values are not numbers")
         if len(series_points.times_ms):
             results.append(series_points)
-    return results, damage
+    return results, damage, skipped_cells
 
 
 def _downsampled(intervals: Intervals) -> Iterator[tuple[QuerySeries, int]]:

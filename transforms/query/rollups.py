@@ -46,11 +46,13 @@ class QueryResult:
     Attributes:
       damage: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
+      may_have_annotations: false if all rows of the range were read, and no cell was without points.
     """
 
     series: list[QuerySeries]
     damage: list[str]
     explained: list[str]
+    may_have_annotations: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,10 +81,10 @@ def find_points(
       UnknownNameError: a name is in no table.
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
-    series, damage = find_series(
+    series, damage, skipped = find_series(
         target, layout, _selection(question, span), _passes(question), meter, question.downsampling
     )
-    return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)])
+    return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
 
 def find_rolled_up(
@@ -137,7 +139,9 @@ def _completed(
     damage = list(rolled.damage)
     missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
     for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
-        raw_series, unread = find_series(target, layout, _selection(question, span), _passes(question), meter)
+        raw_series, unread, _ = find_series(
+            target, layout, _selection(question, span), _passes(question), meter
+        )
         damage += unread
         for raw in raw_series:
             series = raw.series if source.group is None else source.group.group(raw.series)

@@ -80,7 +80,7 @@ def threads() -> list[str]:
 
 def found_by(store: AnyStore, wanted: Selection = EVERYTHING) -> tuple[list[object], list[str]]:
     """What a query finds, to be compared."""
-    series, damage = find_series(store.target, store.layout, wanted)
+    series, damage, _ = find_series(store.target, store.layout, wanted)
     return [(one.series, one.times_ms.tolist(), one.values.tolist()) for one in series], damage
 
 
@@ -101,10 +101,10 @@ def test_downsampling_while_reading_gives_the_same(
 ) -> None:
     monkeypatch.setattr(table_reader, "_ROWS_AT_ONCE", rows_at_once)
     how = Downsampling.parse(text)
-    series, damage = find_series(store.target, store.layout, EVERYTHING, how=how)
+    series, damage, _ = find_series(store.target, store.layout, EVERYTHING, how=how)
     assert not damage
     found = {one.series: (one if one.downsampled else downsampled(how, one)) for one in series}
-    points, _ = find_series(store.target, store.layout, EVERYTHING)
+    points, _, _ = find_series(store.target, store.layout, EVERYTHING)
     assert found.keys() == {one.series for one in points}
     for one in points:
         expected = downsampled(how, one)
