@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import ENDPOINTS, GRAFANA, Response, request_of, respond, version
-from timebeam.pipelines.serve.writes.front_door import FrontDoor
+from timebeam.pipelines.serve.writes.front_door import FrontDoor, TakesWrites
 from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
@@ -154,7 +154,6 @@ def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None 
     answer = server.handle if api is not None else answer_without_tables
     return Starlette(
         routes=[
-            *(() if writes is None else writes.routes()),
             *(Route(path, show_page) for path in PAGE if api is not None),
             Route("/healthz", server.health),
             Route("/readyz", server.readiness),
@@ -162,7 +161,10 @@ def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None 
             Route("/{path:path}", answer, methods=["GET", "POST", "PUT", "DELETE"]),
         ],
         lifespan=None if writes is None else writes.running,
-        middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=_GZIP_LEVEL)],
+        middleware=[
+            *([Middleware(TakesWrites, writes)] if writes is not None else []),
+            Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=_GZIP_LEVEL),
+        ],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -32,6 +33,14 @@ class LruCache(Generic[K, V]):
         if value is not None:
             self._entries.move_to_end(key)
         return value
+
+    def get_all(self, keys: Sequence[K]) -> list[V | None]:
+        """The value of each key, or None."""
+        values = list(map(self._entries.get, keys))
+        for key, value in zip(keys, values, strict=True):
+            if value is not None:
+                self._entries.move_to_end(key)
+        return values
 
     def __setitem__(self, key: K, value: V) -> None:
         self._entries[key] = value

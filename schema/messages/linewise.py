@@ -344,15 +344,21 @@ class LineFormat(LinewiseFormat):
             inverse = rank[code]
         else:
             used, inverse = np.unique(code, return_inverse=True)
-        numbers: dict[int, int] = {}  # by identity: equal series are one object, see `_series_of`
+        prefixes, tails = np.divmod(used, sizes[2])
+        places = (*np.divmod(prefixes, sizes[1]), tails)
+        pieces = [
+            map(distinct_strings.__getitem__, place.tolist())
+            for distinct_strings, place in zip(strings, places, strict=True)
+        ]
+        numbers: dict[int, int] = {}  # by identity: equal series are one object, see `_all_series`
         names: list[Series] = []
         number_of = []
-        for line_number in used.tolist():
-            prefix, tail = divmod(line_number, sizes[2])
-            head, middle = divmod(prefix, sizes[1])
-            series = self._series_of((strings[0][head], strings[1][middle], strings[2][tail]), time_first)
-            number = -1 if series is None else numbers.setdefault(id(series), len(names))
-            if series is not None and number == len(names):
+        for series in self._all_series(list(zip(*pieces, strict=True)), time_first):
+            if isinstance(series, _SlowSkeleton):
+                number_of.append(-1)
+                continue
+            number = numbers.setdefault(id(series), len(names))
+            if number == len(names):
                 names.append(series)
             number_of.append(number)
         if self._series.full:  # a series that the cache dropped and its successor are two equal objects
@@ -361,15 +367,21 @@ class LineFormat(LinewiseFormat):
             names, number_of = list(distinct), [renumber[i] if i >= 0 else -1 for i in number_of]
         return names, np.array(number_of, np.int64)[inverse]
 
-    def _series_of(self, skeleton: Skeleton, time_first: bool) -> Series | None:
-        """The series of a skeleton; None if its lines must take the slow path; cached."""
-        cached = self._skeletons.get(skeleton)
-        if cached is None:
-            cached = self._probe(skeleton, time_first) or _SLOW
-            if isinstance(cached, Series):
-                self._series[cached] = cached = self._series.get(cached) or cached
-            self._skeletons[skeleton] = cached
-        return cached if isinstance(cached, Series) else None
+    def _all_series(self, skeletons: Sequence[Skeleton], time_first: bool) -> list[Series | _SlowSkeleton]:
+        """The series of each skeleton, or `_SLOW` if its lines must take the slow path; cached."""
+        cached = self._skeletons.get_all(skeletons)
+        return [
+            self._learn(skeleton, time_first) if known is None else known
+            for skeleton, known in zip(skeletons, cached, strict=True)
+        ]
+
+    def _learn(self, skeleton: Skeleton, time_first: bool) -> Series | _SlowSkeleton:
+        """Like `_all_series`, for a skeleton that is not cached."""
+        learned = self._probe(skeleton, time_first) or _SLOW
+        if isinstance(learned, Series):
+            self._series[learned] = learned = self._series.get(learned) or learned
+        self._skeletons[skeleton] = learned
+        return learned
 
     def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
         """Parses a line with this skeleton and known numbers; its series if they are read as expected."""

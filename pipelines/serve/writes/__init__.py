@@ -1,4 +1,11 @@
 """The endpoints of `timebeam serve` that take points: parsed, published to Pub/Sub, then answered."""
 
-FORMATS = ("opentsdb-json", "opentsdb-text", "influx", "kairosdb-json", "heroic-json")
+FORMATS = (
+    "opentsdb-json",
+    "opentsdb-text",
+    "influx",
+    "kairosdb-json",
+    "heroic-json",
+    "prometheus-remote-write",
+)
 """The message formats of these endpoints: what the stream names in `--formats`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,8 +22,8 @@ from timebeam.schema.points import Envelope, RefusedError, Rejected
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
 
-THREADS = 2
-"""A long body occupies one; short ones go on in the other."""
+SHORT_BYTES = 1 << 18
+"""Longer bodies are parsed in a thread of their own, so that short ones need not wait for them."""
 
 BODIES_AT_ONCE = 256
 
@@ -99,29 +98,42 @@ def _count(parsed: Parsed, number: int, contents: list[BodyContent]) -> None:
     contents[number].skipped.update(parsed.skipped)
 
 
+_Waiting = tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]
+
+
 class BodyParser:
-    """Parses bodies in threads; belongs to one event loop."""
+    """Parses bodies in two threads, one for short ones and one for long ones; belongs to one event loop."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """`options`: of the formats, as `message_format` takes them."""
-        self._options = options
-        self._threads = ThreadPoolExecutor(THREADS, "timebeam-parse")
-        self._of_thread = threading.local()
-        self._waiting: collections.deque[tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]] = (
-            collections.deque()
-        )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes = [_Lane(options), _Lane(options)]
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
         """What a body holds."""
-        future = asyncio.get_running_loop().create_future()
+        return await self._lanes[len(body) > SHORT_BYTES].parse(body, attributes)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        for lane in self._lanes:
+            lane.thread.shutdown(wait=False)
+
+
+class _Lane:
+    """A thread, with its own formats and their caches, and the bodies that wait for it."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.thread = ThreadPoolExecutor(1, "timebeam-parse")
+        self._formats = Formats("", options, FORMATS)
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
+        """See `BodyParser.parse`."""
+        future: asyncio.Future[BodyContent] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, attributes, future))
-        if len(self._tasks) < THREADS:
-            task = asyncio.create_task(self._parse_waiting())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        content: BodyContent = await future
-        return content
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._parse_waiting())
+        return await future
 
     async def _parse_waiting(self) -> None:
         """Parses until no body waits."""
@@ -130,7 +142,7 @@ class BodyParser:
             batch = list(self._next())
             bodies = [(body, attributes) for body, attributes, _ in batch]
             try:
-                contents = await loop.run_in_executor(self._threads, self._parse, bodies)
+                contents = await loop.run_in_executor(self.thread, parse_bodies, bodies, self._formats)
             except Exception as error:
                 for _, _, future in batch:
                     if not future.done():
@@ -140,7 +152,7 @@ class BodyParser:
                 if not future.done():
                     future.set_result(content)
 
-    def _next(self) -> Iterator[tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]]:
+    def _next(self) -> Iterator[_Waiting]:
         """The bodies that wait, as many as are parsed together."""
         size = 0
         for _ in range(min(BODIES_AT_ONCE, len(self._waiting))):
@@ -148,14 +160,3 @@ class BodyParser:
             yield self._waiting.popleft()
             if size >= PORTION_BYTES:
                 return
-
-    def _parse(self, bodies: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[BodyContent]:
-        """In a thread, which has its own formats with their caches."""
-        formats: Formats | None = getattr(self._of_thread, "formats", None)
-        if formats is None:
-            formats = self._of_thread.formats = Formats("", self._options, FORMATS)
-        return parse_bodies(bodies, formats)
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._threads.shutdown(wait=False)

@@ -11,13 +11,10 @@ import collections
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import orjson
-from starlette.requests import ClientDisconnect
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response as HttpResponse
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebeam.pipelines.serve.endpoints import Response, request_of
 from timebeam.pipelines.serve.writes.bodies import BodyParser
@@ -25,7 +22,7 @@ from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
 from timebeam.pipelines.serve.writes.tokens import Tokens
-from timebeam.schema.api.request import ApiError
+from timebeam.schema.api.request import ApiError, Request
 
 BODY_BYTES = 9_000_000
 """The longest body: Pub/Sub takes messages of 10 MB."""
@@ -77,10 +74,6 @@ class FrontDoor:
         self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
         self._points: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    def routes(self) -> list[Route]:
-        """The endpoints."""
-        return [Route(path, self.handle, methods=["GET", "POST", "PUT", "DELETE"]) for path in PROTOCOLS]
-
     @contextlib.asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
         """Listens for lines meanwhile, and closes what it uses at the end."""
@@ -94,91 +87,85 @@ class FrontDoor:
             self._parser.close()
             await self.publisher.close()
 
-    async def handle(self, http: HttpRequest) -> HttpResponse:
-        """A request that stores points."""
-        path = http.url.path
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request to one of `PROTOCOLS`."""
+        path: str = scope["path"]
         protocol = PROTOCOLS[path]
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in http.scope["headers"]}
-        write = Write(request_of(http.method, path), headers)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        write = Write(Request(scope["method"], path, {}), headers)
         try:
-            raw_query: bytes = http.scope["query_string"]
-            write = Write(request_of(http.method, f"{path}?{raw_query.decode('latin-1')}"), headers)
-            response = await self._stored(http, protocol, write)
+            if query := scope["query_string"]:
+                write.request = request_of(scope["method"], f"{path}?{query.decode('latin-1')}")
+            response = await self._stored(write, protocol, receive)
         except ApiError as error:
             response = protocol.error(write, error)
-        except ClientDisconnect:
-            response = protocol.error(write, ApiError("Client disconnected", _CLIENT_CLOSED))
+        except _DisconnectedError:
+            response = Response(_CLIENT_CLOSED, b"")
         except Exception:
             _LOG.exception("an error of the server")
             response = protocol.error(write, ApiError("Internal server error; see the log", 500))
         self._requests[path, response.status] += 1
         if response.status >= 400:
-            client = http.client.host if http.client else "-"
-            _LOG.info("%s %s %s %d", client, http.method, path, response.status)
-        body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
-        media_type = response.media_type if body else None
-        return HttpResponse(body, response.status, dict(response.headers), media_type)
+            client = scope.get("client") or ("-",)
+            _LOG.info("%s %s %s %d", client[0], scope["method"], path, response.status)
+        await _send(response, send)
 
-    async def _stored(self, http: HttpRequest, protocol: Protocol, write: Write) -> Response:
+    async def _stored(self, write: Write, protocol: Protocol, receive: Receive) -> Response:
         """The answer to a request whose body has been published.
 
         Raises:
           ApiError: it is wrong, or cannot be taken now.
-          ClientDisconnect: the client has gone.
+          _DisconnectedError: the client has gone.
         """
-        if write.request.method != "POST":
-            details = f"The HTTP method [{write.request.method}] is not permitted for this endpoint"
+        request = write.request
+        if request.method != "POST":
+            details = f"The HTTP method [{request.method}] is not permitted for this endpoint"
             raise ApiError("Method not allowed", 405, details, {"Allow": "POST"})
         if self._tokens and not self._tokens.allow(write.headers.get("authorization", "")):
-            raise ApiError(
-                "Unauthorized: send a token of a writer", 401, headers={"WWW-Authenticate": "Bearer"}
-            )
+            message = "Unauthorized: send a token of a writer"
+            raise ApiError(message, 401, headers={"WWW-Authenticate": "Bearer"})
         attributes = protocol.attributes(write)
-        with self._holding() as held:
-            body = await self._body(http, held)
-            write = dataclasses.replace(write, request=dataclasses.replace(write.request, body=body))
-            content = await self._parser.parse(body, attributes)
+        try:
+            write.body = await self._body(write, receive)
+            content = await self._parser.parse(write.body, attributes)
             if protocol.is_published(content):
-                await self._publish(body, attributes)
-                self._points[write.request.path, "published"] += content.points
-        self._points[write.request.path, "refused"] += content.refused
+                await self._publish(write.body, attributes)
+                self._points[request.path, "published"] += content.points
+        finally:
+            self._held_bytes -= write.held_bytes
+        self._points[request.path, "refused"] += content.refused
         return protocol.answer(write, content)
 
-    @contextlib.contextmanager
-    def _holding(self) -> Iterator[_Held]:
-        """Counts the bytes of a body while it is in memory."""
-        held = _Held()
-        try:
-            yield held
-        finally:
-            self._held_bytes -= held.size
-
-    async def _body(self, http: HttpRequest, held: _Held) -> bytes:
-        """The body of a request.
+    async def _body(self, write: Write, receive: Receive) -> bytes:
+        """The body of a request, whose bytes count as held from their arrival on.
 
         Raises:
           ApiError: it is too long, does not arrive in time, or there is no room for it.
-          ClientDisconnect: the client has gone.
+          _DisconnectedError: the client has gone.
         """
-        too_long = ApiError(f"The body has more than {BODY_BYTES:,} bytes: send less at once", 413)
-        length = http.headers.get("content-length", "")
+        length = write.headers.get("content-length", "")
         if length.isdigit() and int(length) > BODY_BYTES:
-            raise too_long
+            raise _too_long()
         chunks: list[bytes] = []
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                async for chunk in http.stream():
-                    held.size += len(chunk)
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _DisconnectedError
+                    chunk: bytes = message.get("body", b"")
+                    write.held_bytes += len(chunk)
                     self._held_bytes += len(chunk)
-                    if held.size > BODY_BYTES:
-                        raise too_long
+                    if write.held_bytes > BODY_BYTES:
+                        raise _too_long()
                     if self._held_bytes > self._limits.held_bytes:
                         raise unavailable("Bodies that wait for Pub/Sub fill the memory set aside for them")
                     chunks.append(chunk)
+                    if not message.get("more_body", False):
+                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         except TimeoutError as error:
             seconds = self._limits.body_seconds
             raise ApiError(f"The body did not arrive within {seconds:g} seconds", 408) from error
-        return b"".join(chunks)
 
     async def _publish(self, body: bytes, attributes: Mapping[str, str]) -> None:
         """Publishes a body.
@@ -207,8 +194,36 @@ class FrontDoor:
         return "\n".join(lines) + "\n"
 
 
-@dataclasses.dataclass(slots=True)
-class _Held:
-    """The bytes of a body that have arrived."""
+class _DisconnectedError(Exception):
+    """The client has gone before its request was complete."""
 
-    size: int = 0
+
+def _too_long() -> ApiError:
+    return ApiError(f"The body has more than {BODY_BYTES:,} bytes: send less at once", 413)
+
+
+async def _send(response: Response, send: Send) -> None:
+    """Sends an answer."""
+    body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.headers.items()]
+    if response.status != 204:
+        headers += [
+            (b"content-type", response.media_type.encode()),
+            (b"content-length", str(len(body)).encode()),
+        ]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class TakesWrites:
+    """ASGI middleware: requests to `PROTOCOLS` are the front door's, all others those of the application."""
+
+    def __init__(self, app: ASGIApp, door: FrontDoor) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "http" and scope["path"] in PROTOCOLS:
+            await self._door.handle(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)

@@ -6,6 +6,7 @@
 | `/write`, `/api/v2/write` | InfluxDB's API of versions 1 and 2 |
 | `/api/v1/datapoints` | KairosDB (docs/spec/kairosdb.md §8) |
 | `/heroic/write` | Heroic (docs/spec/heroic.md §7) |
+| `/api/v1/write` | prometheus.io/docs/specs/prw |
 """
 
 from __future__ import annotations
@@ -29,16 +30,21 @@ _UNREADABLE = (Reason.BAD_SYNTAX, Reason.BAD_ENCODING, Reason.CORRUPT_MESSAGE, R
 """Reasons to refuse text that is not even a record."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Write:
     """A request to store points.
 
     Attributes:
+      request: without its body.
       headers: by name in small letters.
+      body: as it was sent.
+      held_bytes: of the body, so far as it has arrived.
     """
 
     request: Request
     headers: Mapping[str, str]
+    body: bytes = b""
+    held_bytes: int = 0
 
 
 class Protocol(abc.ABC):
@@ -92,13 +98,11 @@ class OpenTsdbPut(Protocol):
 
     def answer(self, write: Write, content: BodyContent) -> Response:
         """See `Protocol.answer`."""
-        if not write.request.body.strip():
+        if not write.body.strip():
             raise ApiError("Missing request content")
         unreadable = _unreadable(content)
         if unreadable:
-            starts_well = (
-                write.request.body.lstrip()[:1] in (b"{", b"[") or "content-encoding" in write.headers
-            )
+            starts_well = write.body.lstrip()[:1] in (b"{", b"[") or "content-encoding" in write.headers
             message = (
                 "Unable to parse the given JSON"
                 if starts_well
@@ -241,6 +245,45 @@ class HeroicWrite(Protocol):
         return Response(error.status, body | {"status": error.status, "type": kind}, error.headers)
 
 
+class RemoteWriteRequests(Protocol):
+    """/api/v1/write: Prometheus' remote write, versions 1.0 and 2.0; the packing is told by the content."""
+
+    format = "prometheus-remote-write"
+
+    def attributes(self, write: Write) -> dict[str, str]:
+        """See `Protocol.attributes`."""
+        kind, _, parameter = write.headers.get("content-type", "").replace(" ", "").partition(";")
+        proto = parameter.removeprefix("proto=") if parameter else _REMOTE_WRITE_1
+        if kind.lower() not in ("", "application/x-protobuf") or proto not in (
+            _REMOTE_WRITE_1,
+            _REMOTE_WRITE_2,
+        ):
+            raise ApiError(f"Content-Type {short(kind)!r} with proto={short(proto)} is not supported", 415)
+        encoding = write.headers.get("content-encoding", "snappy").strip().lower()
+        if encoding not in ("snappy", *ENCODINGS):
+            raise ApiError(f"Content-Encoding {short(encoding)!r} is not supported: send snappy", 415)
+        return {"format": self.format}
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        headers = {}
+        if _REMOTE_WRITE_2 in write.headers.get("content-type", ""):
+            counts = {"Samples": content.points, "Histograms": 0, "Exemplars": 0}
+            headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
+        if content.refused:
+            return Response(400, f"{summary_of(content)}\n".encode(), headers, "text/plain; charset=utf-8")
+        return Response(204, b"", headers)
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`."""
+        return Response(
+            error.status, f"{error.message}\n".encode(), error.headers, "text/plain; charset=utf-8"
+        )
+
+
+_REMOTE_WRITE_1 = "prometheus.WriteRequest"
+_REMOTE_WRITE_2 = "io.prometheus.write.v2.Request"
+
 _REASONS = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -255,5 +298,6 @@ PROTOCOLS: dict[str, Protocol] = {
     "/api/v2/write": InfluxWrite(2),
     "/api/v1/datapoints": KairosDbDatapoints(),
     "/heroic/write": HeroicWrite(),
+    "/api/v1/write": RemoteWriteRequests(),
 }
 """The protocol of each path; all take POST alone."""

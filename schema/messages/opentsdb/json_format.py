@@ -134,15 +134,19 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
         elements = _ARRAY.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    spans = np.empty((2, len(elements)), np.int64)
-    position = int(start)
-    for number, element in enumerate(elements):
-        position = text.index(element, position)
-        spans[0, number] = position
-        position += len(element)
-        spans[1, number] = position
-    is_object = columns.byte_view(text)[spans[0]] == ord("{")
-    return (spans[0], spans[1]) if is_object.all() else None
+    lengths = np.fromiter(map(len, elements), np.int64, len(elements))
+    if lengths.sum() + len(lengths) + 1 == len(line):  # no blanks between the elements
+        ends = np.cumsum(lengths + 1) + start
+        starts = ends - lengths
+    else:
+        starts = np.empty(len(elements), np.int64)
+        position = int(start)
+        for number, element in enumerate(elements):
+            position = starts[number] = text.index(element, position)
+            position += len(element)
+        ends = starts + lengths
+    is_object = columns.byte_view(text)[starts] == ord("{")
+    return (starts, ends) if is_object.all() else None
 
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])

@@ -1,0 +1,180 @@
+"""The endpoints that take points beside a bare uvicorn application, with a publisher that answers at once.
+
+    python -m benchmarks.front --requests 2000
+
+The bare application reads, decompresses and parses the same bodies (JSON by the standard library,
+protobuf by Google's parser) and answers 204. Both are one process behind uvicorn; `connections` clients
+each send a body when the last one is answered. The servers take turns.
+
+| figure | is |
+|---|---|
+| `times bare` | requests for each second of the server's processor time, as a share of the bare one's |
+| `requests/CPU s` | requests for each second of the server's processor time |
+| `requests/s` | requests for each second, on a machine that has a core for the clients |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from benchmarks import bench
+from timebeam.pipelines.serve.app import ServerLimits, application
+from timebeam.pipelines.serve.writes.bodies import BodyParser
+from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
+from timebeam.pipelines.serve.writes.publisher import Publisher
+from timebeam.transforms.query.budget import Budget
+
+T = 1_356_998_400
+
+
+class Load(NamedTuple):
+    """Bodies of one kind, and what the bare application does with one."""
+
+    path: str
+    headers: dict[str, str]
+    bodies: list[bytes]
+    parse: Callable[[bytes], object]
+
+
+def puts(points: int, count: int) -> Load:
+    """Bodies of /api/put."""
+    chance = random.Random(1)
+    bodies = [
+        json.dumps(
+            [
+                {
+                    "metric": f"sys.cpu.user{number % 10}",
+                    "timestamp": T + body,
+                    "value": round(chance.random() * 100, 2),
+                    "tags": {"host": f"web{body % 40:03d}", "dc": "lga", "cpu": str(number // 10)},
+                }
+                for number in range(points)
+            ],
+            separators=(",", ":"),
+        ).encode()
+        for body in range(count)
+    ]
+    return Load("/api/put", {"Content-Type": "application/json"}, bodies, json.loads)
+
+
+class ReadyPublisher(Publisher):
+    """Confirms at once."""
+
+    async def publish(self, data: bytes, attributes: Any, seconds: float | None) -> None:
+        """Does nothing."""
+
+
+def bare_application(parse: Callable[[bytes], object]) -> Any:
+    """An ASGI application that reads and parses a body."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        chunks, more = [], True
+        while more:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        parse(b"".join(chunks))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    return answer
+
+
+def serve(name: str, load: Load, listening: socket.socket) -> None:
+    """Runs a server, in a process of its own."""
+    if name == "bare":
+        app = bare_application(load.parse)
+    else:
+        limits = ServerLimits(Budget(1, 1, 1, 1, 1.0), 1, 1, 1)
+        app = application(None, limits, FrontDoor(ReadyPublisher(""), BodyParser({}), WriteLimits()))
+    config = uvicorn.Config(app, http="h11", access_log=False, log_level="error")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def server(name: str, load: Load) -> Iterator[tuple[int, int]]:
+    """(process id, port) of a server that runs meanwhile."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+    process = multiprocessing.get_context("fork").Process(target=serve, args=(name, load, listening))
+    process.start()
+    try:
+        yield process.pid or 0, listening.getsockname()[1]
+    finally:
+        process.terminate()
+        process.join()
+        listening.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def send(port: int, requests: list[bytes]) -> None:
+    """Sends requests over one connection, each after the answer to the last."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        for request in requests:
+            connection.sendall(request)
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):
+                answer += connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 204"), answer
+
+
+def run(pid: int, port: int, load: Load, requests: int, connections: int) -> tuple[float, float]:
+    """(processor seconds of the server, seconds) for some requests."""
+    head = f"POST {load.path} HTTP/1.1\r\nHost: x\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in load.headers.items())
+    wire = [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in load.bodies]
+    shares = [
+        [wire[number % len(wire)] for number in range(first, requests, connections)]
+        for first in range(connections)
+    ]
+    threads = [threading.Thread(target=send, args=(port, share)) for share in shares]
+    worked, began = cpu_seconds(pid), time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return cpu_seconds(pid) - worked, time.perf_counter() - began
+
+
+def measure(folder: Path, *, requests: int = 2000, connections: int = 32, turns: int = 5) -> bench.Cases:
+    """A case for each kind of bodies."""
+    loads = {"50-point /api/put": puts(50, 200)}
+    cases: dict[str, dict[str, list[float]]] = {}
+    for case, load in loads.items():
+        figures = cases[case] = {}
+        with contextlib.ExitStack() as stack:
+            servers = {name: stack.enter_context(server(name, load)) for name in ("bare", "front")}
+            for pid, port in servers.values():
+                run(pid, port, load, len(load.bodies), connections)  # fills caches
+            for _ in range(turns):
+                taken = {
+                    name: run(pid, port, load, requests, connections) for name, (pid, port) in servers.items()
+                }
+                figures.setdefault("times bare", []).append(taken["bare"][0] / taken["front"][0])
+                for name, (worked, seconds) in taken.items():
+                    figures.setdefault(f"{name}, requests/CPU s", []).append(requests / worked)
+                    figures.setdefault(f"{name}, requests/s", []).append(requests / seconds)
+    return cases
+
+
+if __name__ == "__main__":
+    sys.exit(bench.main(measure, emulator=False))
