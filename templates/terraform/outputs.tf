@@ -13,6 +13,11 @@ output "instance" {
   value       = local.instance
 }
 
+output "rollup_config" {
+  description = "The stored rollup configuration, for the server; null without one."
+  value       = one([for object in google_storage_bucket_object.rollup_config : "gs://${object.bucket}/${object.name}"])
+}
+
 output "app_profiles" {
   description = "For --app_profile: of the stream, and of everything that can wait."
   value = {

@@ -44,6 +44,28 @@ module "timebeam" {
   labels = { app = "timebeam" }
 }
 
+# Grafana's and Prometheus' side; without it nothing is served.
+module "serve" {
+  source = "../../../serve"
+
+  project       = "my-project"
+  region        = "europe-west1"
+  image         = "europe-west1-docker.pkg.dev/my-project/timebeam/serve:0.1.0"
+  instance      = module.timebeam.instance
+  rollup_config = module.timebeam.rollup_config
+  invokers      = ["group:dashboards@example.com"]
+
+  layout = {
+    layout       = "opentsdb"
+    salt_width   = 1
+    salt_buckets = 20
+  }
+}
+
 output "topic" {
   value = module.timebeam.topic
+}
+
+output "serve" {
+  value = module.serve.url
 }
