@@ -57,6 +57,7 @@ SUITE: dict[str, dict[str, Any]] = {
     "trees": {"series": 20_000},
     "meta": {"points": 400_000, "repeats": 2},
     "engines": {"points": 400_000, "repeats": 1},
+    "serving": {"scale": 0.2},
 }
 """The benchmarks of `make bench`, with sizes at which all of them take less than half an hour."""
 
@@ -249,6 +250,8 @@ def run_suite(output: Path, names: Sequence[str], scale: float) -> int:
             for option, value in SUITE[name].items():
                 if option.endswith(("points", "small")):
                     value = round(value * scale)
+                elif option == "scale":
+                    value *= scale
                 command += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
             if subprocess.run(command, cwd=ROOT).returncode:
                 failed.append(name)
