@@ -73,7 +73,12 @@ class PubSubServer:
         """Numbers of the messages acknowledged at least once."""
         self.published: list[Published] = []
         """What came by `Publish`, of any topic."""
-        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+        self.fault: grpc.StatusCode | None = None
+        """The answer to `Publish`, while it is not None."""
+        self.publish_seconds = 0.0
+        """How long `Publish` takes."""
+        unlimited = [("grpc.max_receive_message_length", -1)]
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=unlimited)
         self._server.add_generic_rpc_handlers(
             [
                 grpc.method_handlers_generic_handler(
@@ -217,6 +222,9 @@ class PubSubServer:
     def _publish(self, request: Any, context: grpc.ServicerContext) -> Any:
         if self._topics is not None and request.topic not in self._topics:
             context.abort(grpc.StatusCode.NOT_FOUND, "Topic not found")
+        if self.fault is not None:
+            context.abort(self.fault, "planned by a test")
+        time.sleep(self.publish_seconds)
         now_ms = int(time.time() * 1000)
         with self._lock:
             self.published += [

@@ -84,7 +84,8 @@ def summary_of(content: BodyContent) -> str:
     """The first refusal of a body in words, and the number of all."""
     first = content.rejected[0]
     more = f" (and {content.refused - 1:,} more)" if content.refused > 1 else ""
-    return f"{first.message}{more}: {short(first.payload.decode('utf-8', 'replace'))}"
+    payload = short(first.payload[:200].decode("utf-8", "replace"))
+    return f"{first.message}{more}: {payload}" if payload.isprintable() else f"{first.message}{more}"
 
 
 class OpenTsdbPut(Protocol):
@@ -191,8 +192,7 @@ class InfluxWrite(Protocol):
     def error(self, write: Write, error: ApiError) -> Response:
         """See `Protocol.error`."""
         if self._version == 1:
-            headers = {"X-Influxdb-Error": error.message.encode("ascii", "replace").decode()[:500]}
-            return Response(error.status, {"error": error.message}, headers | error.headers)
+            return Response(error.status, {"error": error.message}, error.headers)
         return Response(
             error.status,
             {"code": _INFLUX_CODES.get(error.status, "invalid"), "message": error.message},

@@ -1,0 +1,165 @@
+"""Requests that are slow, wrong, too long or too many: refused, without memory kept or others stalled."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pyarrow as pa
+import pytest
+import zstandard
+
+from tests.support.front_door import front_door
+from tests.support.pubsub_server import PubSubServer
+from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
+
+POINT = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}
+BODY = json.dumps(POINT).encode()
+SECONDS = 60
+
+Door = tuple[httpx.Client, PubSubServer]
+
+
+@pytest.fixture(scope="module")
+def running_door() -> Iterator[Door]:
+    with front_door(WriteLimits(body_seconds=2.0)) as door:
+        yield door
+
+
+@pytest.fixture
+def door(running_door: Door) -> Iterator[Door]:
+    client, server = running_door
+    server.published.clear()
+    yield running_door
+    assert client.post("/api/put", content=BODY).status_code == 204  # it still works
+    assert "timebeam_held_bytes 0\n" in client.get("/metrics").text
+
+
+def raw(door: Door, *pieces: bytes, ends: bool = False) -> bytes:
+    """What is answered to bytes on a new connection, until it is closed or silent."""
+    url = door[0].base_url
+    with socket.create_connection((url.host, url.port), timeout=5) as connection:
+        answer = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
+            while data := connection.recv(65536):
+                answer += data
+        except (TimeoutError, ConnectionError):
+            pass
+        return answer
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join(["POST /api/put HTTP/1.1", "Host: x", *lines, "", ""]).encode()
+
+
+def test_a_body_that_does_not_arrive(door: Door) -> None:
+    assert raw(door, head("Content-Length: 100"), b"{").startswith(b"HTTP/1.1 408 ")
+    assert door[1].published == []
+
+
+def test_a_client_that_leaves(door: Door) -> None:
+    raw(door, head("Content-Length: 100"), b"{", ends=True)
+    assert door[1].published == []
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "1, 2", "9" * 30, "0x10"])
+def test_lengths_that_are_wrong(door: Door, length: str) -> None:
+    answer = raw(door, head(f"Content-Length: {length}"), BODY)
+    assert answer.split(b" ")[1] in (b"400", b"413"), answer
+    assert door[1].published == []
+
+
+def test_a_body_that_is_too_long_by_its_length(door: Door) -> None:
+    assert raw(door, head(f"Content-Length: {BODY_BYTES + 1}")).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_is_too_long_in_chunks(door: Door) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(BODY_BYTES // 1_000_000 + 2):
+            yield b" " * 1_000_000
+
+    try:
+        status = door[0].post("/api/put", content=chunks()).status_code
+    except httpx.TransportError:  # the answer came, and the connection was closed, before all was sent
+        status = 413
+    assert status == 413
+    assert door[1].published == []
+
+
+def test_a_body_in_chunks(door: Door) -> None:
+    assert door[0].post("/api/put", content=iter([BODY[:5], BODY[5:]])).status_code == 204
+    assert [message.data for message in door[1].published] == [BODY]
+
+
+def test_the_longest_body_is_taken(door: Door) -> None:
+    line = BODY + b"\n"
+    body = line * (BODY_BYTES // len(line))
+    response = door[0].post("/api/put?summary", content=body, timeout=SECONDS)
+    assert response.json() == {"success": BODY_BYTES // len(line), "failed": 0}
+    assert [message.data for message in door[1].published] == [body]
+
+
+BOMB = b"0" * (70 << 20)
+BOMBS = {
+    "objects in gzip": ("/api/put", "gzip", gzip.compress(BOMB)),
+    "objects in zstd": ("/api/put", "zstd", zstandard.compress(BOMB)),
+    "lines in gzip": ("/write", "gzip", gzip.compress(b"x\n" + BOMB)),
+    "documents in gzip": ("/heroic/write", "gzip", gzip.compress(BOMB)),
+    "a Snappy block": ("/api/v1/write", "snappy", pa.compress(BOMB, codec="snappy", asbytes=True)),
+    "protobuf in zstd": ("/api/v1/write", "zstd", zstandard.compress(BOMB)),
+    "plain text as gzip": ("/api/put", "gzip", BODY),
+    "plain text as zstd": ("/api/put", "zstd", BODY),
+    "gzip without its end": ("/api/put", "gzip", gzip.compress(BODY)[:-5]),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_and_damaged_bodies(door: Door, name: str) -> None:
+    path, encoding, packed = BOMBS[name]
+    headers = {"Content-Encoding": encoding}
+    response = door[0].post(path, content=packed, headers=headers, timeout=SECONDS)
+    assert response.status_code == 400, response.text
+    assert door[1].published == []
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 5000, "é"])
+def test_encodings_that_are_not_supported(door: Door, encoding: str) -> None:
+    headers = {"Content-Encoding": encoding.encode("latin-1")}
+    assert door[0].post("/api/put", content=BODY, headers=headers).status_code == 415
+
+
+def test_hostile_query_strings(door: Door) -> None:
+    many = "&".join(f"a{number}" for number in range(5000))
+    assert door[0].post(f"/api/put?{many}", content=BODY).status_code == 400
+    assert door[0].post("/api/put?%ff%00=\xff&details", content=BODY).status_code == 200
+
+
+def test_a_long_body_does_not_stall_short_ones(door: Door) -> None:
+    """Half a million objects that are refused one by one take seconds."""
+    slow = b"[" + b",".join([b'{"metric":"a"}'] * 500_000) + b"]"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        long = pool.submit(door[0].post, "/api/put?summary", content=slow, timeout=SECONDS)
+        answered = 0
+        while not long.done():
+            assert door[0].post("/api/put", content=BODY, timeout=SECONDS).status_code == 204
+            answered += 1
+        assert long.result().json() == {"success": 0, "failed": 500_000}
+    assert answered > 3
+
+
+def test_many_connections(door: Door) -> None:
+    url = door[0].base_url
+    idle = [socket.create_connection((url.host, url.port), timeout=SECONDS) for _ in range(200)]
+    for connection in idle:
+        connection.sendall(head("Content-Length: 10") + b"{")
+    assert door[0].post("/api/put", content=BODY).status_code == 204
+    for connection in idle:
+        connection.close()
