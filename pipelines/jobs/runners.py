@@ -58,17 +58,9 @@ def beam_options(
     Raises:
       UsageError: the runner lacks something.
     """
-    _import_runner(parser, rest)
-    beam_parser = Parser(prog=parser.prog, add_help=False)
-    classes = list(PipelineOptions.__subclasses__())
-    for options_class in classes:
-        options_class._add_argparse_args(beam_parser)  # type: ignore[arg-type]
-        classes += options_class.__subclasses__()
-    runner, unknown = beam_parser.parse_known_args(list(rest))
-    if unknown:
-        parser.unknown(unknown[0], beam_parser.options())
+    runner = _checked_runner(parser, rest) if rest else ""
     flags = [*rest, f"--project={project}"] if project else list(rest)
-    flags = flags if runner.runner else [*flags, f"--runner={LOCAL_RUNNER}"]
+    flags = flags if runner else [*flags, f"--runner={LOCAL_RUNNER}"]
     if check:
         check_runner(flags)
     return flags
@@ -101,6 +93,20 @@ def check_runner(flags: Sequence[str]) -> None:
         errors += temp_errors
     if errors:
         raise UsageError(f"--runner DataflowRunner: {' '.join(errors)}")
+
+
+def _checked_runner(parser: Parser, rest: Sequence[str]) -> str:
+    """The selected runner, "" for none; ends the program with exit code 2 at an option that is not Beam's."""
+    _import_runner(parser, rest)
+    beam_parser = Parser(prog=parser.prog, add_help=False)
+    classes = list(PipelineOptions.__subclasses__())
+    for options_class in classes:
+        options_class._add_argparse_args(beam_parser)  # type: ignore[arg-type]
+        classes += options_class.__subclasses__()
+    options, unknown = beam_parser.parse_known_args(list(rest))
+    if unknown:
+        parser.unknown(unknown[0], beam_parser.options())
+    return options.runner or ""
 
 
 def _import_runner(parser: Parser, rest: Sequence[str]) -> None:

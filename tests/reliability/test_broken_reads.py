@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from google.cloud.bigtable_v2.types import ReadRowsRequest
 
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Call, FaultProxy, Plan, faulty
 from tests.support.stored import Store
@@ -63,7 +64,7 @@ def breaks_once(messages: int | None, seen: set[Read]) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("ranges", [1, 500])
+@pytest.mark.parametrize("ranges", long_after(1, [500, 1]))
 def test_reads_that_break_at_every_message(
     bigtable: tuple[str, str],
     prefix: str,

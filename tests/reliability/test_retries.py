@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.fault_proxy import (
     AFTER,
     BEFORE,
@@ -24,7 +25,7 @@ from tests.support.fault_proxy import (
     some_keys,
 )
 from tests.support.stored import Store
-from tests.support.workload import PACKINGS, WRITERS, Workload, check_equal, holds, letters, run
+from tests.support.workload import PACKINGS, Workload, check_equal, holds, letters, run
 from timebeam.transforms.bigtable.retry import OPERATION_SECONDS
 
 ABORTED = grpc.StatusCode.ABORTED
@@ -49,7 +50,15 @@ def check_repeated(proxy: FaultProxy) -> None:
 
 @pytest.mark.parametrize(
     ("writer", "packing", "k"),
-    [("beam", "compacted", 2), ("beam", "points", 3), ("direct", "compacted", 4), ("direct", "points", 5)],
+    long_after(
+        2,
+        [
+            ("beam", "points", 3),
+            ("direct", "compacted", 4),
+            ("beam", "compacted", 2),
+            ("direct", "points", 5),
+        ],
+    ),
 )
 def test_every_kth_request_is_unavailable(
     store: Store, emulator: str, work: Workload, writer: str, packing: str, k: int
@@ -64,8 +73,10 @@ def test_every_kth_request_is_unavailable(
     check_equal(store, work.points, packing)
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    ("writer", "packing"),
+    long_after(2, [("beam", "points"), ("direct", "compacted"), ("beam", "compacted"), ("direct", "points")]),
+)
 def test_answers_that_get_lost_do_no_harm(
     store: Store, emulator: str, work: Workload, seed: int, writer: str, packing: str
 ) -> None:
@@ -142,7 +153,7 @@ def test_beam_writer_survives_a_burst_of_two_codes(
 
 
 @pytest.mark.parametrize(
-    ("code", "entries"), [(ABORTED, False), (INTERNAL, True), (RESOURCE_EXHAUSTED, False)]
+    ("code", "entries"), long_after(1, [(INTERNAL, True), (ABORTED, False), (RESOURCE_EXHAUSTED, False)])
 )
 def test_beam_writer_fails_the_bundle_on_aborted_internal_and_resource_exhausted(
     store: Store,

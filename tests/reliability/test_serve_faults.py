@@ -112,7 +112,7 @@ def test_answers_are_right_or_errors(store: Store, emulator: str, name: str) -> 
     plan, statuses = PLANS[name]
     with faulty(emulator, plan), running(Api(store.target, store.layout), LIMITS) as client:
         with concurrent.futures.ThreadPoolExecutor(6) as threads:
-            count = 4 if statuses <= ERRORS else 24
+            count = 4 if statuses <= ERRORS else 12
             seen = set(threads.map(lambda seed: ask(client, seed), range(count)))
         assert seen <= statuses | ERRORS
         assert seen & statuses

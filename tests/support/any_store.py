@@ -30,16 +30,16 @@ class AnyCell(NamedTuple):
 
 
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "opentsdb": ("opentsdb", {}),
     "opentsdb-salted": ("opentsdb", {"salt_width": 1}),
     "heroic": ("heroic", {}),
-    "heroic-readable": ("heroic-readable", {}),
     "heroic-readable-names": ("heroic-readable", {"resource_names": True}),
-    "kairosdb-legacy": ("kairosdb", {"row_spec": "legacy"}),
     "kairosdb-milliseconds": ("kairosdb", {"row_spec": "milliseconds"}),
+    "opentsdb": ("opentsdb", {}),
+    "heroic-readable": ("heroic-readable", {}),
+    "kairosdb-legacy": ("kairosdb", {"row_spec": "legacy"}),
     "kairosdb-retention": ("kairosdb", {"retention": "7,90", "retention_class": 90}),
 }
-"""Layouts with options, by a name for tests."""
+"""Layouts with options, by a name for tests; the first four are of different layouts."""
 
 
 @dataclasses.dataclass(frozen=True)

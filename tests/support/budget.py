@@ -1,8 +1,12 @@
-"""How many examples Hypothesis tries: all in `make test-long`, a quarter of them in `make test`."""
+"""What `make test` leaves to `make test-long`: parameters, and three quarters of Hypothesis' examples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import hypothesis
+import pytest
 
 EXAMPLES = 60
 """Of a test that says nothing else, in `make test-long`."""
@@ -11,3 +15,16 @@ EXAMPLES = 60
 def examples(number: int) -> hypothesis.settings:
     """The settings of a test with so many examples in `make test-long`."""
     return hypothesis.settings(max_examples=max(1, number * hypothesis.settings().max_examples // EXAMPLES))
+
+
+def long_after(count: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test of which `make test` takes the first `count`; the others are long.
+
+    A value that is a tuple is one for each of several parameters.
+    """
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.long] if n >= count else []
+        )
+        for n, value in enumerate(values)
+    ]

@@ -2,13 +2,16 @@
 
 Beam inspects the signature of each function some thirty times per pipeline, and parses all of its
 options for each look at one of them. The answers are remembered here. It pickles each function twice, once as
-an early check, and measures what its cache of side inputs holds by looking at every loaded module. Both are
-left out. The pipelines are the same.
+an early check, measures what its cache of side inputs holds by looking at every loaded module, notes the
+stack of calls for each type hint, and tries to import IPython at each step. All this is left out. The
+pipelines are the same.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import copy
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -19,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, ptransform, userstate
 from apache_beam.typehints import decorators, trivial_inference
+from apache_beam.utils import interactive_utils
 
 _MOST_INFERENCES, _MOST_VIEWS = 500, 200
 
@@ -39,7 +43,13 @@ def quick_graphs() -> Iterator[None]:
         patch.setattr(userstate, "get_dofn_specs", _by_class(userstate.get_dofn_specs))
         patch.setattr(ptransform, "pickler", pickler)
         patch.setattr(statecache, "get_deep_size", lambda *values: len(values))
-        patch.setattr(PipelineOptions, "view_as", _shared_views(PipelineOptions.view_as))
+        patch.setattr(decorators.IOTypeHints, "_make_origin", lambda *_bases, **_texts: [])
+        patch.setattr(interactive_utils, "is_in_ipython", lambda: False)
+        patch.setattr(argparse.HelpFormatter.__init__, "__defaults__", (2, 24, 78))  # asks for no terminal
+        patch.setattr(
+            PipelineOptions, "_visible_option_list", lambda self: sorted(vars(self._visible_options))
+        )
+        patch.setattr(PipelineOptions, "view_as", _shared_views(_parsed_once(PipelineOptions.view_as)))
         yield
 
 
@@ -99,6 +109,27 @@ def _by_code(infer: Callable[..., Any]) -> Callable[..., Any]:
         return answers[key]
 
     return infer_return_type_func
+
+
+def _parsed_once(make_view: Callable[[Any, type], Any]) -> Callable[[Any, type], Any]:
+    """What the same flags mean for a kind of options is parsed once; no two pipelines share a list."""
+    parsed: dict[tuple[tuple[str, ...], type], dict[str, Any]] = {}
+
+    def view_as(options: PipelineOptions, kind: type) -> Any:
+        key = tuple(options._flags or ()), kind
+        if key not in parsed:
+            if len(parsed) == _MOST_VIEWS:
+                parsed.clear()
+            parsed[key] = vars(make_view(PipelineOptions(options._flags), kind)._visible_options)
+        view = kind.__new__(kind)
+        view._flags = options._flags
+        view._visible_options = argparse.Namespace(**copy.deepcopy(parsed[key]))
+        for name, value in vars(view._visible_options).items():
+            options._all_options.setdefault(name, value)
+        view._all_options = options._all_options
+        return view
+
+    return view_as
 
 
 def _shared_views(make_view: Callable[[Any, type], Any]) -> Callable[[Any, type], Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import avro_bytes as avro
 from tests.support.any_store import AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.killed import run_and_kill
@@ -37,12 +38,12 @@ from timebeam.schema.points import Rejected
 
 PACKINGS = [
     ("opentsdb", "compacted"),
-    ("opentsdb-salted", "points"),
     ("opentsdb", "append"),
     ("heroic", "points"),
+    ("kairosdb-milliseconds", "points"),
+    ("opentsdb-salted", "points"),
     ("heroic-readable", "points"),
     ("kairosdb-legacy", "points"),
-    ("kairosdb-milliseconds", "points"),
 ]
 COMMAND = ("--format=opentsdb-json", "--bigtable_writer=direct")
 
@@ -79,8 +80,8 @@ def data_cells(store: AnyStore) -> collections.Counter[tuple[bytes, int, bytes]]
     return collections.Counter(cell[3:] for cell in store.cells() if cell.table in tables)
 
 
-@pytest.mark.parametrize(("variant", "packing"), PACKINGS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("variant", "packing"), long_after(4, PACKINGS))
+@pytest.mark.parametrize("seed", long_after(1, [1, 2]))
 def test_many_portions_hold_the_points_of_one(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, packing: str, seed: int
 ) -> None:
@@ -205,7 +206,7 @@ def test_refusals_of_all_portions_are_in_one_file(
     )
 
 
-@pytest.mark.parametrize("packing", ["compacted", "points", "append"])
+@pytest.mark.parametrize("packing", long_after(1, ["points", "compacted", "append"]))
 @pytest.mark.parametrize(
     "kills", [pytest.param(1, id="one"), pytest.param(10, id="ten", marks=pytest.mark.long)]
 )

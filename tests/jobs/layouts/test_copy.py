@@ -12,6 +12,7 @@ from google.cloud.bigtable.data import SetCell
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import EVER_MS, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.model import Point, SeriesName, content
@@ -126,13 +127,16 @@ def kairosdb_lines(folder: Path, store: AnyStore, name: str, values: list[str], 
 
 @pytest.mark.parametrize(
     ("values", "stored", "reasons"),
-    [
-        (["12.0", "9007199254740993"], {}, ["value-not-storable"]),
-        (["12.0", "13"], {0: 13.0}, []),
-        (["12.0", "-9223372036854775808"], {0: -(2.0**63)}, []),
-        (["13", "12.5"], {0: 12.5}, []),
-        (["13", '"text"'], {}, ["value-not-storable"]),
-    ],
+    long_after(
+        2,
+        [
+            (["12.0", "9007199254740993"], {}, ["value-not-storable"]),
+            (["13", "12.5"], {0: 12.5}, []),
+            (["12.0", "13"], {0: 13.0}, []),
+            (["12.0", "-9223372036854775808"], {0: -(2.0**63)}, []),
+            (["13", '"text"'], {}, ["value-not-storable"]),
+        ],
+    ),
     ids=str,
 )
 def test_of_two_types_of_one_instant_only_the_newer_value_is_copied(

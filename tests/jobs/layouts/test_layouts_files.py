@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.any_store import AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.model import Content, Point, content
 from tests.support.plain_query import END_MS as PLAIN_END_MS
@@ -103,7 +104,7 @@ def test_the_tables_are_sound(stores: dict[str, AnyStore], variant: str) -> None
     assert line.endswith("damaged: 0; notes: 0")
 
 
-@pytest.mark.parametrize("variant", LAYOUTS)
+@pytest.mark.parametrize("variant", long_after(3, LAYOUTS))
 def test_the_same_files_again_change_no_cell(
     stores: dict[str, AnyStore], variant: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.any_store import VARIANTS, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.model import Point, content
 from tests.support.poison import POISON_JSON
@@ -62,7 +63,9 @@ def check(store: AnyStore, points: Sequence[Point], variant: str) -> None:
     assert (ran.code, ran.err) == (0, ""), ran.out
 
 
-@pytest.mark.parametrize(("variant", "writer"), list(zip(VARIANTS, ["beam", "direct"] * 4, strict=True)))
+@pytest.mark.parametrize(
+    ("variant", "writer"), long_after(4, zip(VARIANTS, ["beam", "direct"] * 4, strict=True))
+)
 def test_redelivery_corrections_and_poison(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, writer: str
 ) -> None:

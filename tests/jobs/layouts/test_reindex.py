@@ -9,6 +9,7 @@ import pytest
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from tests.support.any_store import AnyCell, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
 from timebeam.transforms.readers.table_reader import scan_table
@@ -23,7 +24,10 @@ def empty(store: AnyStore, table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "variant", ["heroic", "heroic-readable", "kairosdb-legacy", "kairosdb-milliseconds", "kairosdb-retention"]
+    "variant",
+    long_after(
+        3, ["heroic", "kairosdb-milliseconds", "kairosdb-retention", "heroic-readable", "kairosdb-legacy"]
+    ),
 )
 def test_the_index_comes_back_as_it_was(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.meta.meta_tables import edited, meta_name, ts_cells, with_meta
+from tests.support.budget import long_after
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from tests.support.workload import Workload, run
@@ -31,7 +32,7 @@ def purged(store: Store, *flags: str) -> Ran:
     return ran
 
 
-@pytest.mark.parametrize("options", [{}, {"salt_width": 1, "salt_buckets": 3}])
+@pytest.mark.parametrize("options", long_after(1, [{"salt_width": 1, "salt_buckets": 3}, {}]))
 def test_a_purge_lists_first_and_removes_on_demand(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, options: dict[str, Any]
 ) -> None:

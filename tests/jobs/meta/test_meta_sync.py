@@ -21,6 +21,7 @@ from tests.jobs.meta.meta_tables import (
     uid_meta_cells,
     with_meta,
 )
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Do, Fault, faulty, share
@@ -68,7 +69,7 @@ def points_of(work: Workload) -> dict[SeriesName, int]:
     return {one: sum(series == one for series, _ in instants) for one, _ in instants}
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", long_after(2, OPTIONS))
 def test_what_is_missing_is_made_from_the_data(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -191,7 +192,7 @@ def test_series_whose_names_are_lost_and_keys_of_no_series(
     assert found == {tsuid_of(uids, one) for one in hours_of(work) if one not in bad}
 
 
-@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("when", long_after(1, [AFTER, BEFORE]))
 def test_failing_calls(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, emulator: str, when: str
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, ReadRowsQuery
 
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
 from tests.support.rolled import (
@@ -222,7 +223,7 @@ def test_tables_without_content(plain: Store, tmp_path: Path, create: bool) -> N
     ]
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["", "one table"])
+@pytest.mark.parametrize("shared", long_after(1, [True, False]), ids=["one table", ""])
 @pytest.mark.parametrize("tag_raw", [False, True], ids=["", "tagRaw"])
 def test_tags_of_aggregates_are_not_shown(plain: Store, tmp_path: Path, tag_raw: bool, shared: bool) -> None:
     one = {**HOURLY, "preAggregationTable": HOURLY["table"]} if shared else HOURLY

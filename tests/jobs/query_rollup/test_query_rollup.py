@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.rolled import (
     DAY,
     HOUR,
@@ -81,7 +82,7 @@ def alike(found: list[Result], wanted: list[Result], exact: bool) -> None:
 
 @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 @pytest.mark.parametrize("length", ["10m", "90m", "2d"])
-@pytest.mark.parametrize("metric", ["sys.int", "sys.float"])
+@pytest.mark.parametrize("metric", long_after(1, ["sys.int", "sys.float"]))
 def test_every_function_aggregator_and_grouping(
     store: Store, config: Path, metric: str, length: str, share: int
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.commands import ingest
 from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.killed import run_and_kill
@@ -17,6 +18,10 @@ from timebeam.schema.points import Series
 from timebeam.transforms.rollup.touched import read_marks
 
 DAY = 1_772_236_800  # 2026-02-28
+
+
+kairosdb = pytest.mark.parametrize("place", long_after(1, ["kairosdb", "heroic"]), indirect=True)
+"""Tests in both layouts of which `make test` takes one."""
 
 
 @pytest.fixture(params=["heroic", "kairosdb"])
@@ -53,6 +58,7 @@ def test_the_numbers_are_right_again_and_after_corrections(place: Place) -> None
     place.check(points | corrected)
 
 
+@kairosdb
 def test_what_stands_there_and_has_no_points_goes_and_nothing_else(place: Place) -> None:
     points = storable(points_of(random.Random(6), DAY, 6), place.name)
     place.send(points, 1)
@@ -99,6 +105,7 @@ def test_killed_and_run_again(place: Place, emulator: str) -> None:
     place.check(points)
 
 
+@kairosdb
 def test_a_series_that_uses_the_names_of_rollups_is_refused(place: Place) -> None:
     tag = "saved_from" if place.name == "kairosdb" else "stat"
     points: Points = {
@@ -121,6 +128,7 @@ def test_wrong_configurations(place: Place) -> None:
     assert (ran.code, "timebeam.preAggregates" in ran.err) == (2, True), ran.err
 
 
+@kairosdb
 def test_touched_hours(place: Place) -> None:
     """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
     rng = random.Random(9)
@@ -153,6 +161,7 @@ def test_touched_hours(place: Place) -> None:
     assert "no late points" in place.rollup("--touched").err
 
 
+@kairosdb
 def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> None:
     points = storable(points_of(random.Random(10), DAY, 2), place.name)
     place.send(points, 1, "--mark_touched")

@@ -92,19 +92,21 @@ def store(request: pytest.FixtureRequest, bigtable: tuple[str, str], prefix: str
 
 
 CUTS = ("by day", "by hours", "by sampled keys", "by turns")
-SHORT_CUTS = {("by day", 0), ("by turns", 1)}
-all_cuts = pytest.mark.parametrize(
-    ("chunks_cut", "store"),
-    [
-        pytest.param(
-            cut, salt, marks=() if (cut, salt) in SHORT_CUTS else pytest.mark.long, id=f"{cut}-{salt}"
-        )
-        for cut in CUTS
-        for salt in (0, 1)
-    ],
-    indirect=True,
-)
-"""Each way to cut chunks, with and without salt; the tests that are not long cut by day, and by turns."""
+
+
+def all_cuts(*short: tuple[str, int]) -> pytest.MarkDecorator:
+    """Each way to cut chunks, without salt and with it; all but the `short` ones are long."""
+    return pytest.mark.parametrize(
+        ("chunks_cut", "store"),
+        [
+            pytest.param(
+                cut, salt, marks=() if (cut, salt) in short else pytest.mark.long, id=f"{cut}-{salt}"
+            )
+            for cut in CUTS
+            for salt in (0, 1)
+        ],
+        indirect=True,
+    )
 
 
 @pytest.fixture
@@ -123,7 +125,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 
-@all_cuts
+@all_cuts(("by day", 0), ("by turns", 1))
 @pytest.mark.usefixtures("chunks_cut")
 def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> None:
     points = points_of(random.Random(1), DAY, 24)
@@ -142,7 +144,7 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     check(store, points)
 
 
-@all_cuts
+@all_cuts(("by turns", 1))
 @pytest.mark.usefixtures("chunks_cut")
 def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
     store: Store, config: Path, tmp_path: Path

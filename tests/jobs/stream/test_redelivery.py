@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.model import Point
 from tests.support.poison import POISON_JSON
@@ -38,7 +39,7 @@ def run(store: Store, folder: Path, messages: Sequence[Published], seed: int, *f
 
 @pytest.mark.parametrize(
     ("packing", "writer"),
-    [("points", "direct"), ("points", "beam"), ("compacted", "direct"), ("compacted", "beam")],
+    long_after(2, [("points", "beam"), ("compacted", "direct"), ("points", "direct"), ("compacted", "beam")]),
 )
 def test_redelivery_and_corrections(store: Store, tmp_path: Path, packing: str, writer: str) -> None:
     points = random_points(random.Random(7), series=20, hours=6, a_row=8, corrections=0.1, most=5)

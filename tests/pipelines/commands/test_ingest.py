@@ -11,6 +11,7 @@ import pytest
 
 from tests.golden.cases import cases
 from tests.schema.layouts.plain_opentsdb import java_bucket
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.model import Content, Point, SeriesName, content, point_cells
 from tests.support.points import (
@@ -112,7 +113,7 @@ def check_cells(store: Store, points: Sequence[Point]) -> None:
     assert store.cells() == cells_of(point_cells(points, store.uids(), store.layout.options))
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", long_after(2, ORDERS))
 def test_packing_points_stores_the_same_cells_in_every_order(
     store: Store, tmp_path: Path, order: Order
 ) -> None:
@@ -121,7 +122,7 @@ def test_packing_points_stores_the_same_cells_in_every_order(
     assert stored(store) == CONTENT
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", long_after(2, ORDERS))
 def test_packing_compacted_holds_the_same_points_in_every_order(
     store: Store, tmp_path: Path, order: Order
 ) -> None:

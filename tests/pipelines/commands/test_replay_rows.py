@@ -10,6 +10,7 @@ import pytest
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry
 
 from tests.support.any_store import VARIANTS, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
@@ -139,7 +140,7 @@ def test_annotations_of_a_row_stay_cells(store: Store, tmp_path: Path) -> None:
     assert store.cells() == before | {(row.key, *cell[1:]) for cell in points}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", long_after(4, VARIANTS))
 def test_every_row_of_every_layout_comes_back(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:

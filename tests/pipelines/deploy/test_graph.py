@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dataflow import Graph, template
+from tests.support.dataflow import Graph, Job, template
 from tests.support.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
 from timebeam.pipelines.deploy.jobs import JOBS
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).with_name("steps.json")
 INGEST = {"format": "opentsdb-json", "dead_letters": "gs://my-bucket/dead/points"}
 SUBSCRIPTION = {"input_subscription": "projects/my-project/subscriptions/points", "bigtable_writer": "direct"}
 STREAM = {"UidSnapshot", "Read", "Gather", "Parse", "AssignUids", "Encode", "Pack", "Write", "AllRefused"}
-GRAPHS = ("ingest-points", "ingest-compacted", "ingest_files", "rollup", "compact", "copy")
+GRAPHS = ("ingest_files", "rollup", "compact", "copy")
 
 
 @pytest.fixture
@@ -53,15 +53,29 @@ def parameters(name: str, store: Store, folder: Path) -> dict[str, str]:
     return place | {"day": "2026-11-20"}
 
 
-def graph_of(name: str, store: Store, folder: Path) -> Graph:
-    """The graph of one of GRAPHS."""
-    job = name.split("-")[0]
-    return template(job, folder, store.target.project, parameters(name, store, folder)).graph
+@pytest.fixture(scope="module", params=["points", "compacted"])
+def stream(
+    request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Job]:
+    """A packing, and the job that streams with it."""
+    store, folder = Store.create(bigtable, f"stream-{request.param}-"), tmp_path_factory.mktemp("stream")
+    values = parameters(f"ingest-{request.param}", store, folder)
+    return request.param, template("ingest", folder, store.target.project, values)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_can_run_on_dataflow(store: Store, tmp_path: Path, name: str) -> None:
-    graph = graph_of(name, store, tmp_path)
+    job = template(name, tmp_path, store.target.project, parameters(name, store, tmp_path))
+    check_graph(name, job.graph)
+
+
+def test_every_stream_can_run_on_dataflow(stream: tuple[str, Job]) -> None:
+    packing, job = stream
+    check_graph(f"ingest-{packing}", job.graph)
+
+
+def check_graph(name: str, graph: Graph) -> None:
+    """Asserts that no step is of another language, and that the names are those of the golden list."""
     assert not graph.external()
     grouped = graph.key_coders()
     assert ("GroupPerRow" in grouped) == (name not in ("ingest-points", "compact"))
@@ -84,16 +98,14 @@ def names(name: str, graph: Graph) -> list[str]:
     return [re.sub(r"<lambda at .*>", "<lambda>", leaf) for leaf in graph.leaves()]
 
 
-@pytest.mark.parametrize(("packing", "mode"), [("points", "at_least_once"), ("compacted", "exactly_once")])
-def test_the_stream_asks_for_its_mode(store: Store, tmp_path: Path, packing: str, mode: str) -> None:
-    values = parameters(f"ingest-{packing}", store, tmp_path)
-    job = template("ingest", tmp_path, store.target.project, values)
+def test_the_stream_asks_for_its_mode(stream: tuple[str, Job]) -> None:
+    packing, job = stream
+    mode = {"points": "at_least_once", "compacted": "exactly_once"}[packing]
     assert job.options["dataflow_service_options"] == [f"streaming_mode_{mode}"]
 
 
-@pytest.mark.parametrize("packing", ["points", "compacted"])
-def test_the_stream_waits_only_where_it_packs(store: Store, tmp_path: Path, packing: str) -> None:
-    graph = graph_of(f"ingest-{packing}", store, tmp_path)
+def test_the_stream_waits_only_where_it_packs(stream: tuple[str, Job]) -> None:
+    packing, (_, graph) = stream
     assert set(graph.steps()) >= STREAM | {"DeadLetters"}
     assert ("FlushOnArrival" in graph.steps()) == (packing == "compacted")
     assert any("pubsub" in one.spec.urn for one in graph.proto.components.transforms.values())

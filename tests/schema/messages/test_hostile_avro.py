@@ -14,15 +14,16 @@ import pytest
 import zstandard
 
 from tests.support.avro_bytes import SYNC, long, text
+from tests.support.budget import long_after
 from tests.support.confined import parsed
 from timebeam.schema.messages.avro.schema import own_schema
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "deflate": lambda data: zlib.compress(data)[2:-4],
-    "bzip2": bz2.compress,
-    "xz": lambda data: lzma.compress(data, preset=0),
     "zstandard": zstandard.ZstdCompressor().compress,
     "snappy": lambda data: pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big"),
+    "bzip2": bz2.compress,
+    "xz": lambda data: lzma.compress(data, preset=0),
 }
 
 
@@ -105,7 +106,7 @@ def test_schemas_that_are_refused_when_read(form: tuple[str, dict[str, Any]], sc
         assert (reason, payload) == ("corrupt-file", raw)
 
 
-@pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.parametrize("codec", long_after(3, COMPRESS))
 @pytest.mark.parametrize("form", FORMS, ids=["avro", "records"])
 def test_blocks_that_are_small_one_by_one(form: tuple[str, dict[str, Any]], codec: str) -> None:
     """A good block, then others that become 60 MiB each; with Snappy each has 3 MB, so three."""
@@ -117,7 +118,7 @@ def test_blocks_that_are_small_one_by_one(form: tuple[str, dict[str, Any]], code
     assert refusals[0] == ("corrupt-file", bomb * (others - 1))
 
 
-@pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.parametrize("codec", long_after(3, COMPRESS))
 def test_a_block_that_becomes_hundreds_of_mebibytes(codec: str) -> None:
     data = b"\x80\x80\x80\x80\x04" + b"\x00" * 100 if codec == "snappy" else COMPRESS[codec](bytes(256 << 20))
     bomb = block(data, 1)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.messages.odd_lines import damaged, value_text
+from tests.support.budget import long_after
 from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.influx.influx_format import Influx
@@ -166,7 +167,7 @@ def shape(r: random.Random, precision: Precision) -> Callable[[], bytes]:
 
 
 @pytest.mark.parametrize("precision", Precision)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", long_after(1, range(3)))
 def test_blocks_of_lines(precision: Precision, seed: int) -> None:
     r = random.Random(f"{precision} {seed}")
     options = {"precision": precision, "booleans": r.choice(list(Booleans))}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.messages.odd_lines import block, document, json_shape, text_shape
-from tests.support.budget import examples
+from tests.support.budget import examples, long_after
 from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.linewise import LineFormat, LineRecord
@@ -54,7 +54,7 @@ def check_origins(form: LineFormat, parsed: Parsed) -> None:
 
 
 @pytest.mark.parametrize("form", SHAPES)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", long_after(3, range(8)))
 def test_blocks_of_lines(form: type[LineFormat], seed: int) -> None:
     r = random.Random(seed)
     warm, small = form(), form(skeletons=r.choice((1, 2, 5)))

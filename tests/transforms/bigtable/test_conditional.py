@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.cloud.bigtable.data import ReadRowsQuery
 
+from tests.support.budget import long_after
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth, share
 from timebeam.schema.layouts import Cell, Row, TableSpec
@@ -77,7 +78,7 @@ def test_of_several_writers_each_cell_is_set_by_one(place: tuple[Target, str], k
     assert stored(target, table) == found
 
 
-@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("when", long_after(1, [AFTER, BEFORE]))
 def test_failing_calls_and_lost_answers(place: tuple[Target, str], emulator: str, when: str) -> None:
     target, table = place
     fault = Fault(grpc.StatusCode.DEADLINE_EXCEEDED, when)

@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.any_store import VARIANTS, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from timebeam.schema.messages import Message
@@ -174,7 +175,7 @@ def holds_nothing(line: bytes) -> bool:
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(800, marks=pytest.mark.long)])
-@pytest.mark.parametrize("flags", [[], ["--bigtable_writer=beam"], ["--packing=append"]])
+@pytest.mark.parametrize("flags", long_after(2, [[], ["--packing=append"], ["--bigtable_writer=beam"]]))
 def test_every_letter_is_stored_or_refused_again(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str], count: int
 ) -> None:

@@ -7,6 +7,7 @@ import itertools
 import grpc
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, INCREMENT, Call, Fault, faulty, nth
 from tests.support.stored import Store
 from tests.support.uid_checks import assigned, check_bijection, mixed_names, notes, uid_table
@@ -81,7 +82,7 @@ TRANSIENT = (
 )
 
 
-@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("when", long_after(1, [AFTER, BEFORE]))
 @pytest.mark.parametrize("method", [INCREMENT, COMPARE_AND_SET])
 def test_answers_that_get_lost_are_cleared_up(store: Store, emulator: str, method: str, when: str) -> None:
     """Every call fails once, with each transient error in turn, before or after it was carried out."""

@@ -16,6 +16,7 @@ import pytest
 from google.api_core.exceptions import PermissionDenied
 
 from tests.support.any_store import EVER_MS, AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Fault, every, faulty, no_faults, nth
 from tests.support.points import FIRST_MS, corrections_of, put_file
@@ -155,7 +156,7 @@ def test_a_check_says_the_same(
     assert check() == ran
 
 
-@pytest.mark.parametrize("messages", [0, 1, 3])
+@pytest.mark.parametrize("messages", long_after(1, [1, 0, 3]))
 def test_reads_that_break_off(store: AnyStore, cut: list[int], emulator: str, messages: int) -> None:
     whole = list(scan_table(store.target, data_table(store)))
     with faulty(emulator, every(READ_ROWS, 2, Break(messages))) as proxy:
