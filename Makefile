@@ -10,10 +10,13 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-streaming test test-long test-clients test-engines lint types unit lock bench docs clean
+.PHONY: demo demo-serve demo-streaming test test-long test-clients test-engines lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
+
+demo-serve: $(READY)
+	@$(VENV)/bin/python examples/demo.py --serve
 
 demo-streaming: $(READY)
 	@$(VENV)/bin/python examples/demo_streaming.py

@@ -2,6 +2,8 @@
 
 Runs the commands that a user would type, and shows them. Everything it makes is in .demo/; it
 leaves no process behind, also after Ctrl-C.
+
+With `--serve` (`make demo-serve`) it stores the metrics and then serves them until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,6 +21,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo"
 PERIOD = ["--start", "2026-11-21T08:30:00Z", "--end", "2026-11-21T09:10:00Z"]
 LAYOUT = ["--layout", "opentsdb"]
+ROLLUPS = ["--rollup_config", "examples/rollups.json"]
+HOURS = ["--start", "2026-11-21T08:00:00Z", "--end", "2026-11-21T10:00:00Z"]
+LETTERS = ["--dead_letters", ".demo/dead-letters"]
+PAGE = (
+    "http://127.0.0.1:4242/?metric=sys.cpu.percent&tags=mode%3D*&aggregator=avg&downsample=1m-avg"
+    "&start=2026/11/21-08:30:00&end=2026/11/21-09:10:00"
+)
+"""A chart of the metrics, where `timebeam serve` runs."""
 
 
 def timebeam(*arguments: str) -> None:
@@ -44,26 +54,27 @@ def show_dead_letters() -> None:
             )
 
 
-def run() -> None:
-    """The whole demonstration, against the emulator of BIGTABLE_EMULATOR_HOST."""
+def store() -> None:
+    """Stores the metrics, their annotations and rollups in the emulator of BIGTABLE_EMULATOR_HOST."""
     timebeam("tables", "create", *LAYOUT)
-    letters = ["--dead_letters", str((FOLDER / "dead-letters").relative_to(ROOT)), "--auto_create_metrics"]
     for format_name, pattern in (("opentsdb-json", "*.json*"), ("opentsdb-text", "*.txt*")):
         files = ["--format", format_name, "--input", f"examples/metrics/{pattern}"]
-        timebeam("ingest", *LAYOUT, *files, *letters)
+        timebeam("ingest", *LAYOUT, *files, *LETTERS, "--auto_create_metrics")
     show_dead_letters()
     notes = ["--format", "opentsdb-annotations", "--input", "examples/annotations.jsonl"]
-    timebeam("ingest", *LAYOUT, *notes, *letters[:2])
+    timebeam("ingest", *LAYOUT, *notes, *LETTERS)
     timebeam("series", "sys.load", *LAYOUT, "--tag", "host=web*")
     timebeam("check", *LAYOUT)
-    rollups = ["--rollup_config", "examples/rollups.json"]
-    timebeam("tables", "create", *LAYOUT, *rollups)
-    hours = ["--start", "2026-11-21T08:00:00Z", "--end", "2026-11-21T10:00:00Z"]
-    timebeam("rollup", *LAYOUT, *rollups, *hours, *letters[:2])
-    busy = ["sys.cpu.percent", *LAYOUT, *hours, "--tag", "mode=user|system", "--group_by", "mode"]
+    timebeam("tables", "create", *LAYOUT, *ROLLUPS)
+    timebeam("rollup", *LAYOUT, *ROLLUPS, *HOURS, *LETTERS)
+
+
+def query() -> None:
+    """Reads and plots the metrics."""
+    busy = ["sys.cpu.percent", *LAYOUT, *HOURS, "--tag", "mode=user|system", "--group_by", "mode"]
     for interval, more in (("10s", ["--no_rollup"]), ("1m", []), ("1h", [])):
         picture = ["--downsample", f"{interval}-avg", "--output", f".demo/cpu-{interval}.png"]
-        timebeam("query", *busy, *rollups, *more, "--explain", *picture)
+        timebeam("query", *busy, *ROLLUPS, *more, "--explain", *picture)
     load = ["sys.load", *LAYOUT, *PERIOD, "--tag", "host=web01"]
     timebeam("query", *load, "--downsample", "5m-avg", "--group_by", "window")
     cpu = ["sys.cpu.percent", *LAYOUT, *PERIOD, "--tag", "mode=user|system"]
@@ -72,6 +83,14 @@ def run() -> None:
         timebeam("query", *cpu, *by_core, "--global_annotations", "--output", f".demo/{name}")
     print("\nLook at .demo/cpu.png; points and their rollups: .demo/cpu-10s.png, cpu-1m.png, cpu-1h.png;")
     print("open .demo/cpu.html in a browser (it needs no network).")
+    print("\n`make demo-serve` stores the same again and serves it until Ctrl-C: for Grafana, Prometheus")
+    print(f"and scripts at http://127.0.0.1:4242, for a browser as a chart at\n{PAGE}")
+
+
+def serve() -> None:
+    """Serves the metrics until Ctrl-C."""
+    print(f"\nOpen {PAGE}", flush=True)
+    timebeam("serve", *LAYOUT, *ROLLUPS)
 
 
 def main() -> int:
@@ -82,7 +101,8 @@ def main() -> int:
         with Emulator() as emulator:
             print(f"A local Bigtable runs at {emulator.host}; it goes when this program ends.")
             os.environ["BIGTABLE_EMULATOR_HOST"] = emulator.host
-            run()
+            store()
+            serve() if "--serve" in sys.argv[1:] else query()
     except KeyboardInterrupt:
         print("\nstopped; the local Bigtable is gone", file=sys.stderr)
         return 130

@@ -1,4 +1,4 @@
-"""The image and the Terraform module of the server: the program takes their options, named callers alone call."""
+"""The image and the Terraform module of the server: the program takes their options."""
 
 from __future__ import annotations
 
