@@ -136,9 +136,15 @@ def evaluate(
     else:
         read = find_rolled_up(target, *rollups, question, now_ms, meter)
     series, damage = [item.series for item in read.series], read.damage
-    tsuids = _tsuids(target, layout, series, meter)
+    tsuids = {item.series: item.tsuid for item in read.series if item.tsuid}
+    unknown = [item.series for item in read.series if not item.tsuid]
+    if unknown:
+        tsuids |= _tsuids(target, layout, unknown, meter)
     stats.add_scan()
-    ordered = [dataclasses.replace(item, tsuid=tsuids.get(item.series, b"")) for item in read.series]
+    ordered = [
+        item if item.tsuid else dataclasses.replace(item, tsuid=tsuids.get(item.series, b""))
+        for item in read.series
+    ]
     if meter is not None:
         meter.add_points(question.filled_count * len(ordered))
     results = answer(question, ordered, never_stops if meter is None else meter.check)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from timebeam.schema.common.batches import latest_points
-from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Reader, Selection
+from timebeam.schema.layouts import (
+    DecodedRows,
+    Finding,
+    ReadableLayout,
+    Reader,
+    Selection,
+    UidTables,
+    find_capability,
+)
+from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
@@ -24,6 +34,8 @@ BATCH_POINTS = 500_000
 
 _FOLDED_POINTS = 1 << 17  # of a batch that becomes intervals at once: its columns fit the cache of a core
 
+_INTEGER, _FLOAT = int(Kind.INTEGER), int(Kind.FLOAT)
+
 _SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
 
@@ -33,6 +45,7 @@ def read_decoded(
     reader: Reader,
     most: int = BATCH_POINTS,
     passes: Callable[[Series], bool] | None = None,
+    keys: dict[Series, bytes] | None = None,
 ) -> Iterator[DecodedRows | Finding]:
     """The selected rows in batches of about `most` points, decoded together and cut to the time range.
 
@@ -46,6 +59,7 @@ def read_decoded(
 
     Args:
       passes: whether the rows of a series are decoded; None for all.
+      keys: takes the key of one row of each series that is decoded.
 
     Raises:
       UnknownNameError: see `ReadableLayout.select`.
@@ -58,6 +72,8 @@ def read_decoded(
         if isinstance(rows, Finding):
             yield rows
             continue
+        if keys is not None:
+            keys.update([(series, row.key) for row, series in rows])
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
@@ -84,10 +100,11 @@ def find_series(
     damage: list[str] = []
     skipped_cells = 0
     batches: list[PointBatch] = []
+    keys: dict[Series, bytes] = {}
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
     reader = metered(ParallelReader(target), meter)
     most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
-    for decoded in read_decoded(layout, selection, reader, most, passes):
+    for decoded in read_decoded(layout, selection, reader, most, passes, keys):
         if isinstance(decoded, Finding):
             damage.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
@@ -101,12 +118,16 @@ def find_series(
         elif len(decoded.batch):
             batches.append(decoded.batch)
     by_series = _by_series(batches) if intervals is None else _downsampled(intervals)
+    with_uids = find_capability(layout, UidTables)
     results = []
-    for series_points, skipped in by_series:
+    for points, skipped in by_series:
         if skipped:
-            damage.append(f"{series_points.series}: {skipped} values are not numbers")
-        if len(series_points.times_ms):
-            results.append(series_points)
+            damage.append(f"{points.series}: {skipped} values are not numbers")
+        if len(points.times_ms):
+            if with_uids is not None:
+                tsuid, _ = tsuid_of_key(with_uids.options, keys[points.series])
+                points = dataclasses.replace(points, tsuid=tsuid)
+            results.append(points)
     return results, damage, skipped_cells
 
 
@@ -134,15 +155,21 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int
     index, times_ms = index[order], times_ms[order]
     kinds = np.concatenate([batch.kinds for batch in batches])[order]
     bits = np.concatenate([batch.bits for batch in batches])[order]
-    bounds = np.searchsorted(index, np.arange(len(numbers) + 1)).tolist()
-    for series, low, high in zip(numbers, bounds[:-1], bounds[1:], strict=True):
-        columns = times_ms[low:high], kinds[low:high], bits[low:high]
-        is_number = columns[1] <= Kind.FLOAT
-        if not is_number.all():
-            columns = columns[0][is_number], columns[1][is_number], columns[2][is_number]
-        series_times_ms, series_kinds, series_bits = columns
-        values = numbers_of(series_bits, series_kinds == Kind.FLOAT)
-        yield QuerySeries(series, series_times_ms, values), int(np.count_nonzero(~is_number))
+    firsts = np.searchsorted(index, np.arange(len(numbers) + 1))
+    largest, smallest = (choose.reduceat(kinds, firsts[:-1]) for choose in (np.maximum, np.minimum))
+    floats, bounds = bits.view(np.float64), firsts.tolist()
+    for series, low, high, greatest, least in zip(
+        numbers, bounds[:-1], bounds[1:], largest.tolist(), smallest.tolist(), strict=True
+    ):
+        if greatest == least == _INTEGER:
+            yield QuerySeries(series, times_ms[low:high], bits[low:high]), 0
+        elif greatest == least == _FLOAT:
+            yield QuerySeries(series, times_ms[low:high], floats[low:high]), 0
+        else:
+            is_number = kinds[low:high] <= _FLOAT
+            values = numbers_of(bits[low:high][is_number], kinds[low:high][is_number] == _FLOAT)
+            skipped = high - low - int(np.count_nonzero(is_number))
+            yield QuerySeries(series, times_ms[low:high][is_number], values), skipped
 
 
 def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
