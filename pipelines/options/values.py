@@ -55,6 +55,7 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
       UsageError: an option makes no sense.
     """
     format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
+    format_options["resources"] = options.layout in LAYOUTS and LAYOUTS[options.layout].stores_resources
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
     try:

@@ -41,7 +41,10 @@ class Layout(WritableLayout, ReadableLayout):
 
     Attributes:
       declared_options: its options, without those that all layouts share, such as `table_prefix`.
+      stores_resources: whether series may have resources.
     """
+
+    stores_resources: ClassVar[bool] = False
 
     declared_options: ClassVar[tuple[Option, ...]] = ()
 

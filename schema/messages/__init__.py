@@ -15,13 +15,14 @@ from timebeam.schema.messages.kairosdb.text_format import KairosDbText
 from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
+from timebeam.schema.messages.otlp.otlp_format import Otlp
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 
 FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
     for cls in (
         *(OpenTsdbJson, OpenTsdbText, OpenTsdbAnnotations, Influx, Avro),
-        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, RemoteWrite),
+        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite),
     )
 }
 

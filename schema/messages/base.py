@@ -71,6 +71,7 @@ class Framing(enum.Enum):
     LINES = "lines"
     JSON = "lines, or JSON documents over several lines"
     AVRO = "blocks of an Avro object container"
+    DELIMITED = "protobuf messages, each behind its length, or lines of JSON"
     NONE = "not at all: the format is one of messages"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError
+from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError, Fields
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import (
@@ -85,6 +86,11 @@ class Samples:
             ends,
             sorted((refusal for group in groups for refusal in group.refusals), key=lambda each: each[:2]),
         )
+
+    def take(self, chosen: Int64s) -> Samples:
+        """Some of the samples."""
+        names = ("index", "times_ms", "kinds", "bits", "starts", "ends")
+        return dataclasses.replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
 class SeriesCache:
@@ -195,6 +201,10 @@ class WholeFormat(MessageFormat):
         """
         return text
 
+    def split(self, message: Message) -> Iterator[Message]:
+        """A message, or those that are lines of it."""
+        yield message
+
     @abc.abstractmethod
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
         """The samples of messages.
@@ -216,7 +226,7 @@ class WholeFormat(MessageFormat):
         """See `MessageFormat.parse_all`; messages are read as one text."""
         refused: list[Rejected] = []
         plain: list[Message] = []
-        for message in messages:
+        for message in itertools.chain.from_iterable(map(self.split, messages)):
             try:
                 plain.append(dataclasses.replace(message, text=self.plain(message.text)))
             except RefusedError as error:
@@ -235,10 +245,10 @@ class WholeFormat(MessageFormat):
                 refused += [_refused(plain[number], why) for number in sorted(damaged)]
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
         source = messages[0].source if messages else ""
-        parsed = self._parsed(Message(text, 0, source), samples, joined, len(messages) == 1)
+        parsed = self._parsed(Message(text, 0, source), samples, joined)
         yield Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped)
 
-    def _parsed(self, message: Message, samples: Samples, joined: Joined, is_alone: bool) -> Parsed:
+    def _parsed(self, message: Message, samples: Samples, joined: Joined) -> Parsed:
         """The good samples as points, and the refusals of the others."""
         refusals = Refusals(message, joined)
         for start, end, why in samples.refusals:
@@ -251,14 +261,7 @@ class WholeFormat(MessageFormat):
             good &= is_series[samples.index]
         if not good.all():
             _refuse(samples, np.flatnonzero(~good), refusals)
-            chosen = np.flatnonzero(good)
-            samples = dataclasses.replace(
-                samples,
-                **{
-                    name: getattr(samples, name)[chosen]
-                    for name in ("index", "times_ms", "kinds", "bits", "starts", "ends")
-                },
-            )
+            samples = samples.take(np.flatnonzero(good))
         return separated(
             Parsed(self._batch(message, samples, all_used=bool(good.all())), refusals.rejected()), joined
         )
@@ -288,6 +291,20 @@ class WholeFormat(MessageFormat):
             np.zeros(n, np.int64),
             Origins(message.text, samples.starts, samples.ends, message.source, 0),
         )
+
+
+def field_bytes(padded: bytes, fields: Fields, n: int) -> list[bytes]:
+    """The bytes of the fields of each of n messages."""
+    counts = np.bincount(fields.message, minlength=n)
+    last = np.cumsum(counts)
+    first = last - counts
+    sizes = np.concatenate([[0], np.cumsum(fields.ends - fields.starts)])
+    if n and counts.all():
+        starts, ends = fields.starts[first], fields.ends[last - 1]
+        if ((ends - starts) == sizes[last] - sizes[first]).all():
+            return [padded[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    pieces = [padded[a:b] for a, b in zip(fields.starts.tolist(), fields.ends.tolist(), strict=True)]
+    return [b"".join(pieces[a:b]) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def check_time(time_ms: int) -> RefusedError:

@@ -133,6 +133,10 @@ variable "ingest" {
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
     kairosdb_ttl: kairosdb: refuse points with a ttl of their own, or ignore it and store them as others
+    otlp_resource: otlp: attributes of resources that become tags (in Heroic's layouts resources): names, all or none
+    otlp_scope: otlp: the name of the scope becomes tag otel.scope.name
+    otlp_delta: otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused
+    otlp_histogram: otlp: what of histograms is stored
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b; messages with other names become dead letters
     packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
@@ -158,6 +162,10 @@ variable "ingest" {
     avro_schema          = optional(string)
     avro_fields          = optional(string)
     kairosdb_ttl         = optional(string)
+    otlp_resource        = optional(string)
+    otlp_scope           = optional(bool)
+    otlp_delta           = optional(string)
+    otlp_histogram       = optional(string)
     records_encoding     = optional(string)
     formats              = optional(string)
     packing              = optional(string)
@@ -175,8 +183,8 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "prometheus-remote-write", "records"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, prometheus-remote-write, records."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "records"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, records."
   }
 
   validation {
@@ -217,6 +225,21 @@ variable "ingest" {
   validation {
     condition     = contains(["refuse", "ignore"], coalesce(var.ingest.kairosdb_ttl, "refuse"))
     error_message = "kairosdb_ttl must be one of refuse, ignore."
+  }
+
+  validation {
+    condition     = var.ingest.otlp_resource == null || can(regex("^([^,\\s]+(,[^,\\s]+)*)$", var.ingest.otlp_resource))
+    error_message = "otlp_resource must be such as service.name,service.namespace,service.instance.id,host.name,k8s.pod.name."
+  }
+
+  validation {
+    condition     = contains(["tag", "refuse"], coalesce(var.ingest.otlp_delta, "tag"))
+    error_message = "otlp_delta must be one of tag, refuse."
+  }
+
+  validation {
+    condition     = var.ingest.otlp_histogram == null || can(regex("^((count|sum|min|max|buckets)(,(count|sum|min|max|buckets))*)$", var.ingest.otlp_histogram))
+    error_message = "otlp_histogram must be such as count,sum,min,max,buckets."
   }
 
   validation {

@@ -38,6 +38,8 @@ BAD_TEXTS = {
     "end": ["", "tomorrow", "2026-13"],
     "zone": ["", "+01:00", "Europe Berlin"],
     "retention": ["7d", "7,", ",7", "7, 90"],
+    "otlp_resource": ["", ",", "a,", ",a", "a,,b"],
+    "otlp_histogram": ["", "mean", "count,", "count, sum"],
     "influx_metric": ["", "metric", "{measurement}"],
     "avro_fields": ["", "metric", "metric=", "=name", "metric=name,,value=v"],
     "avro_schema": ["", "points", "schema.avsc"],

@@ -24,6 +24,7 @@ from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.input import line_cutter
 from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content, is_compressed
+from timebeam.transforms.input.delimited_cutter import DelimitedCutter
 from timebeam.transforms.input.json_cutter import DOCUMENT_BYTES, JsonCutter, starts_document
 from timebeam.transforms.input.line_cutter import Cutter, LineCutter
 
@@ -149,7 +150,8 @@ def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[File
     modified_ms = _modified_ms(file)
     if modified_ms <= 0:
         raise ValueError(f"{file.path}: its file system gives no modification time")
-    if is_compressed(file.path) or framing is Framing.AVRO or _may_be_document(file, framing):
+    is_whole = framing in (Framing.AVRO, Framing.DELIMITED) or is_compressed(file.path)
+    if is_whole or _may_be_document(file, framing):
         yield FileSpan(file.path, 0, -1, modified_ms)
         return
     step = BLOCK_BYTES * _BLOCKS_A_SPAN
@@ -207,6 +209,8 @@ def _cutter(span: FileSpan, framing: Framing) -> Cutter:
     """The cutter of a whole file."""
     if framing is Framing.AVRO:
         return AvroCutter(span.path, span.modified_ms)
+    if framing is Framing.DELIMITED:
+        return DelimitedCutter(span.message())
     if framing is Framing.JSON:
         return JsonCutter(span.message(), BLOCK_BYTES)
     return LineCutter(span.message())

@@ -76,6 +76,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     table_prefix: str = ""
 
     name = "heroic"
+    stores_resources = True
     packings = (Packing.POINTS,)
     uids = None
     rollup_names = HeroicRollupNames()

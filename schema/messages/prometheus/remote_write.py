@@ -39,7 +39,7 @@ from timebeam.schema.common.wire_fields import (
 )
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
 from timebeam.schema.messages.rules import add_tag
-from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, WholeFormat
+from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, WholeFormat, field_bytes
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
 STALE = 0x7FF0000000000002
@@ -107,7 +107,7 @@ class RemoteWrite(WholeFormat):
     def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
         """The samples of series of version 1.0."""
         fields = scan(padded, series.firsts, series.ends)
-        keys = _label_bytes(padded, fields.of(_LABEL), len(series))
+        keys = field_bytes(padded, fields.of(_LABEL), len(series))
         outcomes = self._series.outcomes(keys, lambda number: _series(_labels(keys[number])))
         return self._read(padded, fields, 1, outcomes, (series.starts, series.ends), skipped)
 
@@ -210,20 +210,6 @@ class RemoteWrite(WholeFormat):
         if damaged:
             raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram")
         return gatherer.finish()
-
-
-def _label_bytes(padded: bytes, labels: Fields, n: int) -> list[bytes]:
-    """The bytes of the labels of each of n series."""
-    counts = np.bincount(labels.message, minlength=n)
-    last = np.cumsum(counts)
-    first = last - counts
-    sizes = np.concatenate([[0], np.cumsum(labels.ends - labels.starts)])
-    if n and counts.all():
-        starts, ends = labels.starts[first], labels.ends[last - 1]
-        if ((ends - starts) == sizes[last] - sizes[first]).all():
-            return [padded[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    pieces = [padded[a:b] for a, b in zip(labels.starts.tolist(), labels.ends.tolist(), strict=True)]
-    return [b"".join(pieces[a:b]) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:

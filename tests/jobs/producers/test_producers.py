@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from tests.support.any_store import AnyStore
+from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.commands import timebeam
 from tests.support.prometheus_proto import ENCODERS, Plain, snappy
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
+from timebeam.schema.common.protobuf import encoded_varint
+from timebeam.schema.layouts import Selected, Selection
+from timebeam.transforms.readers.table_reader import TableReader
 
 T = 1_767_225_600_000
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
@@ -74,6 +81,57 @@ def test_remote_write(
     summary = ingest(store, "prometheus-remote-write", messages, tmp_path)
     assert (summary["points_stored"], summary["refused"]) == (16, {})
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+
+
+def otlp_request() -> Any:
+    """Two gauges, of integers and decimals, with attributes of a resource and of points."""
+    request = ExportMetricsServiceRequest()
+    resource = request.resource_metrics.add()
+    for key, value in (("service.name", "shop:1"), ("os.type", "linux")):
+        resource.resource.attributes.add(key=key, value=AnyValue(string_value=value))
+    metrics = resource.scope_metrics.add().metrics
+    for name in ("http.server {duration}", "up_time"):
+        data = metrics.add(name=name).gauge
+        for n in range(3):
+            point = data.data_points.add(time_unix_nano=(T + n * 1000) * 1_000_000, as_double=n + 0.25)
+            point.attributes.add(key="route", value=AnyValue(string_value="/a b"))
+    return request
+
+
+@pytest.mark.parametrize("variant", LAYOUTS)
+def test_otlp(bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str) -> None:
+    store = AnyStore.create(bigtable, prefix, variant)
+    message = Published(
+        gzip.compress(otlp_request().SerializeToString()),
+        T,
+        {"ce-type": "org.opentelemetry.otlp.metrics.v1", "content-encoding": "gzip"},
+    )
+    summary = ingest(store, "otlp", [message], tmp_path)
+    assert (summary["points_stored"], summary["refused"]) == (6, {})
+    tags, in_heroic = (("route", "/a b"), ("service.name", "shop:1")), variant.startswith("heroic")
+    assert queried(store, ["http.server {duration}", "up_time"]) == {
+        (name, tags[:1] if in_heroic else tags): {T + n * 1000: n + 0.25 for n in range(3)}
+        for name in ("http.server {duration}", "up_time")
+    }
+    selected = [*store.layout.select(Selection(None, {}, 0, EVER_MS), TableReader(store.target))]
+    assert {each.series.resources for each in selected if isinstance(each, Selected)} == {
+        tags[1:] if in_heroic else ()
+    }
+
+
+def test_files_of_otlp(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    request = otlp_request().SerializeToString()
+    (tmp_path / "a.pb").write_bytes(encoded_varint(len(request)) + request)
+    (tmp_path / "b.json").write_text(json_format.MessageToJson(otlp_request(), indent=None) + "\n")
+    for name in ("a.pb", "b.json"):
+        ran = timebeam(
+            *("ingest", *store.flags, *store.auto_create, "--format=otlp", "--input", tmp_path / name),
+            "--summary=json",
+        )
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["points_stored"] == 6
+    assert len(queried(store, ["up_time"])) == 1
 
 
 def test_names_that_are_escaped_are_a_property_of_the_tables(

@@ -1,0 +1,1 @@
+"""Message format `otlp`: metrics of OpenTelemetry, as protobuf and as JSON."""

@@ -1,0 +1,365 @@
+"""Message format `otlp`: `ExportMetricsServiceRequest` of OpenTelemetry, as protobuf or as JSON.
+
+    ExportMetricsServiceRequest { repeated ResourceMetrics resource_metrics = 1; }
+    ResourceMetrics { Resource resource = 1; repeated ScopeMetrics scope_metrics = 2; }
+    Resource        { repeated KeyValue attributes = 1; }
+    ScopeMetrics    { InstrumentationScope scope = 1; repeated Metric metrics = 2; }
+    Metric          { string name = 1; Gauge gauge = 5; Sum sum = 7; Histogram histogram = 9;
+                      ExponentialHistogram exponential_histogram = 10; Summary summary = 11; }
+    Gauge, Sum, ... { repeated NumberDataPoint data_points = 1; AggregationTemporality = 2; }
+    NumberDataPoint { fixed64 time_unix_nano = 3; double as_double = 4; sfixed64 as_int = 6;
+                      repeated KeyValue attributes = 7; uint32 flags = 8; }
+
+Source: opentelemetry/proto/metrics/v1/metrics.proto, 1.x. The messages of each level are scanned together. A
+series is cached by its resource, scope and metric, and the bytes of its attributes. The payload of a refusal
+is the `ResourceMetrics`, which is a request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from timebeam.schema.common.histogram_series import SeriesPoint
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes
+from timebeam.schema.common.wire_fields import DamagedMessagesError, Fields, fixed64, scan, varints
+from timebeam.schema.messages.base import Framing, Message
+from timebeam.schema.messages.otlp import data_points
+from timebeam.schema.messages.otlp.attributes import message_fields, read_attributes
+from timebeam.schema.messages.otlp.json_requests import encoded_request
+from timebeam.schema.messages.series_columns import (
+    Outcome,
+    SampleGatherer,
+    Samples,
+    WholeFormat,
+    field_bytes,
+)
+from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
+
+RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name"
+"""The attributes of resources that are kept by default."""
+
+DELTA_TAG = ("otel.temporality", "delta")
+"""What keeps series of deltas apart from cumulative ones."""
+
+_OPTIONS = (
+    Option(
+        "otlp_resource",
+        "otlp: attributes of resources that become tags (in Heroic's layouts resources): names, all or none",
+        default=RESOURCE_ATTRIBUTES,
+        regex=r"[^,\s]+(,[^,\s]+)*",
+    ),
+    Option("otlp_scope", "otlp: the name of the scope becomes tag otel.scope.name", OptionKind.FLAG, False),
+    Option(
+        "otlp_delta",
+        "otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused",
+        default="tag",
+        choices=("tag", "refuse"),
+    ),
+    Option(
+        "otlp_histogram",
+        "otlp: what of histograms is stored",
+        default=",".join(data_points.PARTS),
+        regex=rf"({'|'.join(data_points.PARTS)})(,({'|'.join(data_points.PARTS)}))*",
+    ),
+)
+
+_FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
+_TEMPORALITY = 2 << 3 | VARINT
+_TIME, _DOUBLE, _INT = 3 << 3 | FIXED64, 4 << 3 | FIXED64, 6 << 3 | FIXED64
+_DELTA = 1
+_NS_PER_MS = np.uint64(1_000_000)
+
+Reader = Callable[[bytes, Sequence[str]], Iterator[SeriesPoint]]
+
+
+class _MetricKind(NamedTuple):
+    """How metrics of one kind are read: the numbers of fields, and what reads a point that is no number."""
+
+    tag: int
+    attributes: int
+    flags: int
+    has_temporality: bool
+    read: Reader | None
+
+
+_KINDS = (
+    _MetricKind(5 << 3 | BYTES, 7, 8, False, None),
+    _MetricKind(7 << 3 | BYTES, 7, 8, True, None),
+    _MetricKind(9 << 3 | BYTES, 9, 10, True, data_points.histogram),
+    _MetricKind(10 << 3 | BYTES, 1, 10, True, data_points.exponential),
+    _MetricKind(11 << 3 | BYTES, 7, 8, False, data_points.summary),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Levels:
+    """The messages above the metrics: the bytes of each resource and scope, and where the metrics are.
+
+    Attributes:
+      resources: of each `ResourceMetrics`.
+      scopes: (number of the resource, bytes of the scope) of each `ScopeMetrics`.
+      metrics: the fields of metrics, whose messages are `ScopeMetrics`.
+      starts, ends: int64[m], the span of the `ResourceMetrics` of each metric.
+    """
+
+    resources: Sequence[bytes]
+    scopes: Sequence[tuple[int, bytes]]
+    metrics: Fields
+    starts: Int64s
+    ends: Int64s
+
+
+class Otlp(WholeFormat):
+    """Requests of OTLP for metrics."""
+
+    name = "otlp"
+    escapes_names = True
+    framing = Framing.DELIMITED
+    declared_options = _OPTIONS
+    example = bytes.fromhex(
+        "0a3a0a160a140a09686f73742e6e616d6512070a0577656230311220121e0a066d656d6f72792a140a12190000c6e8da"
+        "06d512210000000000404540"
+    )
+
+    def __init__(
+        self,
+        resource: str = RESOURCE_ATTRIBUTES,
+        delta: str = "tag",
+        histogram: str = ",".join(data_points.PARTS),
+        *,
+        scope: bool = False,
+        as_resources: bool = False,
+        remembered: int = 200_000,
+    ) -> None:
+        """A format with options as `--otlp_...`; `remembered` is the number of cached series.
+
+        Args:
+          as_resources: whether the attributes of resources stay resources, for Heroic's layouts.
+        """
+        super().__init__(remembered)
+        self._resource = None if resource == "all" else frozenset(resource.split(",")) - {"none"}
+        self._delta, self._scope, self._as_resources = delta, scope, as_resources
+        self._parts = histogram.split(",")
+        self._contexts: LruCache[Hashable, int] = LruCache(remembered)
+        self._new_context = itertools.count(1)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Otlp:
+        """See `MessageFormat.from_options`: the options of `declared_options`, and `resources`."""
+        defaults = {option.name: option.default for option in _OPTIONS}
+        resource, scope, delta, histogram = (options.get(name, default) for name, default in defaults.items())
+        return cls(resource, delta, histogram, scope=scope, as_resources=options.get("resources", False))
+
+    def split(self, message: Message) -> Iterator[Message]:
+        """See `WholeFormat.split`: lines of JSON are a request each."""
+        if message.text[:1] == b"{" and b"\n" in message.text.strip():
+            lines = message.text.split(b"\n")
+            if all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines if line.strip()):
+                offset = message.offset
+                for line in lines:
+                    if line.strip():
+                        yield dataclasses.replace(message, text=line, offset=offset)
+                    offset += len(line) + 1
+                return
+        yield message
+
+    def plain(self, text: bytes) -> bytes:
+        """See `WholeFormat.plain`: JSON as protobuf."""
+        return encoded_request(text) if text.lstrip()[:1] == b"{" else text
+
+    def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
+        """See `WholeFormat.samples`."""
+        levels = _levels(padded, starts, ends)
+        metrics = levels.metrics
+        fields = scan(padded, metrics.firsts, metrics.ends)
+        names = [b""] * len(metrics)
+        for metric, first, end in _spans(fields.of(_FIRST)):
+            names[metric] = padded[first:end]
+        groups = [self._points(padded, levels, names, kind, fields.of(kind.tag), skipped) for kind in _KINDS]
+        return Samples.join([group for group in groups if group is not None])
+
+    def _points(
+        self,
+        padded: bytes,
+        levels: _Levels,
+        names: Sequence[bytes],
+        kind: _MetricKind,
+        data: Fields,
+        skipped: Counter[str],
+    ) -> Samples | None:
+        """The samples of metrics of one kind; None if there are none."""
+        if not len(data):
+            return None
+        content = scan(padded, data.firsts, data.ends)
+        points = content.of(_FIRST)
+        temporality = np.zeros(len(data), np.int64)
+        stated = content.of(_TEMPORALITY)
+        temporality[stated.message] = varints(padded, stated.firsts, stated.ends)
+        contexts = self._context_numbers(levels, names, kind, data.message, temporality.tolist())
+        fields = scan(padded, points.firsts, points.ends)
+        n = len(points)
+        attributes = field_bytes(padded, fields.of(kind.attributes << 3 | BYTES), n)
+        numbers = contexts[points.message]
+        keys = list(zip(numbers.tolist(), attributes, strict=True))
+
+        def read(number: int) -> Outcome:
+            each = int(points.message[number])
+            metric = int(data.message[each])
+            resource, scope = levels.scopes[int(levels.metrics.message[metric])]
+            is_delta = kind.has_temporality and int(temporality[each]) == _DELTA
+            if kind.has_temporality and not 1 <= int(temporality[each]) <= 2:
+                why = f"metric {names[metric]!r} is neither cumulative nor of deltas"
+                return RefusedError(Reason.VALUE_NOT_STORABLE, why)
+            return self._read_series(
+                levels.resources[resource], scope, names[metric], attributes[number], is_delta=is_delta
+            )
+
+        outcomes = self._series.outcomes(keys, read)
+        time_fields = fields.of(_TIME)
+        times_ms = np.zeros(n, np.int64)
+        times_ms[time_fields.message] = (
+            fixed64(padded, time_fields.firsts).view(np.uint64) // _NS_PER_MS
+        ).view(np.int64)
+        metric_of = data.message[points.message]
+        spans = levels.starts[metric_of], levels.ends[metric_of]
+        absent = np.zeros(n, np.bool_)
+        flags = fields.of(kind.flags << 3 | VARINT)
+        if len(flags):
+            absent[flags.message] = (varints(padded, flags.firsts, flags.ends) & 1).astype(np.bool_)
+            skipped["no_recorded_values"] += int(np.count_nonzero(absent))
+        if kind.read is None:
+            return _numbers(padded, fields, outcomes, times_ms, absent, spans)
+        gatherer = SampleGatherer(self._series)
+        damaged: list[int] = []
+        firsts, ends, recorded = (
+            points.firsts.tolist(),
+            points.ends.tolist(),
+            np.flatnonzero(~absent).tolist(),
+        )
+        for number in recorded:
+            span = int(spans[0][number]), int(spans[1][number])
+            try:
+                values = kind.read(padded[firsts[number] : ends[number]], self._parts)
+                gatherer.add(outcomes[number], int(times_ms[number]), values, span)
+            except ProtoError:
+                damaged.append(span[0])
+            except RefusedError as error:
+                gatherer.refuse(error, span)
+        if damaged:
+            raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram or summary")
+        return gatherer.finish()
+
+    def _context_numbers(
+        self,
+        levels: _Levels,
+        names: Sequence[bytes],
+        kind: _MetricKind,
+        metrics: Int64s,
+        temporality: Sequence[int],
+    ) -> Int64s:
+        """int64[k]: of each metric a number that its resource, scope, name and temporality alone have."""
+        numbers = []
+        scope_of = levels.metrics.message.tolist()
+        for metric, state in zip(metrics.tolist(), temporality, strict=True):
+            resource, scope = levels.scopes[scope_of[metric]]
+            key = levels.resources[resource], scope, names[metric], kind.has_temporality and state
+            number = self._contexts.get(key)
+            if number is None:
+                number = self._contexts[key] = next(self._new_context)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def _read_series(
+        self, resource: bytes, scope: bytes, name: bytes, attributes: bytes, *, is_delta: bool
+    ) -> Outcome:
+        """The series of a resource, a scope, a metric and encoded attributes."""
+        if is_delta and self._delta == "refuse":
+            why = f"metric {name!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
+            return RefusedError(Reason.VALUE_NOT_STORABLE, why)
+        try:
+            metric = name.decode()
+            encoded = b"".join(
+                encoded_bytes(1, pair) for tag, pair in message_fields(resource) if tag == _FIRST
+            )
+            kept = {
+                key: value
+                for key, value in read_attributes(encoded).items()
+                if self._resource is None or key in self._resource
+            }
+            tags = read_attributes(attributes)
+            if self._scope:
+                scope_name = dict(message_fields(scope)).get(_FIRST, b"").decode()
+                if scope_name:
+                    tags.setdefault("otel.scope.name", scope_name)
+        except (ProtoError, IndexError) as error:
+            return RefusedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
+        except UnicodeDecodeError as error:
+            return RefusedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
+        except RefusedError as error:
+            return error
+        if not metric:
+            return RefusedError(Reason.BAD_METRIC, "a metric without a name")
+        if is_delta:
+            tags[DELTA_TAG[0]] = DELTA_TAG[1]
+        if self._as_resources:
+            return Series.of(metric, tags, kept)
+        return Series.of(metric, kept | tags)
+
+
+def _levels(padded: bytes, starts: Int64s, ends: Int64s) -> _Levels:
+    """The messages above the metrics; raises DamagedMessagesError."""
+    top = scan(padded, starts, ends)
+    resource_metrics = top.of(_FIRST)
+    is_request = np.zeros(len(starts), np.bool_)
+    is_request[resource_metrics.message] = True
+    foreign = ~is_request & (ends > starts)
+    if foreign.any():
+        raise DamagedMessagesError(starts[foreign], "no request of OTLP for metrics")
+    inside = scan(padded, resource_metrics.firsts, resource_metrics.ends)
+    resources = [b""] * len(resource_metrics)
+    for number, first, end in _spans(inside.of(_FIRST)):
+        resources[number] = padded[first:end]
+    scope_metrics = inside.of(_SECOND)
+    within = scan(padded, scope_metrics.firsts, scope_metrics.ends)
+    scopes = [(number, b"") for number in scope_metrics.message.tolist()]
+    for number, first, end in _spans(within.of(_FIRST)):
+        scopes[number] = scopes[number][0], padded[first:end]
+    metrics = within.of(_SECOND)
+    owner = scope_metrics.message[metrics.message]
+    return _Levels(resources, scopes, metrics, resource_metrics.starts[owner], resource_metrics.ends[owner])
+
+
+def _spans(fields: Fields) -> Iterator[tuple[int, int, int]]:
+    """(number of the message, start, end of the content) of each field."""
+    return zip(fields.message.tolist(), fields.firsts.tolist(), fields.ends.tolist(), strict=True)
+
+
+def _numbers(
+    padded: bytes,
+    fields: Fields,
+    outcomes: list[Outcome],
+    times_ms: Int64s,
+    absent: np.ndarray[Any, np.dtype[np.bool_]],
+    spans: tuple[Int64s, Int64s],
+) -> Samples:
+    """The samples of number data points; each is one of its series."""
+    values = fields.take((fields.tags == _DOUBLE) | (fields.tags == _INT))
+    n = len(outcomes)
+    bits, tags = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    bits[values.message], tags[values.message] = fixed64(padded, values.firsts), values.tags
+    kinds = np.where(tags == _INT, Kind.INTEGER, Kind.FLOAT).astype(np.uint8)
+    index = np.arange(n)
+    empty = (tags == 0) & ~absent
+    if empty.any():
+        index[empty] = n
+        outcomes = [*outcomes, RefusedError(Reason.EMPTY_VALUE, "a data point without a value")]
+    samples = Samples(outcomes, index, times_ms, kinds, bits, *spans)
+    return samples.take(np.flatnonzero(~absent)) if absent.any() else samples
