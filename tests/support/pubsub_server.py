@@ -51,6 +51,7 @@ class PubSubServer:
         lease_seconds: int = 10,
         batch: int = 1000,
         topics: Sequence[str] | None = None,
+        delivers: bool = False,
     ) -> None:
         """
         Args:
@@ -58,6 +59,7 @@ class PubSubServer:
           seed: of how often, and in which order.
           batch: messages of one pull.
           topics: that can be published to; any without it.
+          delivers: whether the subscription has what comes by `Publish`.
         """
         self._lock = threading.Lock()
         rng = random.Random(seed)
@@ -68,7 +70,7 @@ class PubSubServer:
         self._leased: dict[str, tuple[int, float]] = {}
         self._lease_seconds, self._batch = lease_seconds, batch
         self._ids = 0
-        self._topics = topics
+        self._topics, self._delivers = topics, delivers
         self.acknowledged: set[int] = set()
         """Numbers of the messages acknowledged at least once."""
         self.published: list[Published] = []
@@ -226,10 +228,11 @@ class PubSubServer:
             context.abort(self.fault, "planned by a test")
         time.sleep(self.publish_seconds)
         now_ms = int(time.time() * 1000)
+        messages = [Published(message.data, now_ms, dict(message.attributes)) for message in request.messages]
         with self._lock:
-            self.published += [
-                Published(message.data, now_ms, dict(message.attributes)) for message in request.messages
-            ]
+            self.published += messages
+        if self._delivers:
+            self.add(messages)
         return raw(types.PublishResponse)(message_ids=[str(i) for i, _ in enumerate(request.messages)])
 
 

@@ -1,0 +1,85 @@
+"""Debian's Prometheus scrapes itself and writes to the front door: stored is what it answers itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.any_store import AnyStore
+from tests.support.commands import timebeam
+from tests.support.front_door import front_door
+from tests.support.model import Content
+from tests.support.programs import free_port, program, running_program
+from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from timebeam.pipelines.serve.writes.tokens import Tokens
+
+pytestmark = pytest.mark.clients
+
+SCRAPED_SECONDS = 120
+
+
+def test_two_minutes_of_its_own_metrics(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    binary = program("prometheus", "prometheus")
+    store = AnyStore.create(bigtable, prefix, "heroic")
+    pubsub = PubSubServer(delivers=True)
+    with front_door(pubsub=pubsub, tokens=Tokens(["secret"])) as (client, _):
+        port = free_port()
+        remote = {"url": f"{client.base_url}/api/v1/write", "authorization": {"credentials": "secret"}}
+        config = {
+            "global": {"scrape_interval": "2s"},
+            "scrape_configs": [{"job_name": "self", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
+            "remote_write": [remote],
+        }
+        (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        command = [binary, "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}"]
+        with running_program(
+            [*command, "--storage.tsdb.path=data"], port, "/-/ready", tmp_path
+        ) as prometheus:
+            time.sleep(SCRAPED_SECONDS)
+            end_s = int(time.time()) - 1
+            expected = answered(prometheus, end_s)
+            wait_until_sent(pubsub, prometheus)
+        ran = timebeam(
+            *("ingest", *store.flags, *store.auto_create, "--format=prometheus-remote-write"),
+            *(f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=2", "--flush_seconds=1"),
+            *("--dead_letters", str(tmp_path / "dead"), "--summary=json"),
+        )
+    assert (ran.code, pubsub.left) == (0, 0), ran.err
+    assert set(json.loads(ran.out)["refused"]) <= {"bad-number"}
+    stored = {key: value for key, value in store.content().items() if key[1] <= end_s * 1000}
+    assert len({series for series, _ in expected}) > 300
+    assert len(expected) > 10_000
+    assert stored == expected
+
+
+def answered(prometheus: httpx.Client, end_s: int) -> Content:
+    """The samples of all series that Prometheus answers itself, without NaN and infinities."""
+    parameters = {"query": '{__name__=~".+"}[10m]', "time": str(end_s)}
+    response = prometheus.get("/api/v1/query", params=parameters)
+    assert response.status_code == 200, response.text
+    content: Content = {}
+    for series in response.json()["data"]["result"]:
+        labels: dict[str, Any] = series["metric"]
+        name = labels.pop("__name__"), tuple(sorted(labels.items()))
+        for seconds, text in series["values"]:
+            if math.isfinite(value := float(text)):
+                content[name, round(seconds * 1000)] = value
+    return content
+
+
+def wait_until_sent(pubsub: PubSubServer, prometheus: httpx.Client) -> None:
+    """Until Prometheus has sent all that it scraped before now."""
+    sent = "prometheus_remote_storage_queue_highest_sent_timestamp_seconds"
+    now_s, until = time.time(), time.monotonic() + 60
+    while True:
+        (result,) = prometheus.get("/api/v1/query", params={"query": sent}).json()["data"]["result"]
+        if float(result["value"][1]) >= now_s:
+            return
+        assert time.monotonic() < until
+        time.sleep(1)
