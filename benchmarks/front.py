@@ -31,10 +31,12 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from benchmarks import bench
+from tests.support.prometheus_proto import message, request_1, snappy
 from timebeam.pipelines.serve.app import ServerLimits, application
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
 from timebeam.pipelines.serve.writes.publisher import Publisher
+from timebeam.schema.common.packing import unpack
 from timebeam.transforms.query.budget import Budget
 
 T = 1_356_998_400
@@ -68,6 +70,43 @@ def puts(points: int, count: int) -> Load:
         for body in range(count)
     ]
     return Load("/api/put", {"Content-Type": "application/json"}, bodies, json.loads)
+
+
+def remote_writes(samples: int, count: int) -> Load:
+    """Requests of remote write 1.0: a sample of each series, with ten labels; no series is in two bodies."""
+    chance = random.Random(1)
+    bodies = [
+        snappy(
+            request_1(
+                [
+                    (
+                        {
+                            "__name__": f"node_cpu_seconds_{number % 50}_total",
+                            "cluster": "production-europe-west1",
+                            "cpu": str(number % 16),
+                            "datacenter": "lga",
+                            "environment": "production",
+                            "instance": f"web{body:03d}-{number // 50:02d}.example.com:9100",
+                            "job": "node-exporter",
+                            "mode": "user",
+                            "namespace": "monitoring",
+                            "pod": f"node-exporter-{body:03d}{number // 50:02d}",
+                        },
+                        [(chance.random() * 1e6, T * 1000 + body)],
+                    )
+                    for number in range(samples)
+                ]
+            )
+        )
+        for body in range(count)
+    ]
+    request = message("WriteRequest")
+
+    def parse(body: bytes) -> object:
+        return request.FromString(unpack("snappy", body))
+
+    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy"}
+    return Load("/api/v1/write", headers, bodies, parse)
 
 
 class ReadyPublisher(Publisher):
@@ -155,24 +194,25 @@ def run(pid: int, port: int, load: Load, requests: int, connections: int) -> tup
     return cpu_seconds(pid) - worked, time.perf_counter() - began
 
 
-def measure(folder: Path, *, requests: int = 2000, connections: int = 32, turns: int = 5) -> bench.Cases:
+def measure(folder: Path, *, requests: int = 4000, connections: int = 32, turns: int = 5) -> bench.Cases:
     """A case for each kind of bodies."""
-    loads = {"50-point /api/put": puts(50, 200)}
+    loads = {"50-point /api/put": puts(50, 200), "2,000-sample remote write": remote_writes(2000, 10)}
     cases: dict[str, dict[str, list[float]]] = {}
     for case, load in loads.items():
         figures = cases[case] = {}
+        count = requests if load.path == "/api/put" else requests // 10
         with contextlib.ExitStack() as stack:
             servers = {name: stack.enter_context(server(name, load)) for name in ("bare", "front")}
             for pid, port in servers.values():
-                run(pid, port, load, len(load.bodies), connections)  # fills caches
+                run(pid, port, load, 2 * len(load.bodies), connections)  # fills caches
             for _ in range(turns):
                 taken = {
-                    name: run(pid, port, load, requests, connections) for name, (pid, port) in servers.items()
+                    name: run(pid, port, load, count, connections) for name, (pid, port) in servers.items()
                 }
                 figures.setdefault("times bare", []).append(taken["bare"][0] / taken["front"][0])
                 for name, (worked, seconds) in taken.items():
-                    figures.setdefault(f"{name}, requests/CPU s", []).append(requests / worked)
-                    figures.setdefault(f"{name}, requests/s", []).append(requests / seconds)
+                    figures.setdefault(f"{name}, requests/CPU s", []).append(count / worked)
+                    figures.setdefault(f"{name}, requests/s", []).append(count / seconds)
     return cases
 
 

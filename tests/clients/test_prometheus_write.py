@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.front_door import front_door
@@ -69,7 +70,7 @@ def answered(prometheus: httpx.Client, end_s: int) -> Content:
         name = labels.pop("__name__"), tuple(sorted(labels.items()))
         for seconds, text in series["values"]:
             if math.isfinite(value := float(text)):
-                content[name, round(seconds * 1000)] = value
+                content[name, round(seconds * 1000)] = number(value)
     return content
 
 
