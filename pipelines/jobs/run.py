@@ -18,7 +18,6 @@ import grpc
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
-from google.cloud.bigtable.batcher import MutationsBatchError
 
 from timebeam.pipelines.jobs.job import (
     AnyJob,
@@ -30,7 +29,6 @@ from timebeam.pipelines.jobs.job import (
     write_dead_letters,
 )
 from timebeam.pipelines.jobs.portions import run_portions
-from timebeam.pipelines.jobs.preflight import preflight
 from timebeam.pipelines.jobs.runners import is_dataflow, is_in_process, is_local
 from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
@@ -38,7 +36,7 @@ from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
-from timebeam.transforms.bigtable.retry import service_error
+from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.store import TOPIC, check_writable
 from timebeam.transforms.ingest import coders
@@ -85,6 +83,8 @@ def run_job(job: AnyJob, run: Run) -> int:
       OSError: there is no input.
     """
     if run.preflight:
+        from timebeam.pipelines.jobs.preflight import preflight  # the admin client takes half a second
+
         return preflight(job, run)
     _check_dataflow(job, run)
     if isinstance(job, StreamJob):
@@ -227,8 +227,9 @@ def _progress() -> Iterator[Progress]:
         with Progress() as progress:
             yield progress
     except RuntimeError as error:
-        if isinstance(error.__context__, MutationsBatchError):
-            raise _writer_error(error.__context__) from error
+        cause = writer_error(error.__context__)
+        if cause is not None:
+            raise _writer_failure(cause) from error
         if _is_interrupt(error):
             raise KeyboardInterrupt from error
         failure = _worker_error(str(error))
@@ -259,10 +260,10 @@ def _is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _writer_error(error: MutationsBatchError) -> BigtableError:
+def _writer_failure(cause: BaseException) -> BigtableError:
     """The failure of Beam's writer in one line; its own message has no reason in it."""
     return BigtableError(
-        f"Beam's writer could not store all rows: {service_error(error.exc[0])}. Run it again to complete "
+        f"Beam's writer could not store all rows: {cause}. Run it again to complete "
         "the work; the default, --bigtable_writer direct, retries more errors and sends refused "
         "rows to the dead letters"
     )

@@ -19,14 +19,13 @@ from apache_beam.pvalue import DoOutputsTuple, PBegin, PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
-from google.cloud.bigtable.batcher import MutationsBatchError
 
 from timebeam.pipelines.local import handed_over
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.messages import Message
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.retry import service_error
+from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refusing
 
 _LOGGER = logging.getLogger(__name__)
@@ -211,10 +210,8 @@ def cause_of(error: Exception) -> Exception:
     """The cause of a failed run, which Beam and its writer may hide behind other errors."""
     while isinstance(error, RuntimeError) and isinstance(error.__context__, Exception):
         error = error.__context__
-    if isinstance(error, MutationsBatchError):
-        cause = service_error(error.exc[0])
-        return cause if isinstance(cause, Exception) else error
-    return error
+    cause = writer_error(error)
+    return cause if isinstance(cause, Exception) else error
 
 
 class _Search:

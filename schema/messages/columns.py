@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,21 +52,6 @@ def windows(text: bytes, positions: Int64s) -> Bytes:
     """uint8[n, WINDOW]: the bytes from each position int64[n] on."""
     all_windows = np.ndarray((len(text) - WINDOW + 1,), f"V{WINDOW}", text, 0, (1,))
     return all_windows[positions].view(np.uint8).reshape(-1, WINDOW)
-
-
-def time_lengths(view: Bytes, starts: Int64s) -> Int64s:
-    """int64[n]: 10 or 13, the digits of a timestamp; 0 where it has another form.
-
-    The first digit is not 0: such numbers are not JSON, and the parser may read them as hexadecimal. The
-    parser checks that all are digits.
-    """
-    lengths = np.where(_is_digit(view[starts + 9]) & ~_is_digit(view[starts + 10]), 10, 0)
-    long = lengths == 0
-    if long.any():
-        start = starts[long]
-        lengths[long] = np.where(_is_digit(view[start + 12]) & ~_is_digit(view[start + 13]), 13, 0)
-    lengths[(view[starts] - np.uint8(49)) >= 9] = 0
-    return lengths
 
 
 def number_lengths(window: Bytes) -> Int64s:
@@ -116,6 +102,17 @@ def strings_between(text: bytes, *cuts: Int64s) -> pa.StringArray:
     )
 
 
+def indices(numbers: Int64s) -> pa.Int64Array:
+    """The same for pyarrow, whose own conversion imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _as_numpy(numbers: pa.Array, dtype: np.dtype[Any]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    """The values of an array without nulls, not copied; pyarrow's own conversion imports pandas."""
+    values = numbers.buffers()[1]
+    return np.frombuffer(values, dtype, len(numbers)) if len(numbers) else np.empty(0, dtype)
+
+
 def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
     """(integers int64[n], bool[n] whether each could be parsed)."""
     return _cast(numbers, pa.int64(), np.dtype(np.int64))
@@ -123,8 +120,9 @@ def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
 
 def distinct(cut: pa.StringArray, indexes: Int64s) -> tuple[Int64s, list[bytes]]:
     """(int64[n], k strings): the number of each string `indexes` int64[n], and the distinct strings."""
-    dictionary = cut.take(pa.array(indexes)).dictionary_encode()
-    return dictionary.indices.to_numpy().astype(np.int64), dictionary.dictionary.to_pylist()
+    dictionary = cut.take(indices(indexes)).dictionary_encode()
+    numbers = _as_numpy(dictionary.indices, np.dtype(np.int32)).astype(np.int64)
+    return numbers, dictionary.dictionary.to_pylist()
 
 
 def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]] | None:
@@ -146,8 +144,8 @@ def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int
     bits = np.empty(len(indexes), np.int64)
     good = np.empty(len(indexes), np.bool_)
     integer_rows, decimals = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
-    bits[integer_rows], good[integer_rows] = integers(cut.take(pa.array(indexes[integer_rows])))
-    floats, finite = _cast(cut.take(pa.array(indexes[decimals])), pa.float64(), np.dtype(np.float64))
+    bits[integer_rows], good[integer_rows] = integers(cut.take(indices(indexes[integer_rows])))
+    floats, finite = _cast(cut.take(indices(indexes[decimals])), pa.float64(), np.dtype(np.float64))
     bits[decimals], good[decimals] = floats.view(np.int64), finite
     kinds = np.where(is_decimal, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
     return bits, kinds, good
@@ -159,14 +157,14 @@ def _cast(
     """Numbers parsed by pyarrow; since it refuses all if one is bad, bad ones are then found one by one."""
     try:
         good = np.ones(len(numbers), np.bool_)
-        result = numbers.cast(to).to_numpy(zero_copy_only=False)
+        result = _as_numpy(numbers.cast(to), dtype)
     except pa.ArrowInvalid:
         good = np.fromiter(
             (bool(_PLAIN.fullmatch(x.as_buffer().to_pybytes())) for x in numbers), np.bool_, len(numbers)
         )
         result = np.zeros(len(numbers), dtype)
         if good.any() and not good.all():
-            result[good], good[good] = _cast(numbers.filter(pa.array(good)), to, dtype)
+            result[good], good[good] = _cast(numbers.take(indices(np.flatnonzero(good))), to, dtype)
         elif good.all():  # well-formed, but refused by pyarrow: left to the slow path
             good[:] = False
     if dtype == np.float64:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from timebeam.schema.common.batches import concatenate
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.messages import columns
+from timebeam.schema.messages import columns, digits
 from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
 from timebeam.schema.points import (
@@ -275,11 +275,9 @@ class LineFormat(LinewiseFormat):
         padded = columns.padded(text)
         view = columns.byte_view(padded)
         places = self.locate(padded, view, starts, ends)
-        window = columns.windows(padded, places.values)
-        lengths = columns.number_lengths(window)
-        is_decimal, exponent = columns.decimals(window, lengths)
-        time_lengths = columns.time_lengths(view, places.times)
-        good = places.is_located & columns.regular(window, lengths, is_decimal, exponent) & (time_lengths > 0)
+        values = digits.numbers(padded, places.values, places.is_located)
+        time_lengths, times = digits.timestamps(padded, places.times)
+        good = values.good & (time_lengths > 0) & (times <= LAST_MILLISECOND)
         time_first = places.times < places.values
         good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
         mostly_time_first = bool(time_first[good].sum() * 2 >= good.sum())
@@ -287,48 +285,39 @@ class LineFormat(LinewiseFormat):
         lines = np.flatnonzero(good)
         if len(lines) == 0:
             return PointColumns.empty(), np.arange(len(starts))
-        cuts = [places.times, places.times + time_lengths, places.values, places.values + lengths]
+        cuts = [places.times, places.times + time_lengths, places.values, places.values + values.lengths]
         if not mostly_time_first:
             cuts = cuts[2:] + cuts[:2]
         cuts = [starts, *cuts, ends]
-        if len(lines) < len(starts):
-            cuts = [cut[lines] for cut in cuts]
-            is_decimal = is_decimal[lines]
-        read_columns = self._read(text, padded, cuts, mostly_time_first, is_decimal)
-        is_plain = read_columns.series >= 0
+        chosen: slice | Int64s = slice(None) if len(lines) == len(starts) else lines
+        cuts, times = [cut[chosen] for cut in cuts], times[chosen]
+        names, series = self._resolve(self._skeletons_of(text, padded, cuts), mostly_time_first)
+        in_ms = times >= FIRST_MILLISECOND
+        times_ms = np.where(in_ms, times, times * 1000)
+        points = PointColumns(
+            names, series, times_ms, in_ms, values.kinds[chosen], values.bits[chosen], cuts[0], cuts[5]
+        )
+        is_plain = series >= 0
         good[lines] = is_plain
-        return (
-            read_columns if is_plain.all() else read_columns.take(np.flatnonzero(is_plain))
-        ), np.flatnonzero(~good)
+        return points if is_plain.all() else points.take(np.flatnonzero(is_plain)), np.flatnonzero(~good)
 
-    def _read(
-        self, text: bytes, padded: bytes, cuts: list[Int64s], time_first: bool, is_decimal: Bools
-    ) -> PointColumns:
-        """Numbers and series of located lines; series -1 for lines that must take the slow path.
+    def _skeletons_of(
+        self, text: bytes, padded: bytes, cuts: list[Int64s]
+    ) -> list[tuple[Int64s, list[bytes]]]:
+        """The strings before, between and after the numbers of n lines, each as `columns.distinct`.
 
         Args:
           cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
-          time_first: whether the first number is the timestamp.
         """
         # The string between two lines holds the newline, and all lines that were not located.
-        cut = columns.strings_between(text, *cuts)
-        indexes = np.arange(len(cuts[0]), dtype=np.int64) * len(cuts)
-        time_at, value_at = (indexes + 1, indexes + 3) if time_first else (indexes + 3, indexes + 1)
-        times, good = columns.integers(cut.take(pa.array(time_at)))
-        bits, kinds, parsed = columns.values(cut, value_at, is_decimal)
-        in_ms = times >= FIRST_MILLISECOND
-        good &= parsed & (times > 0) & (times <= LAST_MILLISECOND)
-        cut = cut.view(pa.binary())
+        cut = columns.strings_between(text, *cuts).view(pa.binary())
+        indexes = np.arange(0, len(cut), len(cuts))
         between = columns.first_if_same(padded, cuts[2], cuts[3])
-        keys = [
+        return [
             columns.distinct(cut, indexes),
             between or columns.distinct(cut, indexes + 2),
             columns.distinct(cut, indexes + 4),
         ]
-        names, series = self._resolve(keys, time_first)
-        series[~good] = -1
-        times_ms = np.where(in_ms, times, times * 1000)
-        return PointColumns(names, series, times_ms, in_ms, kinds, bits, cuts[0], cuts[5])
 
     def _resolve(
         self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool

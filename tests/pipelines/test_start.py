@@ -9,9 +9,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence, Set
+from pathlib import Path
 
 import pytest
 
+from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
 
 SLOW = ("apache_beam", "google.api_core", "grpc", "matplotlib", "pandas", "plotly", "starlette", "uvicorn")
@@ -90,3 +92,18 @@ def test_readers_run_without_beam_and_the_admin_client(commands: Sequence[str], 
     )
     assert len(imported) == len(commands)
     assert [name for name, names in imported.items() if unused.intersection(names)] == []
+
+
+def test_an_ingest_of_files_needs_no_client_of_beams_connectors(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    points = tmp_path / "points"
+    points.write_text("put sys.cpu 1356998400 42 host=web01\n")
+    store = Store.create(bigtable, prefix)
+    flags = ["--format=opentsdb-text", f"--input={points}", "--auto_create_metrics"]
+    program = "import sys; from timebeam.pipelines import cli; print(cli.main(sys.argv[1:]), *sys.modules)"
+    command = [sys.executable, "-c", program, "ingest", *store.flags, *flags]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    code, *modules = ran.stdout.splitlines()[-1].split()
+    assert code == "0"
+    assert {"google.cloud.bigtable", "aiohttp", "pandas", "pymongo"}.intersection(modules) == set()

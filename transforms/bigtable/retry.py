@@ -118,6 +118,13 @@ def service_error(error: BaseException) -> BaseException:
     return error
 
 
+def writer_error(error: BaseException | None) -> BaseException | None:
+    """The error of the service that ended Beam's writer; None if `error` is not of that writer."""
+    from google.cloud.bigtable.batcher import MutationsBatchError  # also half a second
+
+    return service_error(error.exc[0]) if isinstance(error, MutationsBatchError) else None
+
+
 class StoppedError(Exception):
     """A read was ended by its `Stop`."""
 

@@ -10,7 +10,6 @@ import pickle
 from typing import Any
 
 from apache_beam.coders import Coder, registry
-from google.cloud.bigtable.row import DirectRow
 
 from timebeam.schema.layouts import Row
 from timebeam.schema.messages import Message
@@ -18,7 +17,7 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.ingest.assign import KeyedBatch
 
-_OVERHEAD = 100  # about the bytes of an element beside its content
+OVERHEAD = 100  # about the bytes of an element beside its content
 _POINT = 40  # bytes of a point in the columns of a batch
 
 
@@ -40,37 +39,32 @@ class RecordCoder(Coder):
 
 class _MessageCoder(RecordCoder):
     def estimate_size(self, value: Message) -> int:
-        return len(value.text) + _OVERHEAD
+        return len(value.text) + OVERHEAD
 
 
 class _BatchCoder(RecordCoder):
     def estimate_size(self, value: PointBatch) -> int:
-        return len(value) * _POINT + _OVERHEAD
+        return len(value) * _POINT + OVERHEAD
 
 
 class _KeyedBatchCoder(RecordCoder):
     def estimate_size(self, value: KeyedBatch) -> int:
-        return len(value.batch) * _POINT + _OVERHEAD
+        return len(value.batch) * _POINT + OVERHEAD
 
 
 class _RowCoder(RecordCoder):
     def estimate_size(self, value: Row) -> int:
-        return sum(len(cell.qualifier) + len(cell.value) for cell in value.cells) + _OVERHEAD
+        return sum(len(cell.qualifier) + len(cell.value) for cell in value.cells) + OVERHEAD
 
 
 class _EncodedRowCoder(RecordCoder):
     def estimate_size(self, value: EncodedRow) -> int:
-        return len(value.mutations) + _OVERHEAD
-
-
-class _DirectRowCoder(RecordCoder):
-    def estimate_size(self, value: DirectRow) -> int:
-        return int(value.get_mutations_size()) if len(value._get_mutations()) < 16 else _OVERHEAD * 16
+        return len(value.mutations) + OVERHEAD
 
 
 class _RejectedCoder(RecordCoder):
     def estimate_size(self, value: Rejected) -> int:
-        return len(value.payload) + _OVERHEAD
+        return len(value.payload) + OVERHEAD
 
 
 def register() -> None:
@@ -80,5 +74,4 @@ def register() -> None:
     registry.register_coder(KeyedBatch, _KeyedBatchCoder)
     registry.register_coder(Row, _RowCoder)
     registry.register_coder(EncodedRow, _EncodedRowCoder)
-    registry.register_coder(DirectRow, _DirectRowCoder)
     registry.register_coder(Rejected, _RejectedCoder)

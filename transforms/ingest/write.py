@@ -10,16 +10,12 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import apache_beam as beam
-from apache_beam.io.gcp.bigtableio import WriteToBigTable
 from apache_beam.pvalue import PCollection
-from google.cloud.bigtable.row import DirectRow
-from google.cloud.bigtable.row_filters import TimestampRange
 
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
 from timebeam.schema.points import Reason, Rejected, Stage
@@ -30,8 +26,6 @@ from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Marker(Protocol):
@@ -75,39 +69,16 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
                 self._target, BUFFER_BYTES, on_written=_Written(self._target, self._marker)
             )
             return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(_refused)
+        from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
+
         for table in self._tables:
-            (
-                rows
-                | f"RowsOf[{table}]" >> beam.ParDo(_DirectRowFn(table)).with_output_types(DirectRow)
-                | f"WriteToBigTable[{table}]"
-                >> WriteToBigTable(self._target.project, self._target.instance, table)
-            )
+            write_with_beam(rows, self._target, table)
         return rows | "RowsOfOtherTables" >> beam.ParDo(_OtherTablesFn(self._tables))
 
 
 def data_tables(layout: StoredLayout) -> list[str]:
     """The tables of a layout that hold points."""
     return [spec.name for spec in layout.tables() if spec.holds_points]
-
-
-class _DirectRowFn(beam.DoFn):
-    """Rows in, those of one table out as DirectRow."""
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-
-    def process(self, row: AnyRow) -> Iterable[DirectRow]:
-        if row.table != self._table:
-            return
-        direct = DirectRow(row.key)
-        _, _, cells, deleted = plain_row(row)
-        for family, qualifier, before_ms in deleted:
-            end = None if before_ms is None else _EPOCH + datetime.timedelta(milliseconds=before_ms)
-            direct.delete_cell(family, qualifier, TimestampRange(end=end))
-        for cell in cells:
-            timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
-            direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)
-        yield direct
 
 
 class _OtherTablesFn(beam.DoFn):

@@ -197,7 +197,7 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
 
 ANNOTATIONS: Final = "annotations"
 
-SPARSE_POINTS = 30
+SPARSE_POINTS = 300
 """`JoinFn` joins batches with fewer points for each series."""
 
 JOINED_POINTS = 300_000

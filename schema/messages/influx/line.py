@@ -349,7 +349,7 @@ class PlainFields:
 
 def _cut(text: bytes, starts: Int64s, ends: Int64s, which: Int64s) -> pa.StringArray:
     """The strings number `which` of those from `starts` to `ends`, which ascend in the text."""
-    return columns.strings_between(text, starts, ends).take(pa.array(which * 2))
+    return columns.strings_between(text, starts, ends).take(columns.indices(which * 2))
 
 
 def _distinct(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]]:
