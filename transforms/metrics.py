@@ -55,7 +55,7 @@ ANNOTATIONS = (
 """Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
 
 SKIPPED_NAMESPACE = "timebeam-skipped"
-SKIPPED = ("stale_markers", "no_recorded_values", "exemplars", "metadata", "not_numbers", "names_collided")
+SKIPPED = ("stale_markers", "no_recorded_values", "exemplars", "metadata", "names_collided")
 """Counters of what formats leave out on purpose, in a namespace of their own: most formats have none."""
 
 ROLLUP_NAMESPACE = "timebeam-rollup"

@@ -10,6 +10,7 @@ from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parse
 from timebeam.schema.messages.heroic.json_format import HeroicJson
 from timebeam.schema.messages.heroic.proto_format import HeroicProto
 from timebeam.schema.messages.influx.influx_format import Influx
+from timebeam.schema.messages.influx.telegraf_json import TelegrafJson
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText
 from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
@@ -22,7 +23,7 @@ FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
     for cls in (
         *(OpenTsdbJson, OpenTsdbText, OpenTsdbAnnotations, Influx, Avro),
-        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite),
+        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite, TelegrafJson),
     )
 }
 

@@ -126,9 +126,9 @@ variable "ingest" {
 
     format: format of files, and of messages without a `format` attribute; required here or in the file of config
     flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
-    influx_metric: influx: the metric of a field; must hold {field}
+    influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps; what is finer than ms is cut to ms
-    influx_booleans: influx: refuse boolean fields, or take true and false as the numbers 1 and 0
+    influx_booleans: influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0
     avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
@@ -137,6 +137,7 @@ variable "ingest" {
     otlp_scope: otlp: the name of the scope becomes tag otel.scope.name
     otlp_delta: otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused
     otlp_histogram: otlp: what of histograms is stored
+    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units)
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b; messages with other names become dead letters
     packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
@@ -166,6 +167,7 @@ variable "ingest" {
     otlp_scope           = optional(bool)
     otlp_delta           = optional(string)
     otlp_histogram       = optional(string)
+    telegraf_precision   = optional(string)
     records_encoding     = optional(string)
     formats              = optional(string)
     packing              = optional(string)
@@ -183,8 +185,8 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "records"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, records."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "records"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, records."
   }
 
   validation {
@@ -240,6 +242,11 @@ variable "ingest" {
   validation {
     condition     = var.ingest.otlp_histogram == null || can(regex("^((count|sum|min|max|buckets)(,(count|sum|min|max|buckets))*)$", var.ingest.otlp_histogram))
     error_message = "otlp_histogram must be such as count,sum,min,max,buckets."
+  }
+
+  validation {
+    condition     = contains(["ns", "us", "ms", "s"], coalesce(var.ingest.telegraf_precision, "ns"))
+    error_message = "telegraf_precision must be one of ns, us, ms, s."
   }
 
   validation {

@@ -35,25 +35,28 @@ METRIC = "{measurement}.{field}"
 """The default template for the metric of a field."""
 
 
+METRIC_OPTION = Option(
+    "influx_metric",
+    "influx, telegraf-json: the metric of a field; must hold {field}",
+    default=METRIC,
+    regex=r".*\{field\}.*",
+)
+BOOLEANS = Option(
+    "influx_booleans",
+    "influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0",
+    default=Booleans.REFUSE.value,
+    choices=values_of(Booleans),
+)
+
 _OPTIONS = (
-    Option(
-        "influx_metric",
-        "influx: the metric of a field; must hold {field}",
-        default=METRIC,
-        regex=r".*\{field\}.*",
-    ),
+    METRIC_OPTION,
     Option(
         "influx_precision",
         "influx: unit of the timestamps; what is finer than ms is cut to ms",
         default=Precision.NANOSECONDS.value,
         choices=values_of(Precision),
     ),
-    Option(
-        "influx_booleans",
-        "influx: refuse boolean fields, or take true and false as the numbers 1 and 0",
-        default=Booleans.REFUSE.value,
-        choices=values_of(Booleans),
-    ),
+    BOOLEANS,
 )
 
 
@@ -76,7 +79,7 @@ class Influx(LinewiseFormat):
         Raises:
           ValueError: `metric` is not a template, or gives all fields of a line the same metric.
         """
-        self._metric = _template(metric)
+        self._metric = metric_template(metric)
         self._precision, self._booleans = precision, booleans
         self._probe_time = b"%d" % (1_700_000_000 * PER_SECOND[precision])
         self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
@@ -183,7 +186,7 @@ class Influx(LinewiseFormat):
         return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
 
 
-def _template(text: str) -> list[str]:
+def metric_template(text: str) -> list[str]:
     """A metric template split into text, name, text, ..., text.
 
     Raises:
