@@ -35,6 +35,7 @@ TEST = [
     *PANDAS,
     *PLOTS,
     *SERVE,
+    "duckdb>=1.1,<3",  # reads what `timebeam export` writes
     "httpx>=0.27,<1",  # the client of Starlette's tests
     "hypothesis>=6.100,<7",
     "mypy>=1.13,<3",

@@ -94,6 +94,20 @@ def read_points(
     selection = Selection(None, {}, start_ms, end_ms)
     several = layout.several_rows(selection, reader)
     waiting: list[PointBatch] = []
+    for batch in read_batches(layout, selection, reader):
+        if isinstance(batch, PointBatch) and several and len(batch):
+            may_repeat = np.array([series in several for series in batch.series], np.bool_)[batch.index]
+            waiting.append(batch.take(np.flatnonzero(may_repeat)))
+            batch = batch.take(np.flatnonzero(~may_repeat))
+        if isinstance(batch, Rejected) or len(batch):
+            yield batch
+    yield from _latest(waiting)
+
+
+def read_batches(
+    layout: ReadableLayout, selection: Selection, reader: Reader
+) -> Iterator[PointBatch | Rejected]:
+    """As `read_points`, for a selection, in the order of `read_decoded`: an instant may come repeatedly."""
     for decoded in read_decoded(layout, selection, reader, BATCH_POINTS):
         if isinstance(decoded, Finding):
             source = f"row of table {decoded.table}"
@@ -101,14 +115,7 @@ def read_points(
             continue
         for row, text in decoded.damage:
             yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
-        batch = decoded.batch
-        if several and len(batch):
-            may_repeat = np.array([series in several for series in batch.series], np.bool_)[batch.index]
-            waiting.append(batch.take(np.flatnonzero(may_repeat)))
-            batch = batch.take(np.flatnonzero(~may_repeat))
-        if len(batch):
-            yield batch
-    yield from _latest(waiting)
+        yield decoded.batch
 
 
 def _latest(batches: Sequence[PointBatch]) -> Iterator[PointBatch]:

@@ -57,6 +57,7 @@ BASE: dict[str, tuple[str, ...]] = {
     "meta": ("sync", *OPENTSDB),
     "trees": ("show",),
     "copy": ("--from", "opentsdb", "--to", "heroic", *START),
+    "export": (*OPENTSDB, "--output", "nowhere", "--day", "2026-11-20"),
     "reindex": ("--layout", "heroic"),
     "rollup": (*OPENTSDB, "--rollup_config", "rollups.json", "--day", "2026-11-20"),
     "compact": (*OPENTSDB, "--day", "2026-11-20"),

@@ -131,6 +131,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "meta": ("meta", "sync", *wrong),
         "trees": ("trees", "show", *wrong),
         "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
+        "export": ("export", *wrong, "--output", "x"),
         "reindex": ("reindex", *wrong),
         "rollup": ("rollup", *wrong, "--rollup_config", "x"),
         "compact": ("compact", *wrong),

@@ -1,0 +1,143 @@
+"""`timebeam export`: the points of whole days as Parquet files; `--verify` checks them.
+
+days ─► read, sort ─► Parquet files and a manifest for each day
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.period import named_day, named_range, range_of_day
+from timebeam.pipelines.options.values import readable_of, target_of
+from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.schema.points import Rejected
+from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportTally, ExportWork, verify_day
+from timebeam.transforms.copy.sorted_runs import DAY_MS
+from timebeam.transforms.query.points import why_nothing
+
+_SHOWN = 20  # differences
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSummary(Summary):
+    """What an export did; of points of one instant, all are in points_read, and refused rows too."""
+
+    tally: ExportTally
+    points_read: int
+    refused: dict[str, int]
+
+    def share_refused(self) -> tuple[int, int]:
+        """See `Summary.share_refused`."""
+        return sum(self.refused.values()), self.points_read
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return self.tally._asdict() | {
+            "points_read": self.points_read,
+            "refused": self.refused,
+            "seconds": self.seconds,
+            "dry_run": self.dry_run,
+            "dead_letters": self.dead_letters,
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally = self.tally
+        return [
+            ("points read", f"{self.points_read:,}"),
+            ("points to export" if self.dry_run else "points exported", f"{tally.points_exported:,}"),
+            ("refused", f"{sum(self.refused.values()):,}"),
+            *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
+            ("files, bytes", f"{tally.files_written:,}, {tally.file_bytes:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+            *(("dead letters", path) for path in self.dead_letters[:3]),
+        ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Export(Job):
+    """Exports whole days.
+
+    Attributes:
+      verify: export nothing; compare the files with their manifests.
+    """
+
+    work: ExportWork
+    verify: bool = False
+
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        if "://" in self.work.folder:
+            return ""
+        return f"--output {self.work.folder} would be on the workers' own disks: give gs://BUCKET/FOLDER"
+
+    def run_here(self, run: Run) -> int | None:
+        """See `Job.run_here`: verifies; returns 1 if a file is not as its manifest says."""
+        if not self.verify:
+            return None
+        points, problems = 0, []
+        for day_ms in self.work.days_ms():
+            of_day, differences = verify_day(self.work.folder_of(day_ms))
+            points += of_day
+            problems += differences
+        for text in problems[:_SHOWN]:
+            print(f"timebeam export: {text}", file=sys.stderr)
+        days = len(self.work.days_ms())
+        if run.as_json:
+            print(json.dumps({"points": points, "days": days, "problems": problems}))
+        else:
+            print(f"verified {points:,} points of {days:,} days: {len(problems):,} differences")
+        return 1 if problems else 0
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        return (root | ExportPoints(self.work),)
+
+    def summarize(self, result: PipelineResult, run: Run) -> ExportSummary:
+        """See `Job.summarize`."""
+        assert run.dead_letters is not None
+        read = PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
+        return ExportSummary(
+            tally=COUNTERS.tally(result),
+            points_read=read.points_read,
+            refused=read.refused,
+            seconds=run.seconds,
+            dry_run=run.dry_run,
+            dead_letters=read.dead_letters,
+            why_nothing="" if read.points_read else why_nothing(self.work.target, self.work.layout),
+        )
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> Export:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together.
+    """
+    start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, now_ms))
+    if start_ms >= end_ms:
+        raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
+    target, layout = target_of(options), readable_of(options)
+    work = ExportWork(
+        target,
+        layout,
+        start_ms // DAY_MS * DAY_MS,
+        -(-end_ms // DAY_MS) * DAY_MS,
+        options.output,
+        by_metric=options.by_metric,
+        tag_map=options.tags == "map",
+        dry_run=options.dry_run,
+    )
+    return Export(target, () if options.verify else layout.tables(), work, options.verify)

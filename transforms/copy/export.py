@@ -1,0 +1,264 @@
+"""Exports points to Parquet files: a folder for each UTC day, with a manifest of its files.
+
+days ─► read ─► sort (`SortedRuns`) ─► temporary files ─► rename ─► manifest ─► delete files of an earlier run
+
+A day is written by one worker. Names depend on the points alone, so another run replaces the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import tempfile
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import PCollection
+
+from timebeam.schema.layouts import ReadableLayout, Selection
+from timebeam.schema.messages.parquet.columns import (
+    columns_of,
+    join_sums,
+    sums_of,
+    table_of,
+    written,
+)
+from timebeam.schema.points import PointBatch, Rejected
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.copy.points import read_batches
+from timebeam.transforms.copy.sorted_runs import DAY_MS, SortedRuns
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.readers.parallel import ParallelReader
+
+MANIFEST = "_manifest.json"
+"""Engines ignore files whose names begin with `_`."""
+
+FILE_POINTS = 1 << 26
+"""A file ends with the row group in which it reaches so many points."""
+
+_TEMPORARY = ".part"
+"""How the name of a file ends until it is whole."""
+
+
+class ExportTally(NamedTuple):
+    """Result of an export: points in the files, files, and their bytes."""
+
+    points_exported: int
+    files_written: int
+    file_bytes: int
+
+
+COUNTERS = metrics.TallyCounters("timebeam-export", ExportTally)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportWork:
+    """What is exported, and where to.
+
+    Attributes:
+      start_ms, end_ms: [start, end), whole UTC days.
+      folder: of the folders of the days, on any file system that Beam knows.
+      by_metric: a folder for each metric in the folder of a day, and no column of it.
+      tag_map: one column of all tags, instead of a column for each tag key of a file.
+      dry_run: read and count; write nothing.
+    """
+
+    target: Target
+    layout: ReadableLayout
+    start_ms: int
+    end_ms: int
+    folder: str
+    by_metric: bool = False
+    tag_map: bool = False
+    dry_run: bool = False
+
+    def days_ms(self) -> range:
+        """The start of each day, in ms."""
+        return range(self.start_ms, self.end_ms, DAY_MS)
+
+    def folder_of(self, day_ms: int) -> str:
+        """The folder of a day: `day=2026-11-22`."""
+        day = datetime.datetime.fromtimestamp(day_ms / 1000, datetime.UTC).date()
+        return FileSystems.join(self.folder, f"day={day}")
+
+
+class ExportPoints(beam.PTransform):  # type: ignore[type-arg]
+    """Exports points: a pipeline in, unreadable rows out."""
+
+    def __init__(self, work: ExportWork) -> None:
+        super().__init__()
+        self._work = work
+
+    def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
+        days = (
+            root
+            | "Days" >> beam.Create(list(self._work.days_ms()), reshuffle=False)
+            | "Plan" >> beam.ParDo(_PlanFn()).with_output_types(int)
+            | "SpreadDays" >> beam.Reshuffle()
+        )
+        refused: PCollection[Rejected] = (days | "Export" >> refusing(_ExportFn(self._work), int))[REJECTED]
+        return refused
+
+
+class _PlanFn(beam.DoFn):
+    """Days in and out, counted as planned work."""
+
+    def process(self, day_ms: int) -> Iterator[int]:
+        return metrics.planned([day_ms])
+
+
+class _ExportFn(beam.DoFn):
+    """The start of days in ms in; unreadable rows to `REJECTED`."""
+
+    def __init__(self, work: ExportWork) -> None:
+        self._work = work
+
+    def process(self, day_ms: int) -> Iterator[RejectedOutput]:
+        work = self._work
+        with tempfile.TemporaryDirectory(prefix="timebeam-export-") as folder:
+            runs = SortedRuns(Path(folder))
+            selection = Selection(None, {}, day_ms, day_ms + DAY_MS - 1)
+            for batch in read_batches(work.layout, selection, ParallelReader(work.target)):
+                if isinstance(batch, Rejected):
+                    metrics.count("points_read")
+                    yield refuse(batch)
+                else:
+                    metrics.count("points_read", len(batch))
+                    runs.add(batch)
+            if work.dry_run:
+                COUNTERS.count("points_exported", sum(map(len, runs.ranges())))
+            else:
+                _write_day(work, work.folder_of(day_ms), runs)
+        metrics.work_done()
+
+
+def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> None:
+    """Writes the files of a day, gives them their names, and then deletes those of an earlier run."""
+    columns = columns_of(runs.series(), metric=not work.by_metric, tag_map=work.tag_map)
+    entries: list[dict[str, Any]] = []
+    file: _File | None = None
+    for batch in runs.ranges(by_metric=work.by_metric):
+        metric = batch.series[0].metric if work.by_metric else None
+        if file is None or file.metric != metric or file.points >= FILE_POINTS:
+            number = file.number + 1 if file is not None and file.metric == metric else 0
+            entries += [file.end()] if file is not None else []
+            file = _File(folder, metric, number, columns)
+        file.add(batch)
+    entries += [file.end()] if file is not None else []
+    names = [entry["file"] for entry in entries]
+    paths = [FileSystems.join(folder, name) for name in names]
+    if paths:
+        FileSystems.rename([path + _TEMPORARY for path in paths], paths)
+    previous = read_manifest(folder)
+    manifest = FileSystems.join(folder, MANIFEST)
+    with _create(manifest + _TEMPORARY) as stream:
+        stream.write(json.dumps({"files": entries}, indent=1).encode())
+    FileSystems.rename([manifest + _TEMPORARY], [manifest])
+    old = {entry["file"] for entry in previous or ()}.difference(names)
+    if old:
+        FileSystems.delete([FileSystems.join(folder, name) for name in sorted(old)])
+
+
+class _File:
+    """A file that is being written, with its temporary name.
+
+    Args:
+      folder: of the day.
+      metric: the only metric of the file, which is in its folder; None for a column of metrics.
+    """
+
+    def __init__(self, folder: str, metric: str | None, number: int, columns: pa.Schema) -> None:
+        self.metric, self.number, self.points = metric, number, 0
+        name = f"part-{number:05}.parquet"
+        # As Hive, Spark, DuckDB and pyarrow read the names of folders.
+        self._name = name if metric is None else f"metric={urllib.parse.quote(metric, safe='')}/{name}"
+        self._columns = columns
+        self._series = 0
+        self._sums: list[dict[str, Any]] = []
+        self._stream = _create(FileSystems.join(folder, *self._name.split("/")) + _TEMPORARY)
+        self._writer = pq.ParquetWriter(self._stream, columns, **written(columns))
+
+    def add(self, batch: PointBatch) -> None:
+        """Adds points as a row group."""
+        group = table_of(batch, self._columns)
+        self._writer.write_table(group, row_group_size=len(batch))
+        self._sums.append(sums_of(group))
+        self._series += len(batch.series)
+        self.points += len(batch)
+
+    def end(self) -> dict[str, Any]:
+        """Closes the file; returns its entry in the manifest."""
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        COUNTERS.count("points_exported", self.points)
+        COUNTERS.count("files_written")
+        COUNTERS.count("file_bytes", size)
+        return {"file": self._name, "bytes": size, "series": self._series} | join_sums(self._sums)
+
+
+def _create(path: str) -> BinaryIO:
+    stream: BinaryIO = FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return stream
+
+
+def read_manifest(folder: str) -> list[dict[str, Any]] | None:
+    """The entries of the manifest of a day; None if there is none.
+
+    Raises:
+      ValueError: it is damaged.
+    """
+    path = FileSystems.join(folder, MANIFEST)
+    if not FileSystems.exists(path):
+        return None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
+        entries: list[dict[str, Any]] = json.loads(stream.read())["files"]
+    return entries
+
+
+def verify_day(folder: str) -> tuple[int, list[str]]:
+    """(points in the files of a day, how they differ from the manifest, in words)."""
+    try:
+        entries = read_manifest(folder)
+    except (ValueError, KeyError) as error:
+        return 0, [f"{folder}: the manifest is damaged: {error}"]
+    if entries is None:
+        return 0, [f"{folder}: no manifest {MANIFEST}: export the day"]
+    points, problems = 0, []
+    for entry in entries:
+        path = FileSystems.join(folder, *entry["file"].split("/"))
+        try:
+            sums = _sums_of_file(path)
+        except (OSError, pa.ArrowException) as error:
+            problems.append(f"{path}: cannot be read: {error}")
+            continue
+        points += sums["points"]
+        problems += [
+            f"{path}: {name} is {figure}, the manifest says {entry.get(name)}"
+            for name, figure in sums.items()
+            if figure != entry.get(name)
+        ]
+    listed = {FileSystems.join(folder, *entry["file"].split("/")) for entry in entries}
+    patterns = [FileSystems.join(folder, "*.parquet"), FileSystems.join(folder, "*", "*.parquet")]
+    for matched in FileSystems.match(patterns):
+        problems += [
+            f"{file.path}: not in the manifest" for file in matched.metadata_list if file.path not in listed
+        ]
+    return points, problems
+
+
+def _sums_of_file(path: str) -> dict[str, Any]:
+    """The counts and sums of a file, every page of which is read and checked."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+        return join_sums([sums_of(group) for group in groups])
