@@ -40,6 +40,7 @@ TEST = [
     "hypothesis>=6.100,<7",
     "mypy>=1.13,<3",
     "opentelemetry-exporter-otlp-proto-common>=1.30,<2",  # an encoder of OTLP that is not ours
+    "opentelemetry-exporter-otlp-proto-http>=1.30,<2",  # a producer of OTLP over HTTP
     "opentelemetry-sdk>=1.30,<2",
     "pytest>=8,<10",
     "pytest-xdist>=3.5,<4",

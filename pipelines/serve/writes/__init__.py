@@ -7,5 +7,6 @@ FORMATS = (
     "kairosdb-json",
     "heroic-json",
     "prometheus-remote-write",
+    "otlp",
 )
 """The message formats of these endpoints: what the stream names in `--formats`."""

@@ -7,6 +7,7 @@
 | `/api/v1/datapoints` | KairosDB (docs/spec/kairosdb.md §8) |
 | `/heroic/write` | Heroic (docs/spec/heroic.md §7) |
 | `/api/v1/write` | prometheus.io/docs/specs/prw |
+| `/v1/metrics` | opentelemetry.io/docs/specs/otlp |
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.api.request import ApiError, Request
+from timebeam.schema.common.protobuf import VARINT, encoded_bytes, encoded_varint
 from timebeam.schema.messages.json_elements import DECODER, JsonPairs, NumberText
 from timebeam.schema.messages.rules import short
 from timebeam.schema.points import Reason, Rejected
@@ -281,6 +283,48 @@ class RemoteWriteRequests(Protocol):
         )
 
 
+class OtlpMetrics(Protocol):
+    """/v1/metrics: OTLP over HTTP, as protobuf or JSON. Refused points are a partial success."""
+
+    format = "otlp"
+
+    def attributes(self, write: Write) -> dict[str, str]:
+        """See `Protocol.attributes`."""
+        if _media_type(write) not in (_PROTOBUF, _JSON):
+            raise ApiError(f"Content-Type {short(_media_type(write))!r}: send {_PROTOBUF} or {_JSON}", 415)
+        return super().attributes(write)
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        """See `Protocol.answer`."""
+        if _unreadable(content):
+            raise ApiError(summary_of(content))
+        message = summary_of(content) if content.refused else ""
+        if _media_type(write) == _JSON:
+            partial = {"rejectedDataPoints": str(content.refused), "errorMessage": message}
+            return Response(200, {"partialSuccess": partial} if message else {}, media_type=_JSON)
+        partial_success = _INT + encoded_varint(content.refused) + encoded_bytes(2, message.encode())
+        return Response(200, encoded_bytes(1, partial_success) if message else b"", media_type=_PROTOBUF)
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        """See `Protocol.error`: google.rpc.Status."""
+        code = _RPC_CODES.get(error.status, 2)
+        if _media_type(write) == _JSON:
+            body: Any = {"code": code, "message": error.message}
+            return Response(error.status, body, error.headers, _JSON)
+        status = _INT + encoded_varint(code) + encoded_bytes(2, error.message.encode())
+        return Response(error.status, status, error.headers, _PROTOBUF)
+
+
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_INT = bytes([1 << 3 | VARINT])
+_RPC_CODES = {400: 3, 401: 16, 405: 12, 408: 4, 413: 3, 415: 3, 500: 13, 503: 14}
+"""google.rpc.Code of each HTTP status."""
+
+
+def _media_type(write: Write) -> str:
+    return write.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 _REMOTE_WRITE_1 = "prometheus.WriteRequest"
 _REMOTE_WRITE_2 = "io.prometheus.write.v2.Request"
 
@@ -299,5 +343,6 @@ PROTOCOLS: dict[str, Protocol] = {
     "/api/v1/datapoints": KairosDbDatapoints(),
     "/heroic/write": HeroicWrite(),
     "/api/v1/write": RemoteWriteRequests(),
+    "/v1/metrics": OtlpMetrics(),
 }
 """The protocol of each path; all take POST alone."""
