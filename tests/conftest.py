@@ -2,7 +2,8 @@
 
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
 
-A test that uses the fixture `emulator` has the marker of that name. Tests marked `long` run only if `-m`
+A test that uses the fixture `emulator` has the marker of that name, one that starts processes or runs Beam
+pipelines the marker `process`. Tests marked `long` run only if `-m`
 names the marker: `make test-long` does; those marked `clients` and `engines` likewise, by
 `make test-clients` and `make test-engines`.
 """
@@ -25,6 +26,7 @@ import pytest
 
 from tests.support.budget import EXAMPLES
 from tests.support.quick_graphs import quick_graphs
+from tests.support.starts import starts_processes
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -44,10 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests that use an emulator, and deselects those that run only if `-m` names them."""
+    """Marks the tests that use an emulator or processes, deselects those that run only if `-m` names them."""
     for item in items:
         if "emulator" in getattr(item, "fixturenames", ()):
             item.add_marker("emulator")
+        if starts_processes(item):
+            item.add_marker("process")
     for marker in ("long", "clients", "engines"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])

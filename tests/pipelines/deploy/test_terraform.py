@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import hcl2
 import pytest
 
 from tests.support.commands import timebeam
+from tests.support.terraform import ROOT, TERRAFORM, parsed, terraform, variables
 from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.pipelines.options.command_line import given_settings
@@ -30,29 +27,9 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.tables import with_max_age, with_versions
 from timebeam.transforms.rollup.job import rollup_tables
 
-ROOT = Path(__file__).resolve().parents[3]
 MODULE = ROOT / "templates" / "terraform"
 FILES = sorted(MODULE.rglob("*.tf"))
 ROLLUPS = (MODULE / "examples" / "opentsdb" / "rollups.json").read_text()
-TERRAFORM = shutil.which("terraform")
-
-
-@functools.cache
-def parsed(path: Path) -> dict[str, Any]:
-    """A file's blocks, as python-hcl2 gives them; texts without their quotes."""
-    with path.open() as file:
-        return unquoted(hcl2.load(file))
-
-
-def unquoted(value: Any) -> Any:
-    """Newer versions of python-hcl2 leave texts in quotes."""
-    if isinstance(value, dict):
-        return {unquoted(key): unquoted(one) for key, one in value.items() if key != "__is_block__"}
-    if isinstance(value, list):
-        return [unquoted(one) for one in value]
-    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
-        return value[1:-1]
-    return value
 
 
 def resources() -> dict[str, dict[str, Any]]:
@@ -64,11 +41,6 @@ def resources() -> dict[str, dict[str, Any]]:
         for kind, named in block.items()
         for name, body in named.items()
     }
-
-
-def variables(path: Path) -> dict[str, dict[str, Any]]:
-    """The variables of a file by name."""
-    return {name: body for block in parsed(path)["variable"] for name, body in block.items()}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(MODULE)))
@@ -245,22 +217,6 @@ def test_the_program_takes_what_the_example_passes(
     ran = timebeam(job, *arguments, f"--project={project}", "--preflight")
     assert ran.code == 1, ran.err
     assert "-> timebeam tables create --layout opentsdb --salt_width 1" in ran.out
-
-
-def terraform(folder: Path, *arguments: str, code: int = 0) -> str:
-    """What a Terraform command prints."""
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CLI_CONFIG_FILE"}
-    ran = subprocess.run(
-        [TERRAFORM or "", arguments[0], "-no-color", *arguments[1:]],
-        cwd=folder,
-        env=environment | {"CHECKPOINT_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == code, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
 
 
 def made_by_terraform(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
