@@ -92,22 +92,28 @@ class Merger(Generic[Merged]):
         self._open: Any = None
         """The state within a row; None between rows."""
 
+    @property
+    def message(self) -> Any:
+        """The class of the responses."""
+        return response_class()
+
     def take(self, response: Any) -> list[Merged]:
-        """The rows that a message of `response_class` completes.
+        """The rows that a response completes.
 
         Raises:
           InvalidChunkError: the message breaks the contract.
         """
         raise NotImplementedError
 
-    def end(self) -> None:
-        """Checks the end of a read.
+    def end(self) -> list[Merged]:
+        """The last rows, at the end of a read.
 
         Raises:
           InvalidChunkError: the read ended in the middle of a row.
         """
         if self._open is not None:
             raise InvalidChunkError("the read ended before the row was complete")
+        return []
 
     def forget(self) -> None:
         """Drops an incomplete row after the stream broke off: the row is sent again."""

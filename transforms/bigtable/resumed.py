@@ -19,7 +19,7 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 
-from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger, response_class
+from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, Stop, StoppedError, breaks_stream
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
@@ -72,7 +72,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
       StoppedError: by `target.stop`; or what its `check` raises.
     """
     stop = target.stop or Stop(math.inf)
-    service = _service(os.environ.get(EMULATOR_VARIABLE))
+    service = _service(os.environ.get(EMULATOR_VARIABLE), merger.message)
     row_count, seconds = 0, ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
     while (request := _request(target, read_request, merger.last, row_count)) is not None:
@@ -93,7 +93,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
                         backoff.progress()
                         seconds = ATTEMPT_SECONDS
                     stop.check()
-            merger.end()
+            yield from merger.end()
             return
         except grpc.RpcError as error:
             failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
@@ -159,20 +159,24 @@ class _Service(NamedTuple):
     channel: grpc.Channel
 
 
+@functools.lru_cache(maxsize=8)
+def _service(emulator: str | None, message: Any) -> _Service:
+    """ReadRows, with the class of its responses."""
+    channel = _channel(emulator)
+    return _Service(channel.unary_stream(_METHOD, _REQUEST.SerializeToString, message.FromString), channel)
+
+
 @functools.lru_cache(maxsize=4)
-def _service(emulator: str | None) -> _Service:
-    """ReadRows on its own channel: one per process and emulator."""
+def _channel(emulator: str | None) -> grpc.Channel:
+    """The channel of reads: one per process and emulator."""
     if emulator:
-        channel = grpc.insecure_channel(emulator, [*NO_MESSAGE_LIMIT, _ON_ONE_THREAD])
-    else:
-        # The client finds endpoint, credentials and certificates; only the channel is ours.
-        client = BigtableClient(
-            client_info=client_info(),
-            transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=_secure_channel),
-        )
-        channel = cast(BigtableGrpcTransport, client.transport).grpc_channel
-    method = channel.unary_stream(_METHOD, _REQUEST.SerializeToString, response_class().FromString)
-    return _Service(method, channel)
+        return grpc.insecure_channel(emulator, [*NO_MESSAGE_LIMIT, _ON_ONE_THREAD])
+    # The client finds endpoint, credentials and certificates; only the channel is ours.
+    client = BigtableClient(
+        client_info=client_info(),
+        transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=_secure_channel),
+    )
+    return cast(BigtableGrpcTransport, client.transport).grpc_channel
 
 
 def _secure_channel(host: str, **arguments: Any) -> grpc.Channel:

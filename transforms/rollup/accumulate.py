@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
@@ -126,11 +127,18 @@ class AccumulateFn(beam.DoFn):
         self._job = job
         self._keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run)
         self._reader: RememberingReader | None = None
+        self._pool: ThreadPoolExecutor | None = None
 
     def setup(self) -> None:
         """Opens the UID table."""
         give_back_memory()
         self._keys.open()
+        self._pool = ThreadPoolExecutor(1, "timebeam-existing")
+
+    def teardown(self) -> None:
+        """Ends the thread that reads existing cells."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
         """Starts a cache of names for the bundle: metrics have many tags in common."""
@@ -138,7 +146,8 @@ class AccumulateFn(beam.DoFn):
 
     def process(self, numbered: NumberedChunk) -> Iterator[Any]:
         plan, chunk = self._job.parts[numbered.part].plan, numbered.chunk
-        work = _ChunkWork(self._job, plan, self._keys, chunk)
+        assert self._pool is not None
+        work = _ChunkWork(self._job, plan, self._keys, chunk, self._pool)
         accumulator = work.accumulator()
         for batch in self._read(plan, chunk):
             if isinstance(batch, Rejected):
@@ -164,7 +173,9 @@ class AccumulateFn(beam.DoFn):
 class _ChunkWork:
     """The accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`), and their output."""
 
-    def __init__(self, job: RollupJob, rollup_plan: RollupPlan, keys: SeriesKeys, chunk: Chunk) -> None:
+    def __init__(
+        self, job: RollupJob, rollup_plan: RollupPlan, keys: SeriesKeys, chunk: Chunk, pool: Executor
+    ) -> None:
         self._job, self._names, self._metric = job, RollupSeriesKeys(job, keys), chunk.metrics[0]
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         self._outputs = [
@@ -175,7 +186,7 @@ class _ChunkWork:
         for plan, output in self._outputs:
             in_place = job.in_place(plan, output, chunk)
             if not in_place.is_empty:
-                table = TableInPlace(job, in_place, output.table, chunk)
+                table = TableInPlace(job, in_place, output.table, chunk, pool)
                 self._in_place[plan.interval.interval, output.of_groups] = table
 
     def accumulator(self) -> Accumulator:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 
 import numpy as np
 
@@ -78,11 +79,12 @@ class TableInPlace:
     Args:
       plan: the intervals that the chunk writes.
       name: of the table, without prefix.
+      pool: reads the existing cells, while others read the points.
     """
 
-    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk, pool: Executor) -> None:
         self._plan, self._table = plan, job.table(name)
-        self._existing = ChunkExisting(job, plan, name, chunk)
+        self._reading = pool.submit(ChunkExisting, job, plan, name, chunk)
         self._waiting: list[Buckets] = []
 
     def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
@@ -122,22 +124,29 @@ class TableInPlace:
         ]
         encoded_keys = row_keys(row_series_keys, encoded.bases_s)
         sizes = np.diff(encoded.firsts)
-        numbers: Sequence[int] = []
+        changed: Sequence[int] = range(len(sizes))
         stale: dict[int, list[bytes]] = {}
-        if len(self._existing):
-            numbers = [self._existing.number(key) for key in encoded_keys]
-            stale = self._existing.replaced(np.repeat(np.array(numbers, np.int64), sizes), encoded.codes)
-        content = row_mutations(encoded)
-        table = self._table
-        for position, (key, sets, count) in enumerate(
-            zip(encoded_keys, content, sizes.tolist(), strict=True)
-        ):
-            replaced = stale.get(numbers[position]) if stale else None
-            yield over(key, table, sets, count, replaced) if replaced else EncodedRow(table, key, sets, count)
-        key_bytes = int(np.fromiter(map(len, encoded_keys), np.int64, len(encoded_keys)) @ sizes)
-        count_written(len(encoded_keys), len(encoded.codes), key_bytes, encoded.qualifier_bytes)
+        existing = self._reading.result()
+        if len(existing) and len(sizes):
+            numbers = [existing.number(key) for key in encoded_keys]
+            rows = np.repeat(np.array(numbers, np.int64), sizes)
+            stale, exists = existing.replaced(rows, encoded.codes, encoded.raws, encoded.times_ms)
+            is_equal = np.logical_and.reduceat(exists, encoded.firsts[:-1])
+            stale = {row: stale[number] for row, number in enumerate(numbers) if number in stale}
+            changed = [row for row in range(len(sizes)) if not is_equal[row] or row in stale]
+        content = row_mutations(encoded) if changed else []
+        table, counts = self._table, sizes.tolist()
+        for row in changed:
+            key, sets = encoded_keys[row], content[row]
+            if row in stale:
+                yield over(key, table, sets, counts[row], stale[row])
+            else:
+                yield EncodedRow(table, key, sets, counts[row])
+        key_bytes = sum([len(encoded_keys[row]) * counts[row] for row in changed])
+        cells = sum([counts[row] for row in changed])
+        count_written(len(changed), cells, key_bytes, encoded.qualifier_bytes)
 
     def unwritten(self) -> Iterator[EncodedRow]:
         """The mutations that delete existing intervals that were not written."""
-        for key, qualifiers in self._existing.unwritten():
+        for key, qualifiers in self._reading.result().unwritten():
             yield over(key, self._table, b"", 0, qualifiers)

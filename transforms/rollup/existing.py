@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys as row_keys
@@ -19,10 +20,11 @@ from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.schema.rollup.plan import IntervalPlan
+from timebeam.transforms.bigtable.columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import TableReader, scan_qualifiers
+from timebeam.transforms.readers.table_reader import TableReader, scan_columns, scan_qualifiers
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
 
 PrefixIds = Mapping[bytes, int]
@@ -31,7 +33,13 @@ PrefixIds = Mapping[bytes, int]
 _COLUMNS = ColumnRange(FAMILY, b"", b"")
 _UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value that is not of this run
 _MOST_TAGS = 100_000  # sets of tags that are remembered
-_BLOCK = 500_000  # qualifiers that are read together
+_VALUE_BYTES = 8  # of the numbers that are written
+
+_Cells = npt.NDArray[np.void]
+"""Existing cells: `place` (see `_places`), `code`, `odd`, `time_ms` and `raw` as in `EncodedRollups`."""
+_NO_CELLS: _Cells = np.empty(
+    0, [("place", "<i8"), ("code", "<u4"), ("odd", "<i4"), ("time_ms", "<i8"), ("raw", "<u8")]
+)
 
 
 def existing_rows(
@@ -140,9 +148,9 @@ def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: PrefixIds) -> 
 
 
 class ChunkExisting:
-    """The existing columns that a chunk must replace, of its series or their groups, in its hours.
+    """The existing cells that a chunk must replace, of its series or their groups, in its hours.
 
-    n columns, ascending by row, aggregation id and interval.
+    n cells, ascending by row, aggregation id and interval.
 
     Args:
       plan: the intervals that the chunk writes alone.
@@ -150,127 +158,120 @@ class ChunkExisting:
     """
 
     def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
-        self._plan, self._name = plan, name
+        self._plan = plan
         self._owned = OwnedIds(job, plan.interval, name, chunk.metrics[0])
         self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
         self._is_replaced = np.zeros((len(self._owned.kinds), 256), np.bool_)  # by kind of row, and id
         for kind, ids in enumerate(self._owned.kinds):
             self._is_replaced[kind, [0] if ids and plan.interval.is_default else list(ids.values())] = True
-        self._options, self._chunk = job.layout.options, chunk
-        self._keys: list[bytes] = []
+        self._options = job.layout.options
         self._numbers: dict[bytes, int] = {}
-        self._odd: list[bytes] = []  # old names; `_odd_of` int64[n] has the number of one, or -1
-        blocks = [self._columns_of(block) for block in self._blocks(job)] or [self._columns_of([])]
-        places, codes, odd = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-        order = np.argsort(places, kind="stable")
-        self._places: Int64s = places[order]
-        self._codes: el.Codes = codes[order]
-        self._odd_of: Int64s = odd[order]
-        self._is_found: Bools = np.zeros(len(order), np.bool_)
+        self._odd: list[bytes] = []  # old names; `odd` of a cell is the number of one, or -1
+        ranges = chunk_ranges(job, plan, chunk)
+        scan = Scan(job.table(name), ranges, columns=_COLUMNS)
+        parts = [_NO_CELLS]
+        for rows in scan_columns(job.target, scan) if ranges else ():
+            parts += self._cells_of(rows)
+        cells = np.concatenate(parts)
+        self._cells = cells[np.argsort(cells["place"], kind="stable")]
+        self._is_found: Bools = np.zeros(len(cells), np.bool_)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._cells)
 
     def number(self, key: bytes) -> int:
-        """The number of a row; -1 if it has no existing columns."""
+        """The number of a row; -1 if it has no existing cells."""
         return self._numbers.get(key, -1)
 
-    def replaced(self, rows: Int64s, codes: el.Codes) -> dict[int, list[bytes]]:
-        """By row number, the qualifiers that are replaced by another qualifier of the same interval.
+    def replaced(
+        self, rows: Int64s, codes: el.Codes, raws: el.Raws, times_ms: Int64s
+    ) -> tuple[dict[int, list[bytes]], Bools]:
+        """Compares k cells that are written with the existing ones.
 
         Args:
-          rows: int64[k], for each cell that is written the number of its row, or -1.
-          codes: uint32[k], its qualifier.
+          rows: int64[k], the number of the row of each, or -1.
+          codes, raws, times_ms: as in `EncodedRollups`.
+
+        Returns:
+          By row number, the qualifiers that another qualifier of the same interval replaces; and bool[k],
+          whether a cell exists with the same value and timestamp.
         """
+        exists = np.zeros(len(rows), np.bool_)
         present = np.flatnonzero(rows >= 0)
         if not len(present):
-            return {}
+            return {}, exists
         places = _places(rows[present], codes[present])
         order = np.argsort(places, kind="stable")
-        places, codes = places[order], codes[present][order]
-        matches = np.minimum(np.searchsorted(places, self._places), len(places) - 1)
-        is_written = places[matches] == self._places
+        places, present = places[order], present[order]
+        cells = self._cells
+        matches = np.minimum(np.searchsorted(places, cells["place"]), len(places) - 1)
+        is_written = places[matches] == cells["place"]
         self._is_found |= is_written
-        return self._named(
-            np.flatnonzero(is_written & ((codes[matches] != self._codes) | (self._odd_of >= 0)))
-        )
+        written = present[matches]
+        is_kept = is_written & (codes[written] == cells["code"]) & (cells["odd"] < 0)
+        is_equal = is_kept & (cells["raw"] == raws[written]) & (cells["time_ms"] == times_ms[written])
+        exists[written[is_equal]] = True
+        return self._named(np.flatnonzero(is_written & ~is_kept)), exists
 
     def unwritten(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """(key, qualifiers) of the rows with existing intervals that were not written."""
+        keys = list(self._numbers)
         for number, names in self._named(np.flatnonzero(~self._is_found)).items():
-            yield self._keys[number], names
+            yield keys[number], names
 
     def _named(self, which: Int64s) -> dict[int, list[bytes]]:
-        """The qualifiers of some columns, by row number."""
+        """The qualifiers of some cells, by row number."""
         qualifiers: dict[int, list[bytes]] = {}
-        rows, codes, odd = (self._places[which] >> 20).tolist(), self._codes[which], self._odd_of[which]
-        for row, code, number in zip(rows, codes.tolist(), odd.tolist(), strict=True):
-            name = code.to_bytes(self._wide, "big") if number < 0 else self._odd[number]
-            qualifiers.setdefault(row, []).append(name)
+        for place, code, odd in self._cells[["place", "code", "odd"]][which].tolist():
+            name = code.to_bytes(self._wide, "big") if odd < 0 else self._odd[odd]
+            qualifiers.setdefault(place >> 20, []).append(name)
         return qualifiers
 
-    def _blocks(self, job: RollupJob) -> Iterator[list[tuple[bytes, list[bytes]]]]:
-        """The rows, many together."""
-        block: list[tuple[bytes, list[bytes]]] = []
-        size = 0
-        ranges = chunk_ranges(job, self._plan, self._chunk)
-        for row in existing_rows(job, self._name, ranges):
-            block.append(row)
-            size += len(row[1])
-            if size >= _BLOCK:
-                yield block
-                block, size = [], 0
-        if block:
-            yield block
+    def _cells_of(self, rows: MergedRows) -> Iterator[_Cells]:
+        """The cells of some rows that the chunk must replace."""
+        numbers = [self._numbers.setdefault(key, len(self._numbers)) for key in rows.keys]
+        bases_s = [row_keys.base_s_of(self._options, key) for key in rows.keys]
+        kinds = [self._owned.kind(key) for key in rows.keys]
+        of_rows = np.array([numbers, bases_s, kinds], np.int64)
+        for cells in rows.cells:
+            if cells.qualifiers.shape[1] == self._wide:
+                yield self._usual(cells, of_rows[:, cells.rows])
+            elif cells.qualifiers.shape[1] > self._wide == ROLLUP_BYTES:
+                yield self._named_by_old_names(cells, of_rows[:, cells.rows])
 
-    def _columns_of(self, block: Sequence[tuple[bytes, list[bytes]]]) -> tuple[Int64s, el.Codes, Int64s]:
-        """(places, codes, numbers of old names) of the columns that the chunk must replace."""
-        plan, wide = self._plan, self._wide
-        plain: list[bytes] = []
-        rows: list[int] = []
-        kinds: list[int] = []
-        sizes: list[int] = []
-        old_places: list[int] = []
-        old_numbers: list[int] = []
-        for key, names in block:
-            number = self._numbers.setdefault(key, len(self._keys))
-            if number == len(self._keys):
-                self._keys.append(key)
-            kinds.append(kind := self._owned.kind(key))
-            ids = self._owned.kinds[kind]
-            as_usual = set(map(len, names)) == {wide}
-            short = names if as_usual else [name for name in names if len(name) == wide]
-            if not as_usual and wide == ROLLUP_BYTES:
-                base_s = row_keys.base_s_of(self._options, key)
-                for name in names:
-                    number_of_name = written_id(name, ids)
-                    if (
-                        len(name) > ROLLUP_BYTES
-                        and number_of_name is not None
-                        and is_of(name, base_s, plan, ids)
-                    ):
-                        code = number_of_name << 16 | int.from_bytes(name[-2:], "big")
-                        old_places.append(number << 20 | code >> 4)
-                        old_numbers.append(len(self._odd))
-                        self._odd.append(name)
-            plain += short
-            rows.append(number)
-            sizes.append(len(short))
-        table = np.zeros((len(plain), 4), np.uint8)
-        table[:, 4 - wide :] = np.frombuffer(b"".join(plain), np.uint8).reshape(-1, wide)
+    def _usual(self, cells: EqualCells, of_rows: Int64s) -> _Cells:
+        """The cells that the chunk must replace.
+
+        Args:
+          of_rows: int64[3, n], number, base time in s and kind of the row of each.
+        """
+        numbers, bases_s, kinds = of_rows
+        table = np.zeros((len(numbers), 4), np.uint8)
+        table[:, 4 - self._wide :] = cells.qualifiers
         codes = table.view(">u4").reshape(-1).astype(np.uint32)
-        bases = np.array([row_keys.base_s_of(self._options, key) for key, _ in block], np.int64)
-        step_s = 1 if plan.interval.is_default else plan.interval.seconds
-        starts_s = np.repeat(bases, sizes) + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
-        is_covered = (starts_s >= plan.start_s) & (starts_s < plan.end_s)
-        is_covered &= self._is_replaced[np.repeat(np.array(kinds, np.int64), sizes), codes >> 16]
-        places = _places(np.repeat(np.array(rows, np.int64), sizes)[is_covered], codes[is_covered])
-        none = np.zeros(len(old_places), np.uint32)
-        return (
-            np.concatenate([places, np.array(old_places, np.int64)]),
-            np.concatenate([codes[is_covered], none]),
-            np.concatenate([np.full(len(places), -1, np.int64), np.array(old_numbers, np.int64)]),
-        )
+        step_s = 1 if self._plan.interval.is_default else self._plan.interval.seconds
+        starts_s = bases_s + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
+        is_covered = (starts_s >= self._plan.start_s) & (starts_s < self._plan.end_s)
+        is_covered &= self._is_replaced[kinds, codes >> 16]
+        existing = np.empty(len(numbers), _NO_CELLS.dtype)
+        existing["place"], existing["code"], existing["odd"] = _places(numbers, codes), codes, -1
+        existing["time_ms"], existing["raw"] = -1, 0  # of a value that is not written: it equals none
+        if cells.values.shape[1] == _VALUE_BYTES:
+            existing["time_ms"] = cells.times_ms
+            existing["raw"] = np.ascontiguousarray(cells.values).view(">u8").reshape(-1)
+        return existing[is_covered]
+
+    def _named_by_old_names(self, cells: EqualCells, of_rows: Int64s) -> _Cells:
+        """The cells under aggregators' old names that the chunk must replace; see `_usual`."""
+        existing, names = [], map(bytes, cells.qualifiers)
+        for name, (number, base_s, kind) in zip(names, of_rows.T.tolist(), strict=True):
+            ids = self._owned.kinds[kind]
+            number_of_name = written_id(name, ids)
+            if number_of_name is not None and is_of(name, base_s, self._plan, ids):
+                code = number_of_name << 16 | int.from_bytes(name[-2:], "big")
+                existing.append((number << 20 | code >> 4, 0, len(self._odd), -1, 0))
+                self._odd.append(name)
+        return np.array(existing, _NO_CELLS.dtype)
 
 
 def _places(rows: Int64s, codes: el.Codes) -> Int64s:

@@ -22,7 +22,7 @@ from timebeam.transforms.readers.table_reader import read_ahead
 _READS_AHEAD = 1
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_KEPT_BYTES = 1 << 20
+_MAPPED_BYTES, _KEPT_BYTES = 1 << 20, 8 << 20
 
 
 class NumberedChunk(NamedTuple):
@@ -124,13 +124,15 @@ def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, en
 
 @functools.cache
 def give_back_memory() -> None:
-    """Makes this process return blocks of a megabyte or more to the system when they are freed.
+    """Makes this process return freed memory: blocks of a megabyte or more, and all that is above 8 MB.
 
-    By default glibc raises this limit to 32 MB when a block of that size is freed, and then keeps up to twice
-    as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
-    several times the memory that it uses. Without glibc (musl, macOS) this does nothing.
+    By default glibc raises the first limit to 32 MB when a block of that size is freed, and then keeps up to
+    twice as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
+    several times the memory that it uses. If the second limit were a megabyte too, the pages of most smaller
+    arrays would be given back and asked for again, which takes a third of the time of decoding. Without glibc
+    (musl, macOS) this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

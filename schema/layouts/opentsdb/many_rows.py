@@ -317,7 +317,7 @@ def _numbers(values: bytes, ends: Int64s, flags: npt.NDArray[np.uint16]) -> Int6
     """int64[n]: the numbers whose bytes end before `ends` int64[n]; floats as the bits of float64."""
     padded = bytes(8) + values
     windows = np.ndarray((len(padded) - 7,), ">i8", padded, 0, (1,))
-    bits = windows.take(ends).astype(np.int64)
+    bits = windows[ends].astype(np.int64)  # `take` would copy all windows
     shifts = np.subtract(56, (flags & 0x7) << 3, dtype=np.int64)
     bits <<= shifts
     bits >>= shifts

@@ -156,6 +156,13 @@ def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
     first = {table: cells(store, table) for table in tables}
     assert rollup(store, config).code == 0
     assert {table: cells(store, table) for table in tables} == first
+    # Values of another number, or of another length, under the same qualifier and timestamp.
+    for table in tables:
+        handle = open_table(store.target, store.layout.options.table_prefix + table)
+        for number, (key, qualifier, time_us, _) in enumerate(first[table][::5]):
+            handle.mutate_row(key, SetCell("t", qualifier, bytes(8 - number % 2), time_us))
+    assert rollup(store, config).code == 0
+    assert {table: cells(store, table) for table in tables} == first
     # Late points; corrections, some of integers to decimals; a row of points that goes.
     rng = random.Random(5)
     late = points_of(rng, DAY + 4 * HOUR, 4)
@@ -331,14 +338,20 @@ def test_metrics_that_the_configuration_leaves_out_keep_their_rollups(
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
 @pytest.mark.parametrize("store", [0], indirect=True)
 def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path, emulator: str, kills: int) -> None:
-    """SIGKILL at any of the run's requests, which come back in the next run; the last one makes all right."""
+    """SIGKILL at any of the run's requests, which come back in the next run; the last one makes all right.
+
+    Corrections in between: a run does not write the rows that an earlier one has written.
+    """
     points = points_of(random.Random(7), DAY, 24)
     send(store, tmp_path, points, 1)
     rng = random.Random(8)
     command = ["rollup", *store.flags, f"--rollup_config={config}", "--day=2026-02-28"]
     command.append(f"--dead_letters={tmp_path / 'killed'}")
-    for _ in range(kills):
+    for number in range(kills):
         assert run_and_kill(emulator, command, rng.randint(1, WRITES), rng.choice((BEFORE, AFTER))).killed
+        corrected = dict.fromkeys(rng.sample(sorted(points), len(points) // 2), number)
+        send(store, tmp_path, corrected, 2 + number)
+        points |= corrected
     assert rollup(store, config).code == 0
     check(store, points)
 
