@@ -16,6 +16,7 @@ two series and a point every five minutes of a day. Rows of 1m hold `--row_span`
 | `peak` | memory of the rollup's process |
 | `naive` | a pipeline with an element for each point, which makes 1h alone, of `--naive_points` points |
 | `CPU s/M points` | processor seconds of the rollup for a million points, without its imports |
+| `touched` | processor seconds of `timebeam rollup --touched`, with imports, of a late point in each day |
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.bigtable.wire import request_bytes
 from timebeam.transforms.ingest import coders
-from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
 from timebeam.transforms.rollup.job import RollupJob
+from timebeam.transforms.rollup.reading import NumberedChunk
 
 START = 1_356_998_400
 _CONFIG = {
@@ -110,11 +111,11 @@ def load_metrics(metrics: int, prefix: str, folder: Path) -> None:
     ingest(path, "opentsdb-text", prefix)
 
 
-def ingest(path: Path, kind: str, prefix: str) -> None:
+def ingest(path: Path, kind: str, prefix: str, *flags: str) -> None:
     """Stores the points of a file, and deletes it."""
     command = ["ingest", "--layout=opentsdb", f"--table_prefix={prefix}", f"--format={kind}"]
     command += [f"--input={path}", f"--dead_letters={path.parent / 'dead'}"]
-    run_child(["-m", "timebeam", *command, "--auto_create_metrics", "--bigtable_writer=direct"])
+    run_child(["-m", "timebeam", *command, "--auto_create_metrics", "--bigtable_writer=direct", *flags])
     path.unlink()
 
 
@@ -155,8 +156,9 @@ def stored(arguments: list[str]) -> None:
     reads.setup()
     reads.start_bundle()
     for chunk in ChunksFn(job).process(None):
-        if isinstance(chunk, Chunk):
+        if isinstance(chunk, NumberedChunk):
             rows += [row for row in reads.process(chunk) if isinstance(row, EncodedRow)]
+    reads.teardown()
     rows.sort(key=lambda row: row.table)
     for table, table_rows in itertools.groupby(rows, key=lambda row: row.table):
         name = TARGET.table_name(prefix + table.removeprefix(options.table_prefix))
@@ -239,9 +241,9 @@ def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[
     scan_s, rows = min(scan(prefix) for _ in range(3))
     client_s = min(client_scan(prefix) for _ in range(2))
     bare = rolled_up(seconds, prefix, folder, "no_write")
-    first, second = rolled_up(seconds, prefix, folder), rolled_up(seconds, prefix, folder)
     create(f"stored-{prefix}", folder)
-    store = rolled_up(seconds, prefix, folder, "stored")
+    store = rolled_up(seconds, prefix, folder, "stored")  # before the cells are there and none is written
+    first, second = rolled_up(seconds, prefix, folder), rolled_up(seconds, prefix, folder)
     points = first["points"]
     turn = {
         "times a bare scan": first["seconds"] / scan_s,
@@ -265,6 +267,17 @@ def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[
     return turn
 
 
+def touched(days: int, prefix: str, folder: Path) -> float:
+    """Processor seconds of `timebeam rollup --touched` after a late point in each of some days."""
+    path = folder / f"{prefix}.txt"
+    times = range(START, START + days * 86_400, 86_400)
+    path.write_text("".join(f"put app.late {time_s} 1 cpu=0 dc=x host=a\n" for time_s in times))
+    ingest(path, "opentsdb-text", prefix, "--mark_touched")
+    command = ["-m", "timebeam", "rollup", "--layout=opentsdb", f"--table_prefix={prefix}", "--touched"]
+    command += [f"--rollup_config={folder / 'rollups.json'}", f"--dead_letters={folder / 'dead'}"]
+    return run_child(command).cpu
+
+
 def measure(
     folder: Path,
     *,
@@ -273,8 +286,9 @@ def measure(
     metrics: Sequence[int] = (0,),
     row_span: str = "1d",
     naive_points: int = 200_000,
+    touched_days: int = 20,
 ) -> bench.Cases:
-    """A case for each number of points and of series, and for each number of metrics."""
+    """A case for each number of points and of series, for each number of metrics, and for touched days."""
     configure(folder, row_span)
     cases = {}
     for of_points, of_series in itertools.product(points, series):
@@ -285,6 +299,11 @@ def measure(
     for of_metrics in filter(None, metrics):
         load_metrics(of_metrics, f"m{of_metrics}-", folder)
         cases[f"{of_metrics:,} metrics"] = figures(86_000, f"m{of_metrics}-", folder, 0)
+    if touched_days:
+        create("late-", folder)
+        day_s, days_s = (touched(days, "late-", folder) for days in (1, touched_days))
+        ratios = {"times one touched day": days_s / day_s, "touched, CPU s": days_s}
+        cases[f"{touched_days} touched days"] = ratios
     return {case: {name: [value] for name, value in turn.items()} for case, turn in cases.items()}
 
 

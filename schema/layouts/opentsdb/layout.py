@@ -125,7 +125,7 @@ class OpenTsdb(
 
     def names(self, series: Series) -> Sequence[Name]:
         """See `Layout.names`."""
-        stored = self.options.names.stored
+        stored = self.options.names.stored if self.options.names is not Names.REFUSE else str
         stored_names = [Name("metrics", stored(series.metric))]
         for key, value in series.tags:
             stored_names += (Name("tagk", stored(key)), Name("tagv", stored(value)))

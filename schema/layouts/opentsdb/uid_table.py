@@ -12,6 +12,7 @@ also holds the counters:
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from timebeam.schema.layouts.opentsdb.names import Names
@@ -31,6 +32,9 @@ def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> 
             raise RefusedError(
                 Reason.TOO_MANY_TAGS, f"Too many tags: {len(series.tags)} maximum allowed: {max_tags}"
             )
+        names = [series.metric, *itertools.chain.from_iterable(series.tags)]
+        if all(names) and _PLAIN.fullmatch("".join(names)):
+            return None  # such names are legal in every form
         _check(form.stored(series.metric), "metric name", Reason.BAD_METRIC)
         for key, value in series.tags:
             _check(form.stored(key), f"tag name with value [{value}]", Reason.BAD_TAG)
