@@ -15,6 +15,7 @@ from timebeam.schema.layouts.heroic.encode import DISTRIBUTIONS, POINTS
 from timebeam.schema.layouts.heroic.keys import HeroicRowKey, KeyForm
 from timebeam.schema.layouts.heroic.select import ResourceNames
 from timebeam.schema.layouts.heroic.series_table import SeriesEntry
+from timebeam.schema.layouts.point_cells import CellPoints, PointCells, joined
 from timebeam.schema.layouts.reading import Decoded, Finding, Severity
 from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Kind, PointBatch, Series
@@ -63,6 +64,15 @@ def read_row(cells: Sequence[Cell], base_ms: int, series: Series, form: KeyForm)
     )
     order = np.argsort(offsets, kind="stable")
     return Decoded(batch.take(order[offsets[order] >= 0]), damage, skipped)
+
+
+def read_cells(cells: PointCells, form: KeyForm) -> CellPoints:
+    """Like `read_row`, for the cells of many rows."""
+    qualifiers, fits = joined(cells.qualifiers, form.qualifier_bytes)
+    content, is_double = joined(cells.values, 8)
+    offsets = form.offsets(qualifiers)
+    is_good = fits & is_double & (offsets >= 0) & cells.in_families(POINTS.__eq__)
+    return CellPoints(cells.base_ms + offsets, np.frombuffer(content, ">i8").astype(np.int64), is_good)
 
 
 def _bad_qualifier(cell: Cell) -> str:

@@ -29,11 +29,12 @@ from timebeam.schema.layouts.capabilities import (
 from timebeam.schema.layouts.heroic import audit, encode, select, series_table
 from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm, ReadableKeys
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
-from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.point_cells import RowKind, decode_together
+from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.schema.points import Kind, PointBatch, Reason, RefusedError, Series
 
 ROLLUP, STAT = "rollup", "stat"
 
@@ -184,6 +185,16 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
         return audit.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """See `Layout.decode_rows`."""
+        form = self.form
+        return decode_together(
+            rows,
+            lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
+            lambda cells: audit.read_cells(cells, form),
+            self.decode,
+        )
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; a row whose key lacks the names of resources stays as it is."""

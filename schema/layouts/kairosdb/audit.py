@@ -6,6 +6,7 @@ Keys must parse, cells must decode, and the index must list each row.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -15,6 +16,7 @@ from timebeam.schema.common.batches import latest_points
 from timebeam.schema.layouts.kairosdb import keys, select, values
 from timebeam.schema.layouts.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
 from timebeam.schema.layouts.kairosdb.select import Tables
+from timebeam.schema.layouts.point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.layouts.reading import Decoded, Finding, Severity
 from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Series
@@ -68,6 +70,37 @@ def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
         payloads,
     )
     return Decoded(batch, damage, len(row.cells) - len(point_cells))
+
+
+def kind_of(row: Row) -> RowKind | None:
+    """Where a row of longs or doubles begins; None for a row of other values, and for a key that is none."""
+    with contextlib.suppress(ValueError):
+        row_key = keys.parse_key(row.key)
+        for kind in (Kind.INTEGER, Kind.FLOAT):
+            if row_key.data_type == keys.TYPES[kind]:
+                return RowKind(row_key.row_ms, kind)
+    return None
+
+
+def read_cells(cells: PointCells, spec: RowSpec) -> CellPoints:
+    """Like `decode`, for the cells of many rows of longs and doubles."""
+    qualifiers, is_good = joined(cells.qualifiers, 4)
+    is_good &= cells.in_families(_FAMILIES.fullmatch)
+    columns = np.frombuffer(qualifiers, ">u4").astype(np.int64)
+    offsets = spec.offsets_ms(columns)
+    is_good &= (offsets < spec.width_ms) & (offsets <= _LAST_MS - cells.base_ms)
+    if spec is RowSpec.LEGACY:
+        is_good &= columns & 1 == 0
+    bits = np.zeros(len(columns), np.int64)
+    for kind, read in ((Kind.INTEGER, values.read_longs), (Kind.FLOAT, values.read_doubles)):
+        of_kind = cells.kinds == kind
+        if of_kind.all():
+            bits, fits = read(cells.values)
+            is_good &= fits
+        elif of_kind.any():
+            bits[of_kind], fits = read([*itertools.compress(cells.values, of_kind.tolist())])
+            is_good[of_kind] &= fits
+    return CellPoints(cells.base_ms + offsets, bits, is_good)
 
 
 def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> ReadValues:

@@ -26,7 +26,8 @@ from timebeam.schema.layouts.capabilities import (
 from timebeam.schema.layouts.kairosdb import audit, encode, keys, select
 from timebeam.schema.layouts.kairosdb.keys import OPTIONS, KairosDbOptions, RowSpec, parse_retention
 from timebeam.schema.layouts.kairosdb.select import Tables
-from timebeam.schema.layouts.reading import Decoded, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.point_cells import decode_together
+from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
@@ -198,6 +199,11 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
         return audit.findings(self.table_names, self.options.row_spec, read)
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """See `Layout.decode_rows`."""
+        spec = self.options.row_spec
+        return decode_together(rows, audit.kind_of, lambda cells: audit.read_cells(cells, spec), self.decode)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
