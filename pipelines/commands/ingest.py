@@ -29,7 +29,7 @@ from timebeam.pipelines.options.parameters import (
     whole,
 )
 from timebeam.schema.layouts import LAYOUTS, Packing
-from timebeam.schema.messages import FORMATS
+from timebeam.schema.messages import AUTO, FORMATS
 from timebeam.schema.meta.documents import MetaMode
 
 SOURCE = (
@@ -154,7 +154,7 @@ STORING = (
         "format",
         "format of files, and of messages without a `format` attribute",
         "Input",
-        choices=(*FORMATS, RECORDS),
+        choices=(*FORMATS, RECORDS, AUTO),
         required=True,
         setting=True,
     ),

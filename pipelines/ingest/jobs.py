@@ -185,7 +185,7 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsG
     """
     graph = storing_graph(options, layout_of(options), endless=endless)
     format_options, framing = format_of(options)
-    if FORMATS[options.format].edits_annotations:
+    if options.format in FORMATS and FORMATS[options.format].edits_annotations:
         layout_with(options, Annotations)
     graph = dataclasses.replace(
         graph, format_name=options.format, format_options=format_options, formats=formats_of(options)

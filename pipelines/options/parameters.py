@@ -261,8 +261,8 @@ FORMAT = (
 
 FORMATS_OF_MESSAGES = Parameter(
     "formats",
-    "messages: more formats that a message may name in its `format` attribute, also as a,b; "
-    "messages with other names become dead letters",
+    "messages: more formats that a message may name in its `format` attribute, also as a,b, or that "
+    "--format auto chooses from; messages with other names become dead letters",
     "Format",
     default=[],
     many=True,

@@ -38,7 +38,7 @@ from timebeam.schema.layouts import (
     TableSpec,
     capability,
 )
-from timebeam.schema.messages import FORMATS, Framing, message_format
+from timebeam.schema.messages import AUTO, FORMATS, Framing, message_format
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
@@ -58,6 +58,10 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     format_options["resources"] = options.layout in LAYOUTS and LAYOUTS[options.layout].stores_resources
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
+    if options.format == AUTO:
+        if not options.formats:
+            raise UsageError(f"--format {AUTO} needs --formats: the formats to choose from")
+        return format_options, Framing.NONE
     try:
         framing = message_format(options.format, format_options).framing
     except ValueError as error:

@@ -19,6 +19,9 @@ from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.messages.otlp.otlp_format import Otlp
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 
+AUTO = "auto"
+"""In the place of a format: the attributes and the content of each message choose among formats."""
+
 FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
     for cls in (
@@ -39,4 +42,4 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     return FORMATS[name].from_options(options or {})
 
 
-__all__ = ["FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]
+__all__ = ["AUTO", "FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]

@@ -139,7 +139,7 @@ variable "ingest" {
     otlp_histogram: otlp: what of histograms is stored
     telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units)
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
-    formats: messages: more formats that a message may name in its `format` attribute, also as a,b; messages with other names become dead letters
+    formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters
     packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
     auto_create_metrics: assign UIDs to unknown metrics
     auto_create_tagks: assign UIDs to unknown tag keys
@@ -185,8 +185,8 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "records"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, records."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "records", "auto"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, records, auto."
   }
 
   validation {

@@ -6,7 +6,8 @@ parsed together. Attributes of a message say how to read it:
 | attribute | meaning |
 |---|---|
 | `format` | the message format instead of `--format`: one of `--formats` |
-| `content-encoding` | `gzip`, `zstd`, `snappy` or `base64`: how the payload is packed |
+| `content-encoding` | `gzip`, `zstd`, `snappy` or `base64`, or two of them: how the payload is packed |
+| `ce-type`, `content-type` | with `--format auto`: of OTLP and remote write |
 | `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
 | `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx_precision` |
@@ -22,10 +23,11 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from timebeam.schema.messages import FORMATS, Framing, Message, MessageFormat, message_format
+from timebeam.schema.messages import AUTO, FORMATS, Framing, Message, MessageFormat, message_format
 from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
+from timebeam.transforms.input.opening import choose_format, is_told_by_content, unwrapped, with_format
 from timebeam.transforms.input.parse import AnnotationsOutput, parse_portions, parsed_points, refused_message
 
 GATHERED_BYTES = 4 << 20
@@ -68,7 +70,7 @@ class Formats:
 
     def __init__(self, name: str, options: Mapping[str, Any], selectable: Collection[str] = ()) -> None:
         """`name` is the default format; a message may choose another of `selectable` by attribute."""
-        self._name, self._options, self._selectable = name, dict(options), frozenset(selectable)
+        self._name, self._options, self._selectable = name, dict(options), tuple(selectable)
         self._formats: dict[FormatKey, MessageFormat] = {}
 
     def key(self, message: Message) -> FormatKey:
@@ -79,11 +81,33 @@ class Formats:
         """
         attributes = message.envelope.attributes if message.envelope else {}
         name = attributes.get("format") or self._name
-        if name != self._name and name in FORMATS and name not in self._selectable:
+        if name == AUTO:
+            name = choose_format(message, [(each, self[self._key(each, "")]) for each in self._selectable])
+        elif name != self._name and name in FORMATS and name not in self._selectable:
             why = f"attribute format: {name} is not read here: add it with --formats {name}"
             raise RefusedError(Reason.UNKNOWN_FORMAT, why)
-        attribute, option = VARIANTS.get(name, ("", ""))
-        variant = attributes.get(attribute, "").lower()
+        attribute = VARIANTS.get(name, ("", ""))[0]
+        return self._key(name, attributes.get(attribute, "").lower())
+
+    def open(self, message: Message) -> Message:
+        """A message without packings that its content tells, and with the name of its format.
+
+        Raises:
+          RefusedError: a packing is damaged, or `key` refuses the message.
+        """
+        attributes = message.envelope.attributes if message.envelope else {}
+        if self._name == AUTO and not attributes.get("format"):
+            plain = unwrapped(message, is_whole=True)
+            return with_format(plain, self.key(plain)[0])
+        return unwrapped(message, is_whole=False) if is_told_by_content(self[self.key(message)]) else message
+
+    def _key(self, name: str, variant: str) -> FormatKey:
+        """A format, made when it is needed; `variant` is the value of its option in `VARIANTS`.
+
+        Raises:
+          RefusedError: no format has that name, or the options do not fit it.
+        """
+        option = VARIANTS.get(name, ("", ""))[1]
         if (name, variant) not in self._formats:
             options = self._options | ({option: variant} if variant else {})
             try:
@@ -138,7 +162,15 @@ class ParseMessagesFn(beam.DoFn):
         self, messages: Sequence[Message]
     ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         assert self._formats is not None
-        return parse_portions(messages, self._framing_of, self._parse)
+        opened: list[Message] = []
+        for message in messages:
+            try:
+                opened.append(self._formats.open(message))
+            except RefusedError as error:
+                metrics.count("messages_read")
+                metrics.count("points_read")
+                yield refuse(refused_message(message, error))
+        yield from parse_portions(opened, self._framing_of, self._parse)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; raises RefusedError."""

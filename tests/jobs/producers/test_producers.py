@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Sequence
@@ -117,6 +118,28 @@ def test_otlp(bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: s
     assert {each.series.resources for each in selected if isinstance(each, Selected)} == {
         tags[1:] if in_heroic else ()
     }
+
+
+def test_telegraf_and_others_in_one_subscription(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    metric = {"fields": {"usage": 1.5}, "name": "cpu", "tags": {"host": "a"}, "timestamp": T // 1000}
+    messages = [
+        Published(gzip.compress(base64.b64encode(b"mem,host=a used=7i %d000000" % T)), T),
+        Published(base64.b64encode(gzip.compress(json.dumps({"metrics": [metric]}).encode())), T),
+        Published(base64.b64encode(snappy(ENCODERS[1](SERIES))), T),
+        Published(otlp_request().SerializeToString(), T),
+        Published(b"nothing of this", T),
+    ]
+    formats = "--formats=influx,telegraf-json,otlp,prometheus-remote-write"
+    summary = ingest(store, "auto", messages, tmp_path, formats)
+    assert (summary["points_stored"], summary["refused"]) == (24, {"unknown-format": 1})
+    metrics = ["mem.used", "cpu.usage", "up_time", *(labels["__name__"] for labels, _ in SERIES)]
+    content = queried(store, metrics)
+    assert EXPECTED.items() <= content.items()
+    assert content["mem.used", (("host", "a"),)] == {T: 7.0}
+    assert content["cpu.usage", (("host", "a"),)] == {T: 1.5}
 
 
 def test_files_of_otlp(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:

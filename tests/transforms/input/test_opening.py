@@ -1,0 +1,128 @@
+"""Messages in their packings, and formats that are told by attributes and content."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from timebeam.schema.messages import AUTO, FORMATS, Message
+from timebeam.schema.points import Envelope, Reason, RefusedError
+from timebeam.transforms.input.messages import Formats
+
+TEXT = FORMATS["influx"].example
+
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "base64": base64.b64encode,
+}
+
+
+def message(text: bytes, attributes: Mapping[str, str] | None = None) -> Message:
+    return Message(text, 5, "sub", 0, Envelope("1", 5, attributes or {}))
+
+
+def opened(text: bytes, form: str, attributes: Mapping[str, str] | None = None) -> Message:
+    return Formats(form, {}).open(message(text, attributes))
+
+
+@pytest.mark.parametrize(
+    "form", ["influx", "opentsdb-text", "opentsdb-json", "telegraf-json", "otlp", "prometheus-remote-write"]
+)
+@pytest.mark.parametrize(
+    "packings", [(), *((name,) for name in PACKINGS), *itertools.permutations(PACKINGS, 2)]
+)
+def test_packings_that_nothing_announces(form: str, packings: tuple[str, ...]) -> None:
+    text = FORMATS[form].example
+    for name in packings:
+        text = PACKINGS[name](text)
+    assert opened(text, form).text == FORMATS[form].example
+
+
+def test_more_than_two_packings() -> None:
+    thrice = gzip.compress(gzip.compress(gzip.compress(TEXT)))
+    assert opened(thrice, "influx").text == gzip.compress(TEXT)
+    with pytest.raises(RefusedError):
+        opened(thrice, "influx", {"content-encoding": "gzip, gzip, gzip"})
+
+
+def test_packings_of_attributes() -> None:
+    packed = gzip.compress(base64.b64encode(TEXT))
+    plain = opened(packed, "influx", {"content-encoding": "base64, gzip", "k": "v"})
+    assert plain.text == TEXT
+    assert plain.envelope is not None
+    assert plain.envelope.attributes == {"k": "v"}
+    single = message(gzip.compress(TEXT), {"content-encoding": "gzip"})
+    assert Formats("influx", {}).open(single) is single  # undone while it is read, in blocks
+    snappy = pa.compress(TEXT, codec="snappy", asbytes=True)
+    assert opened(gzip.compress(snappy), "influx", {"content-encoding": "snappy,gzip"}).text == TEXT
+
+
+def test_bytes_of_any_kind_are_not_opened() -> None:
+    packed = message(gzip.compress(FORMATS["heroic-proto"].example))
+    assert Formats("heroic-proto", {}).open(packed) is packed
+
+
+@pytest.mark.parametrize("text", [b"abcdefgh", b"AAAAAAAA", b"put m 1 1 a=b", b"", b"rubbish!"])
+def test_what_is_not_packed_stays(text: bytes) -> None:
+    assert opened(text, "influx").text == text
+
+
+def test_bombs_are_refused() -> None:
+    for bomb in (gzip.compress(bytes(65 << 20)), gzip.compress(gzip.compress(bytes(64 << 20)))):
+        with pytest.raises(RefusedError) as refused:
+            opened(bomb, "influx")
+        assert refused.value.reason is Reason.CORRUPT_MESSAGE
+    with pytest.raises(RefusedError):
+        opened(gzip.compress(TEXT)[:-5], "influx")
+
+
+CHOSEN = [
+    name for name in FORMATS if name not in ("avro", "opentsdb-annotations", "kairosdb-text", "heroic-proto")
+]
+"""Formats of which no one reads what another one means."""
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("packing", ["", *PACKINGS])
+def test_formats_by_content(name: str, packing: str) -> None:
+    text = FORMATS[name].example
+    formats = Formats(AUTO, {}, CHOSEN)
+    plain = formats.open(message(PACKINGS[packing](text) if packing else text))
+    assert formats.key(plain) == (name, "")
+    assert len(formats[name, ""].parse(plain).batch) == 1
+
+
+def test_formats_by_attributes() -> None:
+    formats = Formats(AUTO, {}, ["influx", "otlp", "prometheus-remote-write"])
+    written = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+    for attributes, name in (
+        ({"ce-type": "org.opentelemetry.otlp.metrics.v1"}, "otlp"),
+        (
+            {"content-type": written},
+            "prometheus-remote-write",
+        ),
+        ({"format": "influx"}, "influx"),
+    ):
+        assert formats.key(formats.open(message(b"x", attributes)))[0] == name
+    packed = message(gzip.compress(TEXT), {"content-encoding": "gzip"})
+    assert formats.key(formats.open(packed))[0] == "influx"
+
+
+def test_what_no_format_reads_is_refused() -> None:
+    formats = Formats(AUTO, {}, ["influx", "otlp"])
+    with pytest.raises(RefusedError, match="begins with b'put m 1 1 a=b': none of influx, otlp") as refused:
+        formats.open(message(b"put m 1 1 a=b"))
+    assert refused.value.reason is Reason.UNKNOWN_FORMAT
+
+
+def test_some_bad_lines_do_not_hide_a_format() -> None:
+    formats = Formats(AUTO, {}, ["opentsdb-text", "influx"])
+    plain = formats.open(message(TEXT + b"\nrubbish"))
+    assert formats.key(plain)[0] == "influx"

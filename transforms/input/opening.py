@@ -1,0 +1,134 @@
+"""Opens messages: what they are packed in is undone, and `--format auto` finds out what they hold.
+
+What is announced by attributes is believed; else the content decides. Telegraf announces neither its base64
+nor its gzip.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from timebeam.schema.common.packing import GZIP, LARGEST, ZSTD, snappy, unpack
+from timebeam.schema.common.protobuf import ProtoError
+from timebeam.schema.messages import Framing, Message, MessageFormat
+from timebeam.schema.messages.series_columns import WholeFormat
+from timebeam.schema.points import Reason, RefusedError
+
+_WRAPPINGS = 2
+"""Most packings of a message that are undone."""
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
+_SHOWN = 40
+
+_REMOTE_WRITE = "application/x-protobuf;proto="
+
+ATTRIBUTES = {
+    ("ce-type", "org.opentelemetry.otlp.metrics.v1"): "otlp",
+    ("content-type", _REMOTE_WRITE + "io.prometheus.write.v2.Request"): "prometheus-remote-write",
+    ("content-type", _REMOTE_WRITE + "prometheus.WriteRequest"): "prometheus-remote-write",
+}
+"""Attributes that name a format, and its name."""
+
+
+def unwrapped(message: Message, *, is_whole: bool) -> Message:
+    """A message without its packings, at most two and 64 MiB.
+
+    Args:
+      is_whole: whether a single packing that attributes announce is undone too. Otherwise it is undone while
+        the message is read, in blocks if it is long.
+
+    Raises:
+      RefusedError: a packing is damaged, unknown, or of too many bytes.
+    """
+    attributes = message.envelope.attributes if message.envelope else {}
+    announced = [name.strip() for name in attributes.get("content-encoding", "").lower().split(",")]
+    announced = [name for name in announced if name not in ("", "identity")]
+    if len(announced) > _WRAPPINGS:
+        why = f"content-encoding {', '.join(announced)}: at most {_WRAPPINGS} can be undone"
+        raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+    if len(announced) == 1 and not is_whole:
+        return message
+    text = message.text
+    budget = LARGEST
+    for name in reversed(announced):
+        text = unpack(name, text, budget)
+        budget -= len(text)
+    for _ in range(0 if announced else _WRAPPINGS):
+        packing = _packing(text)
+        if not packing:
+            break
+        text = unpack(packing, text, budget)
+        budget -= len(text)
+    if text is message.text:
+        return message
+    return _with(dataclasses.replace(message, text=text), "content-encoding", None)
+
+
+def _packing(text: bytes) -> str:
+    """The packing that a text of lines, JSON or OTLP has by its content; empty for none."""
+    if text.startswith(GZIP):
+        return "gzip"
+    if text.startswith(ZSTD):
+        return "zstd"
+    # No line of a format is of these characters alone; protobuf begins with a control character.
+    return "base64" if _BASE64.fullmatch(text) and _is_content(text) else ""
+
+
+def _is_content(text: bytes) -> bool:
+    """Whether base64 holds JSON, protobuf, packed data or text with blanks."""
+    try:
+        content = base64.b64decode(text.strip(), validate=True)
+        if content.startswith((GZIP, ZSTD, b"{", b"[", b"\n")) or (b" " in content and content.isascii()):
+            return True
+        snappy(content)
+    except (binascii.Error, ProtoError, IndexError, OSError):
+        return False
+    return True
+
+
+def is_told_by_content(form: MessageFormat) -> bool:
+    """Whether the packing of messages of a format may be guessed: not if they are bytes of any kind."""
+    return form.framing in (Framing.LINES, Framing.JSON) or isinstance(form, WholeFormat)
+
+
+def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]) -> str:
+    """The name of the format that a message is in: the first that reads it without refusals, or some of it.
+
+    Raises:
+      RefusedError: UNKNOWN_FORMAT; no format reads a point or an annotation of it.
+    """
+    attributes = message.envelope.attributes if message.envelope else {}
+    names = [name for name, _ in formats]
+    for (key, value), name in ATTRIBUTES.items():
+        if attributes.get(key, "").replace(" ", "") == value and name in names:
+            return name
+    partly = ""
+    for name, form in formats:
+        parsed = form.parse(message)
+        if len(parsed.batch) or parsed.annotations:
+            if not parsed.rejected:
+                return name
+            partly = partly or name
+    if partly:
+        return partly
+    shown = repr(message.text[:_SHOWN])
+    why = f"a message of {len(message.text)} bytes that begins with {shown}: none of {', '.join(names)}"
+    raise RefusedError(Reason.UNKNOWN_FORMAT, why)
+
+
+def with_format(message: Message, name: str) -> Message:
+    """A message whose attribute names its format; unchanged without attributes."""
+    return _with(message, "format", name)
+
+
+def _with(message: Message, attribute: str, value: str | None) -> Message:
+    """A message with another value of an attribute, or without it."""
+    if message.envelope is None:
+        return message
+    rest = {key: text for key, text in message.envelope.attributes.items() if key != attribute}
+    attributes = rest if value is None else {**rest, attribute: value}
+    return dataclasses.replace(message, envelope=message.envelope._replace(attributes=attributes))
