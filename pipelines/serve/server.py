@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import os
@@ -41,11 +42,11 @@ def run(options: argparse.Namespace) -> int:
         "http": "h11",
         "access_log": False,
     }
-    _check_free(options.bind, options.port)
+    _check_free(options.bind, options.port, "--port")
     if options.topic:
         listening |= {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACE_SECONDS}
         if options.telnet_port:
-            _check_free(options.bind, options.telnet_port)
+            _check_free(options.bind, options.telnet_port, "--telnet_port")
         check_topic(options.topic)
     print(f"serving at http://{options.bind}:{options.port}; Ctrl-C stops it", flush=True)
     if options.workers == 1:
@@ -64,15 +65,17 @@ GRACE_SECONDS = 30
 """How long a process that is stopped waits for the bodies that it has begun to take."""
 
 
-def _check_free(bind: str, port: int) -> None:
-    """Raises UsageError if nothing can listen there."""
+def _check_free(bind: str, port: int, option: str) -> None:
+    """Raises UsageError if nothing can listen there; `option` is that of the port."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     try:
         socket.create_server((bind, port), family=family).close()
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} of {bind} is in use: choose another {option}") from error
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise UsageError(
-            f"cannot listen on {bind}:{port}: {reason}: choose another --bind or --port"
+            f"cannot listen on {bind}:{port}: {reason}: choose another --bind or {option}"
         ) from error
 
 

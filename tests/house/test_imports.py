@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import graphlib
 import sys
 from collections.abc import Iterator
@@ -156,6 +157,12 @@ def test_a_class_name_exists_once() -> None:
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name.lstrip("_"), []).append(module)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """Two of one name cannot be collected in one run."""
+    names = collections.Counter(path.name for path in (_ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_test_module_imports_another() -> None:

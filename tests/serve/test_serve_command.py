@@ -24,7 +24,7 @@ def test_a_port_that_is_taken(bigtable: tuple[str, str], prefix: str) -> None:
         port = other.getsockname()[1]
         ran = timebeam("serve", *store.flags, f"--port={port}")
     assert (ran.code, ran.out) == (2, "")
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use: choose another" in ran.err
+    assert f"port {port} of 127.0.0.1 is in use: choose another --port" in ran.err
 
 
 def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> None:

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import grpc
 from google.api_core import exceptions, grpc_helpers
 from google.auth.exceptions import DefaultCredentialsError
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
+from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
@@ -41,14 +41,20 @@ _STRING, _INT, _MESSAGE = (
     FieldDescriptorProto.TYPE_INT32,
     FieldDescriptorProto.TYPE_MESSAGE,
 )
-_MESSAGES: Mapping[str, Sequence[tuple[str, int, FieldDescriptorProto.Type.ValueType, str]]] = {
-    "GetTableRequest": [("name", 1, _STRING, ""), ("view", 2, _INT, "")],
-    "Family": [("name", 1, _STRING, "")],  # an entry of the map `column_families`
-    "Table": [("name", 1, _STRING, ""), ("families", 3, _MESSAGE, "Family")],
-    "ListTablesRequest": [("parent", 1, _STRING, ""), ("view", 2, _INT, ""), ("page_token", 3, _STRING, "")],
-    "ListTablesResponse": [("tables", 1, _MESSAGE, "Table"), ("next_page_token", 2, _STRING, "")],
+_MESSAGES = {
+    "GetTableRequest": [MessageField("name", 1, _STRING), MessageField("view", 2, _INT)],
+    "Family": [MessageField("name", 1, _STRING)],  # an entry of the map `column_families`
+    "Table": [MessageField("name", 1, _STRING), MessageField("families", 3, _MESSAGE, True, "Family")],
+    "ListTablesRequest": [
+        MessageField("parent", 1, _STRING),
+        MessageField("view", 2, _INT),
+        MessageField("page_token", 3, _STRING),
+    ],
+    "ListTablesResponse": [
+        MessageField("tables", 1, _MESSAGE, True, "Table"),
+        MessageField("next_page_token", 2, _STRING),
+    ],
 }
-"""By message its fields: (name, number, type, message of a repeated field)."""
 
 
 class TableFamilies(Protocol):
@@ -187,16 +193,4 @@ def _channel(emulator: str | None) -> grpc.Channel:
 @functools.cache
 def _messages() -> dict[str, Any]:
     """The classes of `_MESSAGES`, by name."""
-    file = FileDescriptorProto(name="timebeam/tables.proto", package="timebeam.tables", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind, repeated in fields:
-            label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
-            type_name = f".timebeam.tables.{repeated}" if repeated else None
-            message.field.add(name=field, number=number, type=kind, label=label, type_name=type_name)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"timebeam.tables.{name}"))
-        for name in _MESSAGES
-    }
+    return message_classes(_MESSAGES)

@@ -23,25 +23,29 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from google.api_core import exceptions
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
+from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
 from timebeam.transforms.bigtable.rows import BigtableCell, CellTuple, RowType
 
 Merged = TypeVar("Merged")
 
 _CHUNK_FIELDS = (
-    ("row_key", 1, FieldDescriptorProto.TYPE_BYTES),
-    ("family_name", 2, FieldDescriptorProto.TYPE_BYTES),  # a StringValue
-    ("qualifier", 3, FieldDescriptorProto.TYPE_BYTES),  # a BytesValue
-    ("timestamp_micros", 4, FieldDescriptorProto.TYPE_INT64),
-    ("value", 6, FieldDescriptorProto.TYPE_BYTES),
-    ("value_size", 7, FieldDescriptorProto.TYPE_INT32),
-    ("reset_row", 8, FieldDescriptorProto.TYPE_BOOL),
-    ("commit_row", 9, FieldDescriptorProto.TYPE_BOOL),
+    MessageField("row_key", 1, FieldDescriptorProto.TYPE_BYTES),
+    MessageField("family_name", 2, FieldDescriptorProto.TYPE_BYTES),  # a StringValue
+    MessageField("qualifier", 3, FieldDescriptorProto.TYPE_BYTES),  # a BytesValue
+    MessageField("timestamp_micros", 4, FieldDescriptorProto.TYPE_INT64),
+    MessageField("labels", 5, FieldDescriptorProto.TYPE_STRING, True),
+    MessageField("value", 6, FieldDescriptorProto.TYPE_BYTES),
+    MessageField("value_size", 7, FieldDescriptorProto.TYPE_INT32),
+    MessageField("reset_row", 8, FieldDescriptorProto.TYPE_BOOL),
+    MessageField("commit_row", 9, FieldDescriptorProto.TYPE_BOOL),
 )
-_LABELS = 5
+_RESPONSE_FIELDS = (
+    MessageField("chunks", 1, FieldDescriptorProto.TYPE_MESSAGE, True, "CellChunk"),
+    MessageField("last_scanned_row_key", 2, FieldDescriptorProto.TYPE_BYTES),
+)
 _ONE_BYTE_OF_LENGTH = 2 + 128  # a wrapper shorter than this is a tag, one byte of length, and the content
 
 
@@ -58,26 +62,8 @@ def response_class() -> Any:
     The wire format is the same. Python makes an object for each nested message that it reads; for these two
     that takes a third of the time of a cell.
     """
-    kinds = FieldDescriptorProto
-    file = FileDescriptorProto(name="timebeam/read_rows.proto", package="timebeam", syntax="proto2")
-    response = file.message_type.add(name="ReadRowsResponse")
-    chunk = response.nested_type.add(name="CellChunk")
-    for name, number, kind in _CHUNK_FIELDS:
-        chunk.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
-    chunk.field.add(name="labels", number=_LABELS, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
-    response.field.add(
-        name="chunks",
-        number=1,
-        type=kinds.TYPE_MESSAGE,
-        type_name=".timebeam.ReadRowsResponse.CellChunk",
-        label=kinds.LABEL_REPEATED,
-    )
-    response.field.add(
-        name="last_scanned_row_key", number=2, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("timebeam.ReadRowsResponse"))
+    messages = {"CellChunk": _CHUNK_FIELDS, "ReadRowsResponse": _RESPONSE_FIELDS}
+    return message_classes(messages)["ReadRowsResponse"]
 
 
 class Merger(Generic[Merged]):
