@@ -197,12 +197,12 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
 
 ANNOTATIONS: Final = "annotations"
 
-SPARSE_POINTS = 300
-"""`JoinFn` joins batches with fewer points for each series."""
+SPARSE_POINTS = 200
+"""`JoinFn` joins batches with fewer points for each series, until they have so many."""
 
 JOINED_POINTS = 300_000
 JOINED_BYTES = 32 << 20
-"""And until they have so many points, or so many bytes of text."""
+"""Or so many points in all, or so many bytes of text."""
 
 AnnotationsOutput = TaggedOutput[Literal["annotations"], list[AnnotationEdit]]
 
@@ -248,7 +248,8 @@ class JoinFn(beam.DoFn):
             return
         self._batches.append(batch)
         size = sum(len(batch.origins.text) for batch in self._batches if batch.origins is not None)
-        if sum(map(len, self._batches)) >= JOINED_POINTS or size >= JOINED_BYTES:
+        points = min(JOINED_POINTS, SPARSE_POINTS * len(batch.series))
+        if sum(map(len, self._batches)) >= points or size >= JOINED_BYTES:
             yield self._joined()
 
     def finish_bundle(self) -> Iterator[Any]:
