@@ -8,8 +8,8 @@ const element = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let shown = [];
 
-async function fetchJson(path) {
-  const response = await fetch(path);
+async function fetchJson(path, query) {
+  const response = await fetch(path, query && { method: "POST", body: JSON.stringify(query) });
   const body = await response.json();
   if (!response.ok) throw new Error(body.error.message);
   return body;
@@ -28,26 +28,36 @@ async function suggestMetrics() {
 async function suggestTags() {
   const metric = element("metric").value;
   if (!metric) return;
-  const found = await fetchJson(`api/search/lookup?limit=1000&m=${encodeURIComponent(metric)}`);
+  const { results } = await fetchJson("api/search/lookup", { metric, limit: 1000 });
   const tags = new Set();
-  for (const { tags: one } of found.results)
-    for (const [key, value] of Object.entries(one)) tags.add(`${key}=*`).add(`${key}=${value}`);
-  const typed = element("tags").value.replace(/[^,]*$/, "");
-  setOptions(element("tag-list"), [...tags].sort().slice(0, 500).map((tag) => typed + tag));
+  for (const series of results)
+    for (const [key, value] of Object.entries(series.tags)) tags.add(`${key}=*`).add(`${key}=${value}`);
+  const typed = element("tags").value.replace(/(\\,|[^,])*$/, "");
+  setOptions(element("tag-list"), [...tags].sort().slice(0, 500).map((tag) => typed + tag.replaceAll(",", "\\,")));
 }
 
 function view() {
   return Object.fromEntries(FIELDS.map((name) => [name, element(name).value.trim()]));
 }
 
-const tagsOf = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean);
+// [key, value] of each tag: they are separated by commas, and a comma in a name is written \,
+function tagsOf(text) {
+  const tags = text.split(/(?<!\\),/).map((tag) => tag.trim().replaceAll("\\,", ",")).filter(Boolean);
+  return tags.map((tag) => [tag.split("=", 1)[0], tag.split("=").slice(1).join("=")]);
+}
 
+// The path, and the body of a query that `m` cannot express: names with the characters that separate its words.
 function requestOf({ metric, tags, aggregator, downsample, rate, start, end }) {
-  const braces = tagsOf(tags).length ? `{${tagsOf(tags).join(",")}}` : "";
+  const pairs = tagsOf(tags);
+  const until = end && end !== "now" ? { end } : {};
+  if (/[:{}]/.test(metric) || pairs.flat().some((name) => /[:{},=]/.test(name))) {
+    const rateOptions = { counter: rate.includes("counter"), dropResets: rate.includes("drop") };
+    const query = { metric, aggregator, downsample: downsample || null, rate: !!rate, rateOptions, tags: Object.fromEntries(pairs) };
+    return ["api/query?arrays=true", { start, ...until, msResolution: true, queries: [query] }];
+  }
+  const braces = pairs.length ? `{${pairs.map((pair) => pair.join("=")).join(",")}}` : "";
   const m = [aggregator, downsample, rate, metric + braces].filter(Boolean).join(":");
-  const query = new URLSearchParams({ start, m, ms: "true", arrays: "true" });
-  if (end && end !== "now") query.set("end", end);
-  return `grafana/api/query?${query}`;
+  return [`api/query?${new URLSearchParams({ start, m, ms: "true", arrays: "true", ...until })}`];
 }
 
 // For sh, bash and zsh, where a word that begins with = is a command; control characters could end a terminal's paste.
@@ -57,13 +67,13 @@ function quoted(word) {
 }
 
 function commandOf({ metric, tags, aggregator, downsample, rate, start, end }) {
-  const list = tagsOf(tags);
+  const pairs = tagsOf(tags);
   const isLikeOption = metric.startsWith("-");
   const words = ["timebeam", "query", ...(isLikeOption ? [] : [metric]), "--start", start, "--aggregator", aggregator];
   if (end && end !== "now") words.push("--end", end);
   if (downsample) words.push("--downsample", downsample);
   if (rate) words.push("--rate", rate);
-  if (list.length) words.push("--tag", ...list, "--group_by", ...list.map((tag) => tag.split("=")[0]));
+  if (pairs.length) words.push("--tag", ...pairs.map((pair) => pair.join("=")), "--group_by", ...pairs.map(([key]) => key));
   if (isLikeOption) words.push("--", metric);
   return words.map(quoted).join(" ");
 }
@@ -106,14 +116,15 @@ function fillTable() {
 
 async function show() {
   const asked = view();
-  const request = requestOf(asked);
+  const [path, body] = requestOf(asked);
+  const address = new URL(path, location.href).href;
   element("command").textContent = commandOf(asked);
-  element("request").textContent = new URL(request.replace("grafana/", ""), location.href).href;
+  element("request").textContent = body ? ["curl", "--data", JSON.stringify(body), address].map(quoted).join(" ") : address;
   element("link").href = `?${new URLSearchParams(asked)}`;
   element("links").hidden = element("data").hidden = false;
   element("message").textContent = "…";
   try {
-    shown = await fetchJson(request);
+    shown = await fetchJson(`grafana/${path}`, body);
   } catch (error) {
     shown = [];
     element("message").textContent = error.message;

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+from tests.support.any_store import AnyStore
 from tests.support.browser import Browser, running_browser
 from tests.support.commands import ingest, timebeam
 from tests.support.programs import program
@@ -115,6 +117,38 @@ def test_the_keyboard_is_enough(server: httpx.Client, browser: Browser) -> None:
     assert message(browser) == "1 series, 60 points"
     assert "metric=sys.memory" in browser.evaluate("location.search")
     assert browser.errors == []
+
+
+def test_names_may_have_the_characters_of_queries(
+    bigtable: tuple[str, str], tmp_path: Path, browser: Browser
+) -> None:
+    store = AnyStore.create(bigtable, "page-odd-", "kairosdb-milliseconds")
+    metric, tags = "cpu:user{a,b}", {"disk,0": "c:=d{e}", "host": "a"}
+    path = tmp_path / "points.json"
+    point = {"name": metric, "timestamp": BASE_S * 1000, "value": 7, "tags": tags}
+    path.write_text(json.dumps(point) + "\n")
+    assert ingest(tmp_path, *store.flags, "--format=kairosdb-json", "--input", path).letters == []
+    with running(Api(store.target, store.layout), LIMITS) as server:
+        browser.open(view(server))
+        browser.until("document.querySelectorAll('#aggregator option').length > 30")
+        browser.evaluate(f"document.getElementById('metric').value = {json.dumps(metric)}")
+        browser.evaluate("document.getElementById('tags').focus()")
+        names = "[...document.querySelectorAll('#tag-list option')].map(o => o.value)"
+        tag = browser.until(f"{names}.length === 4 && {names}[1]")
+        assert tag == "disk\\,0=c:=d{e}"
+        browser.open(view(server, metric=metric, tags=f"{tag}, host=*", aggregator="max", rate=""))
+        assert message(browser) == "1 series, 1 points"
+        rows = browser.evaluate("document.getElementById('rows').textContent")
+        assert rows == f"{metric}{{disk,0=c:=d{{e}},host=a}}2024-03-01T10:00:00.000Z7"
+        program, flag, body, url = shlex.split(
+            browser.evaluate("document.getElementById('request').textContent")
+        )
+        assert (program, flag) == ("curl", "--data")
+        assert httpx.post(url, content=body).json()[0]["dps"] == [[BASE_S * 1000, 7]]
+        command = shlex.split(browser.evaluate("document.getElementById('command').textContent"))
+        ran = timebeam(*command[1:], *store.flags, "--output=json-ms")
+        assert json.loads(ran.out)[0]["dps"] == {str(BASE_S * 1000): 7}
+        assert browser.errors == []
 
 
 def test_an_error_is_shown(server: httpx.Client, browser: Browser) -> None:
