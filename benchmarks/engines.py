@@ -9,7 +9,6 @@
 | `multi_processing` | Beam's local runner with worker processes | |
 | `prism` | Beam's Prism, with the processes of `worker_pool` | `prism` on PATH, or PRISM_LOCATION |
 | `flink` | Apache Flink, from `timebeam.pipelines.local.flink` | Java, and Maven the first time |
-| `dask` | a Dask cluster, with the runner of `dask_engine` | dask and distributed, installed |
 
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
 tables must hold the same cells as those of `plain` (see `table_content`); docs/explanation/engines.md
@@ -19,7 +18,6 @@ explains the figures. Linux only.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -42,7 +40,6 @@ from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.rollup.job import rollup_tables
 
 PLAIN = "plain"
-_WITHOUT_METRICS = ("dask",)
 _STEP_S = 10
 _FILES = 4
 _SAMPLE_SECONDS = 0.2
@@ -65,12 +62,12 @@ class Turn(NamedTuple):
     Attributes:
       seconds: what the command times itself, without imports.
       worker_cpu: processor seconds of all worker processes.
-      points: those that its summary counts as stored, or read by a rollup; None if the engine has no metrics.
+      points: those that its summary counts as read.
     """
 
     seconds: float
     worker_cpu: float
-    points: int | None
+    points: int
 
 
 def prism() -> str | None:
@@ -84,8 +81,6 @@ def missing(engine: str) -> str | None:
         return "no prism on PATH, and PRISM_LOCATION is not set"
     if engine == "flink":
         return flink.missing()
-    if engine == "dask" and not importlib.util.find_spec("distributed"):
-        return "dask and distributed are not installed"
     return None
 
 
@@ -101,14 +96,6 @@ def started(engine: str, workers: int, folder: Path) -> Iterator[list[str]]:
     elif engine == "flink":
         with flink.engine(folder, workers=workers) as flags:
             yield flags
-    elif engine == "dask":
-        from distributed import LocalCluster
-
-        with LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster:
-            runner = "--runner=benchmarks.dask_engine.EngineRunner"
-            yield [runner, f"--dask_client_address={cluster.scheduler_address}"]
     else:
         yield []
 
@@ -205,8 +192,7 @@ class Bench:
                 with CpuClock() as clock:
                     child = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
                 summary = json.loads(child.output.splitlines()[-1])
-                points = None if engine in _WITHOUT_METRICS else summary["points_read"]
-                turns[name] = Turn(summary["seconds"], clock.read(), points)
+                turns[name] = Turn(summary["seconds"], clock.read(), summary["points_read"])
         self._check(layout, turns, f"{engine}, {workers} workers")
         return turns
 
@@ -223,7 +209,7 @@ class Bench:
                     log(f"{label}: {cell}")
             raise BenchmarkError(f"{case}: {len(missing_cells)} cells are missing, {len(more)} not expected")
         for name, turn in turns.items():
-            if turn.points not in (None, self.points):
+            if turn.points != self.points:
                 raise BenchmarkError(f"{case}, {name}: {turn.points} points read of {self.points}")
         drop(TARGET, dict.fromkeys([*(spec.name for spec in layout.tables()), *rollups]))
         log(
@@ -238,7 +224,7 @@ def measure(
     points: int = 2_000_000,
     repeats: int = 2,
     workers: Sequence[int] = (1, 2),
-    engines: Sequence[str] = ("multi_processing", "prism", "dask", "flink"),
+    engines: Sequence[str] = ("multi_processing", "prism", "flink"),
 ) -> bench.Cases:
     """A case for each engine and number of workers; engines take turns."""
     runs = Bench(points, folder)
