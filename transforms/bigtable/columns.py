@@ -17,7 +17,13 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from timebeam.transforms.bigtable.merge import InvalidChunkError, Merger, RowMerger, response_class
+from timebeam.transforms.bigtable.merge import (
+    InvalidChunkError,
+    Merger,
+    RowMerger,
+    chunk_class,
+    response_class,
+)
 from timebeam.transforms.bigtable.rows import BigtableRow
 
 Bytes = npt.NDArray[np.uint8]
@@ -153,7 +159,7 @@ class ColumnMerger(Merger[MergedRows]):
 
 def _parsed(chunk: bytes) -> Any:
     """A chunk with its fields."""
-    return response_class().CellChunk.FromString(chunk)
+    return chunk_class().FromString(chunk)
 
 
 def _merged(chunks: Sequence[bytes]) -> MergedRows:
