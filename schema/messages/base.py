@@ -57,12 +57,14 @@ class Parsed:
 
     Attributes:
       skipped: how many records of each kind are left out on purpose, as `stale_markers`.
+      histograms: the number of native histograms of Prometheus, and of the points that they became.
     """
 
     batch: PointBatch
     rejected: Sequence[Rejected]
     annotations: Sequence[AnnotationEdit] = ()
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    histograms: tuple[int, int] = (0, 0)
 
 
 class Framing(enum.Enum):

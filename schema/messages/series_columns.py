@@ -192,6 +192,7 @@ class WholeFormat(MessageFormat):
     def __init__(self, remembered: int) -> None:
         """`remembered`: the number of cached series."""
         self._series = SeriesCache(remembered)
+        self._histogram_counts = 0, 0  # see `Parsed.histograms`
 
     def plain(self, text: bytes) -> bytes:
         """The text of a message, unpacked.
@@ -236,6 +237,7 @@ class WholeFormat(MessageFormat):
             text = b"\n".join([message.text for message in plain])
             ends = joined.starts + [len(message.text) for message in plain]
             skipped: Counter[str] = Counter()
+            self._histogram_counts = 0, 0
             try:
                 samples = self.samples(text + PADDING, joined.starts, ends.astype(np.int64), skipped)
                 break
@@ -246,7 +248,7 @@ class WholeFormat(MessageFormat):
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
         source = messages[0].source if messages else ""
         parsed = self._parsed(Message(text, 0, source), samples, joined)
-        yield Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped)
+        yield Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
 
     def _parsed(self, message: Message, samples: Samples, joined: Joined) -> Parsed:
         """The good samples as points, and the refusals of the others."""

@@ -23,6 +23,7 @@ locals {
       max_waiting = var.max_waiting
     },
     var.rollup_config == null ? {} : { rollup_config = var.rollup_config },
+    var.topic == null ? {} : { topic = var.topic },
   )
 }
 
@@ -45,6 +46,15 @@ resource "google_storage_bucket_iam_member" "rollup_config" {
   bucket = split("/", var.rollup_config)[2]
   role   = "roles/storage.objectViewer"
   member = "serviceAccount:${google_service_account.reader.email}"
+}
+
+resource "google_pubsub_topic_iam_member" "publisher" {
+  count = var.topic == null ? 0 : 1
+
+  project = split("/", var.topic)[1]
+  topic   = split("/", var.topic)[3]
+  role    = "roles/pubsub.publisher"
+  member  = "serviceAccount:${google_service_account.reader.email}"
 }
 
 resource "google_cloud_run_v2_service" "this" {
@@ -101,6 +111,7 @@ resource "google_cloud_run_v2_service" "this" {
   depends_on = [
     google_bigtable_instance_iam_member.reader,
     google_storage_bucket_iam_member.rollup_config,
+    google_pubsub_topic_iam_member.publisher,
   ]
 }
 

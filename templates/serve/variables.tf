@@ -51,6 +51,17 @@ variable "rollup_config" {
   }
 }
 
+variable "topic" {
+  description = "The Pub/Sub topic that takes the points of producers, projects/P/topics/T; null to read alone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.topic == null || can(regex("^projects/[^/]+/topics/[^/]+$", var.topic))
+    error_message = "The topic must be projects/P/topics/T."
+  }
+}
+
 variable "options" {
   description = "Other options of timebeam serve, such as { max_points = 10000000 }."
   type        = map(string)

@@ -66,12 +66,14 @@ def test_the_service_reads_one_instance_and_answers_named_callers() -> None:
     assert re.findall(r'"(roles/[^"]+)"', (FOLDER / "main.tf").read_text()) == [
         "roles/bigtable.reader",
         "roles/storage.objectViewer",
+        "roles/pubsub.publisher",
         "roles/run.invoker",
     ]
     assert set(found) == {
         "google_service_account",
         "google_bigtable_instance_iam_member",
         "google_storage_bucket_iam_member",
+        "google_pubsub_topic_iam_member",
         "google_cloud_run_v2_service",
         "google_cloud_run_v2_service_iam_member",
     }

@@ -39,11 +39,14 @@ class BodyContent:
       points: that are good.
       refused: points and records that are not.
       rejected: the first `LISTED_REFUSALS` refusals; each may stand for several points.
+      histograms, histogram_points: native histograms, and the points that they became.
       skipped: records left out on purpose, by kind.
     """
 
     points: int = 0
     refused: int = 0
+    histograms: int = 0
+    histogram_points: int = 0
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
     skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
@@ -96,6 +99,8 @@ def _count(parsed: Parsed, number: int, contents: list[BodyContent]) -> None:
     for rejected in parsed.rejected:
         contents[rejected.arrival_ms].refuse(rejected)
     contents[number].skipped.update(parsed.skipped)
+    contents[number].histograms += parsed.histograms[0]
+    contents[number].histogram_points += parsed.histograms[1]
 
 
 _Waiting = tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]

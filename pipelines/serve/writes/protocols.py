@@ -270,7 +270,8 @@ class RemoteWriteRequests(Protocol):
         """See `Protocol.answer`."""
         headers = {}
         if _REMOTE_WRITE_2 in write.headers.get("content-type", ""):
-            counts = {"Samples": content.points, "Histograms": 0, "Exemplars": 0}
+            samples = max(0, content.points - content.histogram_points)
+            counts = {"Samples": samples, "Histograms": content.histograms, "Exemplars": 0}
             headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
         if content.refused:
             return Response(400, f"{summary_of(content)}\n".encode(), headers, "text/plain; charset=utf-8")

@@ -193,6 +193,7 @@ class RemoteWrite(WholeFormat):
         """The points of native histograms."""
         gatherer = SampleGatherer(self._series)
         damaged: list[int] = []
+        count = 0
         for series, first, end in zip(
             histograms.message.tolist(), histograms.firsts.tolist(), histograms.ends.tolist(), strict=True
         ):
@@ -203,13 +204,17 @@ class RemoteWrite(WholeFormat):
                     skipped["stale_markers"] += 1
                 else:
                     gatherer.add(outcomes[series], histogram.time_ms, histogram.points(), span)
+                    count += 1
             except ProtoError:
                 damaged.append(span[0])
             except RefusedError as error:
                 gatherer.refuse(error, span)
         if damaged:
             raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram")
-        return gatherer.finish()
+        samples = gatherer.finish()
+        earlier, points = self._histogram_counts  # versions 1.0 and 2.0 may be read together
+        self._histogram_counts = earlier + count, points + len(samples.index)
+        return samples
 
 
 def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:

@@ -77,6 +77,17 @@ def test_version_2_is_told_what_was_written(door: Door) -> None:
     assert len(server.published) == 2
 
 
+def test_histograms_count_as_histograms(door: Door) -> None:
+    request = proto("v2.Request").FromString(request_2(1.5))
+    histogram = request.timeseries[0].histograms.add(timestamp=TIME, schema=0, sum=3.0, count_int=2)
+    histogram.positive_spans.add(offset=0, length=1)
+    histogram.positive_deltas.append(2)
+    response = door[0].post("/api/v1/write", content=snappy(request.SerializeToString()), headers=TYPE_2)
+    assert response.status_code == 204
+    assert response.headers["x-prometheus-remote-write-samples-written"] == "1"
+    assert response.headers["x-prometheus-remote-write-histograms-written"] == "1"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
