@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import apache_beam as beam
-from apache_beam.io.filesystem import FileMetadata
+from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
@@ -24,6 +24,7 @@ from timebeam.transforms.readers.table_reader import RememberingReader, TableRea
 
 POINTS: Final = "points"
 ROWS: Final = "rows"
+_COMPRESSED_BYTES = 1 << 18  # read ahead, and counted as done with the first line in them
 
 
 class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
@@ -53,10 +54,17 @@ class _LinesFn(beam.DoFn):
     """File names in; a `Message` for each line out."""
 
     def process(self, path: str) -> Iterator[Message]:
-        with FileSystems.open(path) as file:
-            for line in file:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            compression = CompressionTypes.detect_compression_type(path)
+            lines: BinaryIO | CompressedFile = file
+            if compression != CompressionTypes.UNCOMPRESSED:
+                lines = CompressedFile(file, compression, read_size=_COMPRESSED_BYTES)
+            before = 0
+            for line in iter(lines.readline, b""):
                 yield Message(line, int(time.time() * 1000), path)
-                metrics.work_done(len(line))
+                position = file.tell()  # compressed bytes of a compressed file
+                metrics.work_done(position - before)
+                before = position
 
 
 def open_letters(target: Target, layout: RefusedRows) -> Any:

@@ -6,6 +6,7 @@ import bz2
 import datetime
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.support.points import put, put_file, random_points, write_file
 from tests.support.rollup_declared import Place
 from timebeam.pipelines.output.progress import progress_text
 from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.input.files import blocks, match, spans
 
 POINTS = random_points(300)
@@ -74,6 +76,19 @@ def test_the_share_of_a_compressed_file_grows_with_its_blocks(tmp_path: Path) ->
     amounts = [metrics.totals[metrics.WORK_DONE] for _ in blocks(span)]
     assert len(amounts) > 3
     assert amounts == sorted(set(amounts))
+    assert metrics.totals[metrics.WORK_DONE] == path.stat().st_size
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_the_share_of_dead_letters_grows_to_the_size_of_their_file(suffix: str, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    text = b"".join(b"%d\n" % chance.getrandbits(2000) for _ in range(6000))
+    path = tmp_path / f"dead.jsonl{suffix}"
+    path.write_bytes(COMPRESSIONS[suffix](text))
+    metrics.totals.clear()
+    amounts = [metrics.totals[metrics.WORK_DONE] for _ in replay._LinesFn().process(str(path))]
+    assert len(amounts) == 6000
+    assert amounts[500] < path.stat().st_size
     assert metrics.totals[metrics.WORK_DONE] == path.stat().st_size
 
 
