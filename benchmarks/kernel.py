@@ -9,6 +9,7 @@ packed into compacted rows.
 |---|---|
 | `parse` | bytes of blocks to points in columns; its ratio is to `json.loads` and the like, line by line |
 | `encode` | points to the packed rows of each block; series keys are cached |
+| `parse` of producers | requests to points, series cached; protobuf's parser makes only its objects |
 | `kernel` | both: the bytes of a block to the packed rows of that block |
 | `all` | also joins the rows of all blocks into cells |
 | `CPU s/M points` | processor seconds of `all` for a million points |
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import bench, naive
+from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
 from timebeam.schema.layouts import Name, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -131,9 +132,35 @@ def of_format(form: str, points: int, turns: int) -> bench.Figures:
     return figures | {"bytes/line": [sum(len(message.text) for message in messages) / points]}
 
 
+def of_producer(form: str, turns: int) -> bench.Figures:
+    """The figures of reading the requests of a producer, beside protobuf's own parser.
+
+    Processor time; each turn reads every request once with each of the two, the caches of series filled.
+
+    Raises:
+      bench.BenchmarkError: a point is missing.
+    """
+    messages, parse_only = producers.load(form)
+    parser = message_format(form)
+    points = sum(len(parser.parse(message).batch) for message in messages)
+    if points % len(messages) or points < 2_000 * len(messages):
+        raise bench.BenchmarkError(f"{form}: {points} points of {len(messages)} requests")
+    figures: dict[str, list[float]] = {}
+    for _ in range(turns):
+        for name, stage in (
+            ("parse, points/s", lambda: [parser.parse(message) for message in messages]),
+            ("protobuf's parser alone, points/s", parse_only),
+        ):
+            start = time.process_time()
+            stage()
+            figures.setdefault(name, []).append(points / (time.process_time() - start))
+    return figures | {"bytes/point": [sum(len(message.text) for message in messages) / points]}
+
+
 def measure(folder: Path, *, points: int = 400_000, turns: int = 5) -> bench.Cases:
     """The figures of every format."""
-    return {form: of_format(form, points, turns) for form in FORMATS}
+    formats = {form: of_format(form, points, turns) for form in FORMATS}
+    return formats | {form: of_producer(form, turns) for form in ("prometheus-remote-write", "otlp")}
 
 
 if __name__ == "__main__":

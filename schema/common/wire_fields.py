@@ -16,7 +16,7 @@ from timebeam.schema.points import Bools, Bytes, Int64s
 PADDING = bytes(16)
 """What must follow a text, so that every word that begins in it lies inside."""
 
-_TOGETHER = 24
+_TOGETHER = 128
 """Messages that step together; fewer are read one by one, which then takes less time."""
 
 _STOPS = np.uint64(0x0080808080808080)
@@ -73,12 +73,13 @@ class Fields:
         return len(self.tags)
 
 
-def scan(text: bytes, starts: Int64s, ends: Int64s) -> Fields:
+def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fields:
     """The fields of n messages.
 
     Args:
       text: the bytes, and `PADDING`.
       starts, ends: int64[n], ascending spans.
+      run_tag: adjacent fields with this tag may be given as one, which saves time.
 
     Raises:
       DamagedMessagesError: some are no messages.
@@ -92,6 +93,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s) -> Fields:
     odd_positions: list[Int64s] = []
     damaged: list[Int64s] = []
     counts = np.zeros(len(starts), np.int64)
+    in_run = False
     while len(active) >= _TOGETHER:
         tags, firsts, field_ends, plain = _step(text, position)
         good = field_ends <= limits
@@ -102,8 +104,13 @@ def scan(text: bytes, starts: Int64s, ends: Int64s) -> Fields:
             odd_positions.append(position[~plain])
             active, position, limits = active[good], position[good], limits[good]
             tags, firsts, field_ends = tags[good], firsts[good], field_ends[good]
-        counts[active] += 1
-        steps.append((active, tags, firsts, field_ends))
+        is_run = len(active) > 0 and bool((tags == run_tag).all())
+        if is_run and in_run and len(steps[-1][0]) == len(active):
+            steps[-1] = (*steps[-1][:3], field_ends)
+        else:
+            counts[active] += 1
+            steps.append((active, tags, firsts, field_ends))
+        in_run = is_run
         unfinished = field_ends < limits
         if unfinished.all():
             position = field_ends
@@ -224,11 +231,12 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
 
 def _read_singly(
     text: bytes, messages: Int64s, positions: Int64s, ends: Int64s
-) -> tuple[list[tuple[int, int, int, int]], Int64s]:
-    """((message, tag, where content begins, where it ends) of each field, int64[k] damaged messages)."""
-    fields: list[tuple[int, int, int, int]] = []
+) -> tuple[tuple[Int64s, Int64s, Int64s, Int64s], Int64s]:
+    """((message, tag, where content begins, where it ends) int64[k] of fields, int64[l] damaged messages)."""
+    runs: list[tuple[int, int, int]] = []  # (message, tag, number of the first field) of fields with one tag
+    field_firsts: list[int] = []
+    field_ends: list[int] = []
     damaged: list[int] = []
-    add = fields.append
     for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
         end = int(ends[message])
         tag = _NONE
@@ -245,14 +253,17 @@ def _read_singly(
                         first += 1
                         size += (high << 7) - 0x80
                     position = first + size
-                    add((message, tag, first, position))
+                    field_firsts.append(first)
+                    field_ends.append(position)
                 if position >= end:
                     break
                 tag, position = varint(text, position)
                 first, position = end_of(text, tag, position, end)
                 if tag >> 3 > 0x1FFFFFFF:
                     raise ProtoError("a field number of more than 29 bits")
-                add((message, tag, first, position))
+                runs.append((message, tag, len(field_ends)))
+                field_firsts.append(first)
+                field_ends.append(position)
                 if tag & 7 != _BYTES or tag > 0x7F:
                     tag = _NONE
         except (ProtoError, IndexError):
@@ -260,20 +271,25 @@ def _read_singly(
         else:
             if position != end:
                 damaged.append(message)
-    return fields, np.array(damaged, np.int64)
+    owners, tags, first_fields = np.array(runs, np.int64).reshape(-1, 3).T
+    counts = np.diff(np.append(first_fields, len(field_ends)))
+    fields = np.repeat(owners, counts), np.repeat(tags, counts)
+    return (*fields, np.array(field_firsts, np.int64), np.array(field_ends, np.int64)), np.array(
+        damaged, np.int64
+    )
 
 
 def _ordered(
     steps: list[tuple[Int64s, Int64s, Int64s, Int64s]],
     counts: Int64s,
-    single: list[tuple[int, int, int, int]],
+    single: tuple[Int64s, Int64s, Int64s, Int64s],
     starts: Int64s,
 ) -> Fields:
     """The fields of all steps, and then of single messages, in the order of their bytes."""
-    singles = np.array(single, np.int64).reshape(-1, 4)
     before = counts.copy()
-    if len(singles):
-        counts += np.bincount(singles[:, 0], minlength=len(counts))
+    message = single[0]
+    if len(message):
+        counts += np.bincount(message, minlength=len(counts))
     offsets = np.cumsum(counts) - counts
     total = int(counts.sum())
     tags, firsts, ends = (np.empty(total, np.int64) for _ in range(3))
@@ -281,26 +297,19 @@ def _ordered(
         places = offsets[active]
         places += number
         tags[places], firsts[places], ends[places] = step_tags, step_firsts, step_ends
-    if len(singles):
-        ordered = singles[np.argsort(singles[:, 0], kind="stable")]
-        message = ordered[:, 0]
+    if len(message):  # messages were read one after the other, though not in their order
         new = np.ones(len(message), np.bool_)
         new[1:] = message[1:] != message[:-1]
         run = np.flatnonzero(new)
         within = np.arange(len(message)) - np.repeat(run, np.diff(np.append(run, len(message))))
         places = offsets[message] + before[message] + within
-        tags[places], firsts[places], ends[places] = ordered[:, 1:].T
+        tags[places], firsts[places], ends[places] = single[1:]
     message = np.repeat(np.arange(len(counts)), counts)
     field_starts = np.empty(total, np.int64)
     field_starts[1:] = ends[:-1]
     nonempty = counts > 0
     field_starts[offsets[nonempty]] = starts[nonempty]
     return Fields(message, tags, field_starts, firsts, ends)
-
-
-def whole(text: bytes) -> tuple[Int64s, Int64s]:
-    """The span of a padded text as that of one message."""
-    return np.zeros(1, np.int64), np.array([len(text) - len(PADDING)])
 
 
 def byte_view(text: bytes) -> Bytes:

@@ -147,8 +147,15 @@ class SampleGatherer:
         self._refusals: list[tuple[int, int, RefusedError]] = []
 
     def add(self, base: Outcome, time_ms: int, points: Iterable[SeriesPoint], span: tuple[int, int]) -> None:
-        """Adds the points of series made of `base`, of the record with this span."""
-        for suffix, tag, value in list(points):  # all of them or, if that raises, none
+        """Adds the points of series made of `base`, of the record with this span.
+
+        Raises:
+          RefusedError: an integer needs more than 64 bits.
+        """
+        values = list(points)  # all of them or, if that raises, none
+        if any(isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63 for each in values):
+            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count that needs more than 64 bits")
+        for suffix, tag, value in values:
             outcome = base
             if isinstance(base, Series) and (suffix or tag):
                 derived = functools.partial(_derived, base, suffix, tag)

@@ -204,7 +204,7 @@ class Otlp(WholeFormat):
         stated = content.of(_TEMPORALITY)
         temporality[stated.message] = varints(padded, stated.firsts, stated.ends)
         contexts = self._context_numbers(levels, names, kind, data.message, temporality.tolist())
-        fields = scan(padded, points.firsts, points.ends)
+        fields = scan(padded, points.firsts, points.ends, run_tag=kind.attributes << 3 | BYTES)
         n = len(points)
         attributes = field_bytes(padded, fields.of(kind.attributes << 3 | BYTES), n)
         numbers = contexts[points.message]

@@ -106,9 +106,9 @@ class RemoteWrite(WholeFormat):
 
     def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
         """The samples of series of version 1.0."""
-        fields = scan(padded, series.firsts, series.ends)
+        fields = scan(padded, series.firsts, series.ends, run_tag=_LABEL)
         keys = field_bytes(padded, fields.of(_LABEL), len(series))
-        outcomes = self._series.outcomes(keys, lambda number: _series(_labels(keys[number])))
+        outcomes = self._series.outcomes(keys, lambda number: _encoded_series(keys[number]))
         return self._read(padded, fields, 1, outcomes, (series.starts, series.ends), skipped)
 
     def _version_2(
@@ -225,6 +225,14 @@ def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:
         content = dict(fields_of(label))
         pairs.append((content.get(1 << 3 | BYTES, b""), content.get(2 << 3 | BYTES, b"")))
     return pairs  # type: ignore[return-value]
+
+
+def _encoded_series(encoded: bytes) -> Outcome:
+    """The series of encoded labels."""
+    try:
+        return _series(_labels(encoded))
+    except ProtoError as error:
+        return RefusedError(Reason.CORRUPT_MESSAGE, f"a damaged label: {error}")
 
 
 def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:

@@ -22,6 +22,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
+from timebeam.schema.common import wire_fields
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.points import Reason, Series
@@ -33,6 +34,14 @@ Expected = dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, float | int]
 """(time in ms, value) by metric and tags; each series has one point here."""
 
 DEFAULT = {"service.name", "service.namespace", "service.instance.id", "host.name", "k8s.pod.name"}
+
+
+@pytest.fixture(scope="module", params=[2, 128], autouse=True)
+def together(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Messages of one level are read together from the second on, and one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_fields, "_TOGETHER", request.param)
+        yield
 
 
 def parse(request: bytes | Any, **options: Any) -> Parsed:
