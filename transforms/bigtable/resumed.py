@@ -107,10 +107,15 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
             call.cancel()
         if not breaks_stream(failure):
             raise failure
+        before = merger.last
         merger.forget()
+        if merger.last != before:
+            backoff.progress()
+            seconds = ATTEMPT_SECONDS
         backoff.wait(failure, None if target.stop is None else target.stop.sleep)
         if isinstance(failure, exceptions.DeadlineExceeded):
             seconds *= 2
+    yield from merger.end()
 
 
 def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: int) -> Any:

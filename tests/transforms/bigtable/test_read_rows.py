@@ -28,7 +28,7 @@ from timebeam.transforms.bigtable.merge import InvalidChunkError
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows as rows_of_keys
-from timebeam.transforms.readers.table_reader import scan_qualifiers, scan_rows, scan_table
+from timebeam.transforms.readers.table_reader import scan_columns, scan_qualifiers, scan_rows, scan_table
 
 TARGET = Target("project", "instance", "a profile")
 KEYS = [b"a", b"b", b"b\0", b"c", b"d", b"dd", b"e", b"f"]
@@ -42,6 +42,10 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keys_of(ranges: Sequence[tuple[bytes, bytes]] = WHOLE) -> list[bytes]:
     return [row.key for row in scan_rows(TARGET, Scan("table", ranges))]
+
+
+def keys_in_columns(ranges: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    return [key for rows in scan_columns(TARGET, Scan("table", ranges)) for key in rows.keys]
 
 
 def abort(context: grpc.ServicerContext, code: str = "UNAVAILABLE", text: str = "injected") -> None:
@@ -95,10 +99,11 @@ def test_a_broken_read_goes_on_behind_the_last_row(
     ranges: list[tuple[bytes, bytes]], messages: int, again: list[tuple[str, bytes, bytes]] | None
 ) -> None:
     expected = [key for start, end in ranges for key in KEYS if start <= key and (not end or key < end)]
-    with serving(breaking(messages)) as server:
-        assert keys_of(ranges) == expected
-    assert [ranges_of(request) for request in server.requests[1:]] == ([] if again is None else [again])
-    assert not any(request.rows.row_keys for request in server.requests)
+    for read in (keys_of, keys_in_columns):
+        with serving(breaking(messages)) as server:
+            assert read(ranges) == expected
+        assert [ranges_of(request) for request in server.requests[1:]] == ([] if again is None else [again])
+        assert not any(request.rows.row_keys for request in server.requests)
 
 
 @pytest.mark.parametrize("messages", range(5))
