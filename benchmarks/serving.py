@@ -30,7 +30,9 @@ import functools
 import http.client
 import json
 import math
+import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -229,6 +231,7 @@ class Server:
         output = stack.enter_context((folder / f"serve-{self.port}").open("wb"))
         command = [sys.executable, "-m", "timebeam", "serve", "--port", str(self.port), *options]
         self._process = stack.enter_context(child([*command], output))
+        stack.callback(os.killpg, self._process.pid, signal.SIGKILL)  # its workers too
         deadline = time.monotonic() + _SECONDS
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
