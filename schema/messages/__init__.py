@@ -17,6 +17,7 @@ from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.messages.otlp.otlp_format import Otlp
+from timebeam.schema.messages.parquet.parquet_format import Parquet
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 
 AUTO = "auto"
@@ -26,7 +27,7 @@ FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
     for cls in (
         *(OpenTsdbJson, OpenTsdbText, OpenTsdbAnnotations, Influx, Avro),
-        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite, TelegrafJson),
+        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite, TelegrafJson, Parquet),
     )
 }
 

@@ -42,6 +42,7 @@ BAD_TEXTS = {
     "otlp_histogram": ["", "mean", "count,", "count, sum"],
     "influx_metric": ["", "metric", "{measurement}"],
     "avro_fields": ["", "metric", "metric=", "=name", "metric=name,,value=v"],
+    "parquet_fields": ["", "metric", "metric=", "=name", "metric=name,,value=v"],
     "avro_schema": ["", "points", "schema.avsc"],
     "profile": ["", "a b", "prod/x"],
     "formats": ["", "influx,", "influx avro", "Influx"],

@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
@@ -19,6 +21,7 @@ from apache_beam.pvalue import DoOutputsTuple, PBegin
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
+from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS, batch_bytes
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
@@ -81,6 +84,9 @@ class AvroCutter:
 BLOCK_BYTES = 4 << 20
 """Size of a block; its last line may end behind it."""
 
+ROW_GROUP_BYTES = 1 << 30
+"""The largest row group of a Parquet file that is read, decompressed."""
+
 _BLOCKS_A_SPAN = 16  # read by one worker, which opens the file once
 
 
@@ -88,6 +94,7 @@ class FileSpan(NamedTuple):
     """The records of a file that begin in bytes [start, end).
 
     Attributes:
+        Of a Parquet file: its row groups [start, end).
       end: -1 for a whole file.
       modified_ms: modification time of the file: the arrival of its points.
     """
@@ -150,6 +157,10 @@ def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[File
     modified_ms = _modified_ms(file)
     if modified_ms <= 0:
         raise ValueError(f"{file.path}: its file system gives no modification time")
+    if framing is Framing.PARQUET:
+        for number in range(_row_groups(file.path)):
+            yield FileSpan(file.path, number, number + 1, modified_ms)
+        return
     is_whole = framing in (Framing.AVRO, Framing.DELIMITED) or is_compressed(file.path)
     if is_whole or _may_be_document(file, framing):
         yield FileSpan(file.path, 0, -1, modified_ms)
@@ -194,6 +205,9 @@ def blocks_by_arrival(
 def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
     """The blocks of a span, and a refusal for bytes that cannot be read."""
     with FileSystems.open(span.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        if framing is Framing.PARQUET:
+            yield from _row_group_blocks(span, file)
+            return
         if span.end >= 0:
             read = _plain_blocks(span, file)
         else:
@@ -203,6 +217,44 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
             yield block
             position, before = file.tell(), position
             metrics.work_done(position - before)  # compressed bytes of a compressed file
+
+
+def _row_groups(path: str) -> int:
+    """The number of row groups of a Parquet file; 1 if it is damaged."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        try:
+            groups: int = pq.ParquetFile(file).num_row_groups
+        except (pa.ArrowException, OSError):
+            return 1
+    return groups
+
+
+def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected]:
+    """The rows of a row group, and a refusal if it is damaged or too large.
+
+    Columns of strings stay dictionaries, which do not take more memory than the file says.
+
+    Args:
+      span: its start is the number of the row group.
+    """
+    row = 0
+    try:
+        columns = pq.ParquetFile(file)
+        strings = [field.name for field in columns.schema_arrow if pa.types.is_string(field.type)]
+        parquet = pq.ParquetFile(file, read_dictionary=strings, page_checksum_verification=True)
+        groups = [parquet.metadata.row_group(number) for number in range(span.start + 1)]
+        row, size = sum(group.num_rows for group in groups[:-1]), groups[-1].total_byte_size
+        if size > ROW_GROUP_BYTES:
+            raise OSError(f"it has {size:,} bytes; at most {ROW_GROUP_BYTES:,} are read")
+        for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[span.start]):
+            yield Message(batch_bytes(batch), span.modified_ms, span.path, row)
+            row += len(batch)
+        metrics.work_done(
+            sum(groups[-1].column(i).total_compressed_size for i in range(groups[-1].num_columns))
+        )
+    except (pa.ArrowException, OSError) as error:
+        why = f"row group {span.start}: {error}: its rows from {row} of the file on are not stored"[:400]
+        yield Rejected(b"", Reason.CORRUPT_FILE, why, Stage.READ, span.path, row)
 
 
 def _cutter(span: FileSpan, framing: Framing) -> Cutter:

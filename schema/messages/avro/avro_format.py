@@ -17,9 +17,17 @@ from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import read_records, too_long, unpack
-from timebeam.schema.messages.avro.points import AvroFields, AvroGatherer, default_fields
+from timebeam.schema.messages.avro.points import AvroGatherer, default_fields
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans, member
+from timebeam.schema.messages.base import (
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    RecordFields,
+    line_spans,
+    member,
+)
 from timebeam.schema.messages.rules import Refusals, refusal
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 
@@ -78,7 +86,7 @@ class Avro(MessageFormat):
         self,
         encoding: AvroEncoding = AvroEncoding.CONTAINER,
         schema: Schema | None = None,
-        fields: AvroFields | None = None,
+        fields: RecordFields | None = None,
     ) -> None:
         """A format for messages in one encoding.
 
@@ -102,7 +110,7 @@ class Avro(MessageFormat):
         """
         encoding = member(AvroEncoding, "avro_encoding", options.get("avro_encoding", AvroEncoding.CONTAINER))
         text, mapping = options.get("avro_schema"), options.get("avro_fields")
-        fields = AvroFields.of(mapping) if mapping else None
+        fields = RecordFields.of(mapping, "avro_fields") if mapping else None
         if encoding is AvroEncoding.CONTAINER:
             if text:
                 raise ValueError("avro_schema: a container holds its own schema; leave the option out")

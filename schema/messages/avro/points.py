@@ -7,13 +7,12 @@ up its series; the numbers of all records are checked and converted together.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.messages.base import Message, Parsed
+from timebeam.schema.messages.base import Message, Parsed, RecordFields
 from timebeam.schema.messages.columns import number_columns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import (
@@ -28,73 +27,11 @@ from timebeam.schema.points import (
     Series,
 )
 
-_ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")
+_POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")
+_POINT_BATCH = RecordFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags", "avro_fields")
 
 
-class FieldSource(NamedTuple):
-    """A field that holds a string, or a constant string."""
-
-    text: str
-    constant: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AvroFields:
-    """The fields of a record that hold the parts of a point.
-
-    Attributes:
-      timestamp, value: fields with a number, or with an array of numbers.
-      tags: a field with a map of tags; empty if there is none.
-      tag: (tag key, source of its value) for tags with a field of their own.
-    """
-
-    metric: FieldSource
-    timestamp: str
-    value: str
-    tags: str
-    tag: tuple[tuple[str, FieldSource], ...]
-
-    @classmethod
-    def of(cls, text: str) -> AvroFields:
-        """Parses entries such as `metric=name`, `metric:=constant`, `tag:host=field`, separated by commas.
-
-        Raises:
-          ValueError: an entry is malformed, duplicate or missing.
-        """
-        sources: dict[str, FieldSource] = {}
-        for entry in text.split(","):
-            match = _ENTRY.fullmatch(entry.strip())
-            if not match or (match[2] == ":=" and match[1] in ("timestamp", "value", "tags")):
-                raise ValueError(
-                    f"avro_fields: {entry!r} is not one of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
-                    "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
-                )
-            if match[1] in sources:
-                raise ValueError(f"avro_fields: duplicate {match[1]}")
-            sources[match[1]] = FieldSource(match[3], match[2] == ":=")
-        missing = {"metric", "timestamp", "value"} - sources.keys()
-        if missing:
-            raise ValueError(f"avro_fields lacks {', '.join(sorted(missing))}")
-        tags = sources.get("tags")
-        return cls(
-            sources["metric"],
-            sources["timestamp"].text,
-            sources["value"].text,
-            tags.text if tags else "",
-            tuple((key[4:], source) for key, source in sources.items() if key.startswith("tag:")),
-        )
-
-    def names(self) -> set[str]:
-        """The fields that a record must have."""
-        field_names = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
-        return (field_names | {self.timestamp, self.value, self.tags}) - {""}
-
-
-_POINT = AvroFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags")
-_POINT_BATCH = AvroFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags")
-
-
-def default_fields(names: Container[str]) -> AvroFields:
+def default_fields(names: Container[str]) -> RecordFields:
     """The fields of point.avsc or point_batch.avsc, whichever has these field names."""
     return _POINT_BATCH if "timestamps" in names else _POINT
 
@@ -138,7 +75,7 @@ class _GatheredPoints(NamedTuple):
 class AvroGatherer:
     """Gathers the points of the records of one message."""
 
-    def __init__(self, fields: AvroFields | None, logical: Mapping[str, str]) -> None:
+    def __init__(self, fields: RecordFields | None, logical: Mapping[str, str]) -> None:
         """See `Schema.logical`. Without `fields`, records are as in point.avsc and point_batch.avsc."""
         self._fields, self._logical = fields, logical
         self._keys: dict[tuple[object, ...], int] = {}
@@ -224,7 +161,7 @@ class AvroGatherer:
         self._points += len(times)
         self._records, self._times, self._values = [], [], []
 
-    def _number_of(self, fields: AvroFields, record: Mapping[str, Any]) -> int:
+    def _number_of(self, fields: RecordFields, record: Mapping[str, Any]) -> int:
         """The number of the series of a record."""
         metric = fields.metric.text if fields.metric.constant else record[fields.metric.text]
         tags = (record[fields.tags] if fields.tags else None) or {}
