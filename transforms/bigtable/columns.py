@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from timebeam.transforms.bigtable.merge import (
@@ -24,6 +23,7 @@ from timebeam.transforms.bigtable.merge import (
     chunk_class,
     response_class,
 )
+from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
 from timebeam.transforms.bigtable.rows import BigtableRow
 
 Bytes = npt.NDArray[np.uint8]
@@ -65,16 +65,11 @@ class _OtherChunksError(Exception):
 @functools.cache
 def chunks_class() -> Any:
     """ReadRowsResponse whose chunks stay serialized; the wire format is the same."""
-    kinds = FieldDescriptorProto
-    file = FileDescriptorProto(name="timebeam/chunks.proto", package="timebeam", syntax="proto2")
-    response = file.message_type.add(name="Chunks")
-    response.field.add(name="chunks", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_REPEATED)
-    response.field.add(
-        name="last_scanned_row_key", number=2, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("timebeam.Chunks"))
+    fields = [
+        MessageField("chunks", 1, FieldDescriptorProto.TYPE_BYTES, True),
+        MessageField("last_scanned_row_key", 2, FieldDescriptorProto.TYPE_BYTES),
+    ]
+    return message_classes({"ReadRowsResponse": fields})["ReadRowsResponse"]
 
 
 class ColumnMerger(Merger[MergedRows]):
