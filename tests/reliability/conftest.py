@@ -14,7 +14,7 @@ import pytest
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 
 from tests.support.stored import Store
-from timebeam.transforms.ingest import write
+from timebeam.transforms.ingest import beam_writer, write
 
 
 @pytest.fixture
@@ -35,4 +35,4 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers send many requests of about a hundred rows instead of one."""
     monkeypatch.setattr(write, "BUFFER_BYTES", 10_000)
-    monkeypatch.setattr(write, "WriteToBigTable", functools.partial(WriteToBigTable, flush_count=100))
+    monkeypatch.setattr(beam_writer, "WriteToBigTable", functools.partial(WriteToBigTable, flush_count=100))
