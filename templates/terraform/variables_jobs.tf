@@ -127,7 +127,7 @@ variable "ingest" {
     format: format of files, and of messages without a `format` attribute; required here or in the file of config
     flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
     influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
-    influx_precision: influx: unit of the timestamps; what is finer than ms is cut to ms
+    influx_precision: influx: unit of the timestamps, auto by their magnitude; what is finer than ms is cut to ms
     influx_booleans: influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0
     avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
@@ -137,7 +137,8 @@ variable "ingest" {
     otlp_scope: otlp: the name of the scope becomes tag otel.scope.name
     otlp_delta: otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused
     otlp_histogram: otlp: what of histograms is stored
-    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units)
+    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units), auto by their magnitude
+    parquet_fields: parquet: which column holds what, for files of others: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters
     packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
@@ -168,6 +169,7 @@ variable "ingest" {
     otlp_delta           = optional(string)
     otlp_histogram       = optional(string)
     telegraf_precision   = optional(string)
+    parquet_fields       = optional(string)
     records_encoding     = optional(string)
     formats              = optional(string)
     packing              = optional(string)
@@ -185,8 +187,8 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "records", "auto"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, records, auto."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "parquet", "records", "auto"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, parquet, records, auto."
   }
 
   validation {
@@ -200,8 +202,8 @@ variable "ingest" {
   }
 
   validation {
-    condition     = contains(["ns", "us", "ms", "s"], coalesce(var.ingest.influx_precision, "ns"))
-    error_message = "influx_precision must be one of ns, us, ms, s."
+    condition     = contains(["ns", "us", "ms", "s", "auto"], coalesce(var.ingest.influx_precision, "ns"))
+    error_message = "influx_precision must be one of ns, us, ms, s, auto."
   }
 
   validation {
@@ -245,8 +247,13 @@ variable "ingest" {
   }
 
   validation {
-    condition     = contains(["ns", "us", "ms", "s"], coalesce(var.ingest.telegraf_precision, "ns"))
-    error_message = "telegraf_precision must be one of ns, us, ms, s."
+    condition     = contains(["ns", "us", "ms", "s", "auto"], coalesce(var.ingest.telegraf_precision, "ns"))
+    error_message = "telegraf_precision must be one of ns, us, ms, s, auto."
+  }
+
+  validation {
+    condition     = var.ingest.parquet_fields == null || can(regex("^([^=,]+=[^,]+(,[^=,]+=[^,]+)*)$", var.ingest.parquet_fields))
+    error_message = "parquet_fields must be such as metric=name,timestamp=at,value=reading,tag:host=machine."
   }
 
   validation {

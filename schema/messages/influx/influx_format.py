@@ -23,6 +23,7 @@ from timebeam.schema.messages.influx.line import (
     PlainFields,
     PlainLines,
     Precision,
+    auto_times_ms,
     parse_line,
     parse_time,
     parse_value,
@@ -52,7 +53,7 @@ _OPTIONS = (
     METRIC_OPTION,
     Option(
         "influx_precision",
-        "influx: unit of the timestamps; what is finer than ms is cut to ms",
+        "influx: unit of the timestamps, auto by their magnitude; what is finer than ms is cut to ms",
         default=Precision.NANOSECONDS.value,
         choices=values_of(Precision),
     ),
@@ -81,7 +82,7 @@ class Influx(LinewiseFormat):
         """
         self._metric = metric_template(metric)
         self._precision, self._booleans = precision, booleans
-        self._probe_time = b"%d" % (1_700_000_000 * PER_SECOND[precision])
+        self._probe_time = b"%d" % (1_700_000_000 * PER_SECOND.get(precision, 1))
         self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
 
     @classmethod
@@ -127,7 +128,7 @@ class Influx(LinewiseFormat):
         fields = PlainFields.of(lines)
         bits, kinds, good = fields.values()
         names, series = self._resolve(lines, fields)
-        times_ms, has_time = self._times_ms(lines)
+        times_ms, in_ms, has_time = self._times_ms(lines)
         good &= series >= 0
         is_plain = has_time
         is_plain[fields.line[~good]] = False
@@ -136,7 +137,7 @@ class Influx(LinewiseFormat):
             names,
             series,
             times_ms[fields.line],
-            np.full(len(series), self._precision is not Precision.SECONDS),
+            in_ms[fields.line],
             kinds,
             bits,
             starts[plain][fields.line],
@@ -148,13 +149,17 @@ class Influx(LinewiseFormat):
             points if is_plain.all() else points.take(np.flatnonzero(is_plain[fields.line]))
         ), np.flatnonzero(slow)
 
-    def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools]:
-        """(times of lines in ms int64[n], bool[n] whether the grammar accepts them)."""
+    def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools, Bools]:
+        """(times of lines in ms int64[n], bool[n] stored in ms, bool[n] whether the grammar accepts them)."""
         times, good = lines.timestamps()
+        if self._precision is Precision.AUTO:
+            times_ms, in_ms, valid = auto_times_ms(times)
+            return times_ms, in_ms, good & valid
+        in_ms = np.full(len(times), self._precision is not Precision.SECONDS)
         if self._precision is Precision.SECONDS:
-            return times * 1000, good & (times > 0) & (times <= LAST_MILLISECOND // 1000)
+            return times * 1000, in_ms, good & (times > 0) & (times <= LAST_MILLISECOND // 1000)
         times //= PER_SECOND[self._precision] // 1000
-        return times, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
+        return times, in_ms, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
 
     def _resolve(self, lines: PlainLines, fields: PlainFields) -> tuple[list[Series], Int64s]:
         """(distinct series, int64[m] the number of each field's series; -1 for the slow path)."""

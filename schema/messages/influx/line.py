@@ -10,6 +10,7 @@ without further blanks. All other lines, and those with doubtful numbers, are re
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import enum
 import math
@@ -24,12 +25,13 @@ from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError
 
 
 class Precision(enum.StrEnum):
-    """The unit of the timestamps."""
+    """The unit of the timestamps; with AUTO the magnitude of each one tells it."""
 
     NANOSECONDS = "ns"
     MICROSECONDS = "us"
     MILLISECONDS = "ms"
     SECONDS = "s"
+    AUTO = "auto"
 
 
 PER_SECOND = {
@@ -38,6 +40,21 @@ PER_SECOND = {
     Precision.MILLISECONDS: 1_000,
     Precision.SECONDS: 1,
 }
+
+_BY_MAGNITUDE = (Precision.SECONDS, Precision.MILLISECONDS, Precision.MICROSECONDS, Precision.NANOSECONDS)
+_FIRST_BEYOND = [FIRST_MILLISECOND * 1000**n for n in range(len(_BY_MAGNITUDE))]
+"""The first timestamp that is none of a unit, and the first of the next one: their times do not overlap."""
+
+
+def auto_times_ms(times: Int64s) -> tuple[Int64s, Bools, Bools]:
+    """(times in ms int64[n], bool[n] in ms and not whole seconds, bool[n] valid), by `Precision.AUTO`.
+
+    An instant in whole seconds is stored in seconds, whatever its unit, so that it has one cell in OpenTSDB's
+    layout.
+    """
+    unit = np.searchsorted(_FIRST_BEYOND, times, "right")
+    times_ms = np.where(unit == 0, times * 1000, times // 1000 ** np.maximum(unit - 1, 0))
+    return times_ms, times_ms % 1000 != 0, (times > 0) & (unit < len(_BY_MAGNITUDE))
 
 
 class Booleans(enum.StrEnum):
@@ -140,10 +157,10 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
 
 
 def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
-    """(time in ms, whether it is finer than seconds) of a timestamp; digits below 1 ms are cut off.
+    """(time in ms, whether it is stored in ms) of a timestamp; digits below 1 ms are cut off.
 
     Times finer than seconds must not be before `FIRST_MILLISECOND`, 1970-02-19. So a timestamp of this
-    century in another unit than `precision` is refused.
+    century in another unit than `precision` is refused. See `auto_times_ms` for `Precision.AUTO`.
 
     Raises:
       RefusedError: BAD_TIMESTAMP (missing, no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
@@ -161,13 +178,16 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
     number = int(text) if len(text) <= 40 else 1 << 200
     if number <= 0 or text.startswith("-"):
         raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
-    in_ms = precision is not Precision.SECONDS
-    time_ms = number * 1000 // PER_SECOND[precision]
+    unit = precision
+    if precision is Precision.AUTO:
+        unit = _BY_MAGNITUDE[min(bisect.bisect_right(_FIRST_BEYOND, number), len(_BY_MAGNITUDE) - 1)]
+    time_ms = number * 1000 // PER_SECOND[unit]
+    in_ms = time_ms % 1000 != 0 if precision is Precision.AUTO else unit is not Precision.SECONDS
     if time_ms > LAST_MILLISECOND or (in_ms and time_ms < FIRST_MILLISECOND):
         bounds = "from 1970-02-19 to 2106-02-07" if in_ms else "to 2106-02-07"
         raise RefusedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"bad timestamp {short(text)}: not {bounds} in {precision.value}; is --influx_precision right?",
+            f"bad timestamp {short(text)}: not {bounds} in {unit.value}; is --influx_precision right?",
         )
     return time_ms, in_ms
 

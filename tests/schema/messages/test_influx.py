@@ -147,11 +147,22 @@ def test_the_same_tag_twice_is_one_and_the_same_field_twice_is_two_points() -> N
         ("s", "4294967295", 4_294_967_295_000, False),
         ("ns", "4294967295999999999", 4_294_967_295_999, True),
         ("ms", "4294967296", 4_294_967_296, True),
+        ("auto", "1", 1000, False),
+        ("auto", "4294967295", 4_294_967_295_000, False),
+        ("auto", "4294967296", 4_294_967_296, True),
+        ("auto", "4294967295999", 4_294_967_295_999, True),
+        ("auto", "4294967296000", 4_294_967_296, True),
+        ("auto", "4294967295999999", 4_294_967_295_999, True),
+        ("auto", "4294967296000000", 4_294_967_296, True),
+        ("auto", "4294967295999999999", 4_294_967_295_999, True),
+        ("auto", "1556813561000", 1_556_813_561_000, False),
+        ("auto", "1556813561000999999", 1_556_813_561_000, False),
     ],
 )
 def test_timestamps(precision: str, text: str, time_ms: int, in_ms: bool) -> None:
-    batch = parse(f"m,t=v f=1 {text}", precision=precision).batch
-    assert (batch.times_ms.tolist(), batch.in_ms.tolist()) == ([time_ms], [in_ms])
+    for blanks in (" ", "  "):  # a plain line, and one for the slow path
+        batch = parse(f"m,t=v f=1{blanks}{text}", precision=precision).batch
+        assert (batch.times_ms.tolist(), batch.in_ms.tolist()) == ([time_ms], [in_ms])
 
 
 NOW = {"s": "1556813561", "ms": "1556813561098", "us": "1556813561098765", "ns": "1556813561098765432"}
@@ -167,6 +178,19 @@ def test_times_of_this_century_in_a_wrong_precision_never_pass(precision: str, s
     (refused,) = parsed.rejected
     assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
     assert "is --influx_precision right?" in refused.message
+
+
+def test_auto_tells_the_unit_of_each_time_of_this_century() -> None:
+    text = "".join(f"m,t=v f=1 {time}\n" for time in NOW.values())
+    batch = parse(text, precision="auto").batch
+    assert batch.times_ms.tolist() == [1_556_813_561_000, T, T, T]
+    assert batch.in_ms.tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("time", ["0", "-1", "4294967296000000000", "9223372036854775807", "1" + "0" * 30])
+def test_auto_refuses_what_is_in_no_unit_a_time(time: str) -> None:
+    (refused,) = parse(f"m,t=v f=1 {time}", precision="auto").rejected
+    assert refused.reason in (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
 
 
 REFUSED = [
@@ -296,7 +320,7 @@ def test_names_with_braces_are_not_templates() -> None:
         ({"metric": "{field}{host}"}, "influx_metric"),
         ({"metric": "{field}}"}, "influx_metric"),
         ({"metric": "{}{field}"}, "influx_metric"),
-        ({"precision": "m"}, "influx_precision must be one of ns, us, ms, s, not 'm'"),
+        ({"precision": "m"}, "influx_precision must be one of ns, us, ms, s, auto, not 'm'"),
         ({"booleans": "yes"}, "influx_booleans must be one of refuse, number, not 'yes'"),
     ],
 )

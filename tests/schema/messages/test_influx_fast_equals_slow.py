@@ -138,7 +138,8 @@ TIMES = (
 def time_text(r: random.Random, precision: Precision) -> str:
     """A timestamp, mostly a good one."""
     if r.random() < 0.9:
-        return str(int(r.uniform(1e9, 4.294e9) * NOW[precision]))
+        unit = NOW[r.choice(list(NOW)) if precision is Precision.AUTO else precision]
+        return str(int(r.uniform(1e9, 4.294e9) * unit))
     return r.choice(
         (*TIMES, str(2**63 - 1), str(2**63), str(2**64), "0" + str(10**18), "+5", "\u0665", "4294967296000")
     )
