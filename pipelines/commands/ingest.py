@@ -149,6 +149,31 @@ WRITING = (
 "How points are stored; the same for all inputs."
 
 
+_TAGS = tuple(
+    Parameter(
+        name,
+        text,
+        "Layout",
+        regex=r"[^,\n]+(,[^,\n]+)*" if name != "overflow_tag" else r"[^,\n]+",
+        example=example,
+        shown_for=("layout", ("opentsdb",)),
+        setting=True,
+    )
+    for name, text, example in (
+        (
+            "overflow_tag",
+            "opentsdb: series of more than --max_tags lose tags, and get this tag with a hash of them",
+            "overflow",
+        ),
+        ("drop_tags", "opentsdb, with --overflow_tag: the tags that they lose, as a,b", "pod_uid,image_id"),
+        (
+            "keep_tags",
+            "opentsdb, with --overflow_tag: the tags that they do not lose, as a,b",
+            "job,instance",
+        ),
+    )
+)
+
 STORING = (
     Parameter(
         "format",
@@ -179,6 +204,7 @@ STORING = (
     ),
     *FORMAT,
     *LAYOUT,
+    *_TAGS,
     TABLES,
     *WRITING,
     FORMATS_OF_MESSAGES,

@@ -141,6 +141,9 @@ variable "ingest" {
     parquet_fields: parquet: which column holds what, for files of others: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters
+    overflow_tag: opentsdb: series of more than max_tags lose tags, and get this tag with a hash of them
+    drop_tags: opentsdb, with overflow_tag: the tags that they lose, as a,b
+    keep_tags: opentsdb, with overflow_tag: the tags that they do not lose, as a,b
     packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
     auto_create_metrics: assign UIDs to unknown metrics
     auto_create_tagks: assign UIDs to unknown tag keys
@@ -172,6 +175,9 @@ variable "ingest" {
     parquet_fields       = optional(string)
     records_encoding     = optional(string)
     formats              = optional(string)
+    overflow_tag         = optional(string)
+    drop_tags            = optional(string)
+    keep_tags            = optional(string)
     packing              = optional(string)
     auto_create_metrics  = optional(bool)
     auto_create_tagks    = optional(bool)
@@ -264,6 +270,21 @@ variable "ingest" {
   validation {
     condition     = var.ingest.formats == null || can(regex("^([-a-z]+(,[-a-z]+)*)$", var.ingest.formats))
     error_message = "formats must be such as influx,opentsdb-text."
+  }
+
+  validation {
+    condition     = var.ingest.overflow_tag == null || can(regex("^([^,\\n]+)$", var.ingest.overflow_tag))
+    error_message = "overflow_tag must be such as overflow."
+  }
+
+  validation {
+    condition     = var.ingest.drop_tags == null || can(regex("^([^,\\n]+(,[^,\\n]+)*)$", var.ingest.drop_tags))
+    error_message = "drop_tags must be such as pod_uid,image_id."
+  }
+
+  validation {
+    condition     = var.ingest.keep_tags == null || can(regex("^([^,\\n]+(,[^,\\n]+)*)$", var.ingest.keep_tags))
+    error_message = "keep_tags must be such as job,instance."
   }
 
   validation {

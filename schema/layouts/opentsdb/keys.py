@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.common.regex import of_bytes
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
 
@@ -59,6 +59,7 @@ class OpenTsdbOptions:
       use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
         else the smallest.
       names: see `Names`.
+      overflow: what happens to series of more than `max_tags` tags; None: they are refused.
     """
 
     table_prefix: str = ""
@@ -72,6 +73,7 @@ class OpenTsdbOptions:
     cell_time: OpenTsdbCellTime = OpenTsdbCellTime.ARRIVAL
     use_max_value: bool = True
     names: Names = Names.REFUSE
+    overflow: Overflow | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -28,7 +28,7 @@ from timebeam.schema.layouts.capabilities import (
 from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.reading import (
     Decoded,
@@ -90,6 +90,8 @@ class OpenTsdb(
             values["names"] = Names(values["names"] or Names.REFUSE)
         if "cell_time" in values:
             values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
+        tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
+        values["overflow"] = Overflow.of(tag, drop, keep)
         return cls(OpenTsdbOptions(**values))
 
     @property
@@ -121,10 +123,16 @@ class OpenTsdb(
 
     def refuse(self, series: Series) -> RefusedError | None:
         """See `Layout.refuse`."""
-        return uid_table.refuse_series(series, self.options.max_tags, self.options.names)
+        return uid_table.refuse_series(self._reduced(series), self.options.max_tags, self.options.names)
+
+    def _reduced(self, series: Series) -> Series:
+        """The series as it is stored; see `Overflow`."""
+        overflow = self.options.overflow
+        return overflow.reduced(series) if overflow and len(series.tags) > self.options.max_tags else series
 
     def names(self, series: Series) -> Sequence[Name]:
         """See `Layout.names`."""
+        series = self._reduced(series)
         stored = self.options.names.stored if self.options.names is not Names.REFUSE else str
         stored_names = [Name("metrics", stored(series.metric))]
         for key, value in series.tags:
@@ -135,6 +143,7 @@ class OpenTsdb(
         """See `Layout.replaced_names`."""
         if self.options.names is not Names.REPLACE:
             return ()
+        series = self._reduced(series)
         texts = (series.metric, *(text for pair in series.tags for text in pair))
         return list(zip(self.names(series), texts, strict=True))
 

@@ -84,6 +84,28 @@ def test_remote_write(
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
 
 
+def test_series_with_more_tags_than_opentsdb_allows(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """Series that differ only in dropped tags stay apart, and are the same series in the next message."""
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    shared = {"__name__": "up", **{f"k{n}": "v" for n in range(8)}}
+    messages = [
+        Published(snappy(ENCODERS[1]([({**shared, "uid": uid}, [(value, T + step)])])), T)
+        for step in (0, 15_000)
+        for uid, value in (("x", 1.0), ("y", 2.0))
+    ]
+    flags = ("--overflow_tag=rest", "--drop_tags=uid,k7")
+    summary = ingest(store, "prometheus-remote-write", messages, tmp_path, *flags)
+    assert (summary["points_stored"], summary["refused"]) == (4, {})
+    content = queried(store, ["up"])
+    times = (T, T + 15_000)
+    assert sorted(list(points.items()) for points in content.values()) == [
+        [(time, value) for time in times] for value in (1.0, 2.0)
+    ]
+    assert {tuple(key for key, _ in tags) for _, tags in content} == {(*(f"k{n}" for n in range(7)), "rest")}
+
+
 def otlp_request() -> Any:
     """Two gauges, of integers and decimals, with attributes of a resource and of points."""
     request = ExportMetricsServiceRequest()

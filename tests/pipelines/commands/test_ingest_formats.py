@@ -83,6 +83,7 @@ def test_avro_batches_as_json_with_a_schema_file(store: Store, tmp_path: Path) -
     [
         (["--format=influx", "--influx_metric={measurement}"], "influx_metric must hold {field}"),
         (["--format=influx", "--influx_precision=minutes"], "--influx_precision"),
+        (["--format=influx", "--drop_tags=host"], "give overflow_tag"),
         (["--format=avro", "--avro_fields=metric"], "avro_fields: 'metric' is not one of"),
         (["--format=avro", "--avro_schema=point"], "avro_schema: a container holds its own schema"),
         (["--format=avro", "--avro_encoding=json", "--avro_schema=nowhere.avsc"], "cannot read the schema"),

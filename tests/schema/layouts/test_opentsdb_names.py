@@ -1,7 +1,9 @@
-"""Names that OpenTSDB does not allow: refused, escaped as by Prometheus' own adapter, or replaced."""
+"""Names that OpenTSDB does not allow: refused, escaped as by Prometheus' own adapter, or replaced; and tags
+beyond its limit."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import pytest
@@ -84,3 +86,65 @@ def test_tag_names_that_become_equal_are_refused() -> None:
     assert refusal is not None
     assert refusal.reason is Reason.DUPLICATE_TAG
     assert layout("escape").refuse(series) is None
+
+
+def limited(**options: object) -> OpenTsdb:
+    return OpenTsdb.from_options({"overflow_tag": "rest", "max_tags": 3, **options})
+
+
+def stored(layout: OpenTsdb, **tags: str) -> dict[str, str]:
+    """The tags that a series is stored with."""
+    series = Series.of("m", tags)
+    assert layout.refuse(series) is None
+    texts = [name.text for name in layout.names(series)[1:]]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def hashed(text: bytes) -> str:
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def test_series_beyond_the_limit_lose_tags_and_get_their_hash() -> None:
+    tags = {"a": "1", "b": "2", "c": "3", "d": "é"}
+    of_c_and_d = hashed(b'[["c", "3"], ["d", "\\u00e9"]]')
+    assert stored(limited(drop_tags="d,c,x"), **tags) == {"a": "1", "b": "2", "rest": of_c_and_d}
+    assert stored(limited(keep_tags="a,b"), **tags) == {"a": "1", "b": "2", "rest": of_c_and_d}
+    assert stored(limited(drop_tags="a"), a="1", b="2", c="3") == {"a": "1", "b": "2", "c": "3"}
+    own = hashed(b'[["d", "4"], ["rest", "mine"]]')
+    assert stored(limited(drop_tags="d"), a="1", b="2", d="4", rest="mine") == {
+        "a": "1",
+        "b": "2",
+        "rest": own,
+    }
+
+
+def test_series_that_stay_beyond_the_limit_are_refused() -> None:
+    refusal = limited(drop_tags="a").refuse(Series.of("m", dict.fromkeys("abcde", "v")))
+    assert refusal is not None
+    assert refusal.reason is Reason.TOO_MANY_TAGS
+
+
+_TAGS = st.dictionaries(st.sampled_from("abcdef"), st.text('",[]\\é1', max_size=3), min_size=4, max_size=6)
+
+
+@given(st.lists(_TAGS, min_size=2, max_size=6), st.sampled_from(["drop_tags", "keep_tags"]))
+def test_different_series_stay_different(all_tags: list[dict[str, str]], option: str) -> None:
+    overflow = limited(**{option: "a,b,c"}).options.overflow
+    assert overflow is not None
+    series = {Series.of("m", tags) for tags in all_tags}
+    assert len({overflow.reduced(each) for each in series}) == len(series)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"overflow_tag": "", "drop_tags": "a"}, "give overflow_tag"),
+        ({"overflow_tag": None, "keep_tags": "a"}, "give overflow_tag"),
+        ({}, "either drop_tags or keep_tags"),
+        ({"drop_tags": "a", "keep_tags": "b"}, "either drop_tags or keep_tags"),
+        ({"drop_tags": "a,rest"}, "must not be in"),
+    ],
+)
+def test_options_of_tags_that_make_no_sense(options: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        limited(**options)
