@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import zlib
 from collections.abc import Callable
 
 import pyarrow as pa
-import zstandard
 
+from timebeam.schema.common.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.schema.common.protobuf import ProtoError, varint
 from timebeam.schema.points import Reason, RefusedError
 
@@ -55,28 +54,19 @@ def snappy(data: bytes, limit: int = LARGEST) -> bytes:
     return content
 
 
-def _gzip(data: bytes, limit: int) -> bytes:
-    """The content of all members, or its first bytes, more than `limit`."""
-    members: list[bytes] = []
-    size = 0
-    while data and size <= limit:
-        decompressor = zlib.decompressobj(wbits=31)
-        members.append(decompressor.decompress(data, limit + 1 - size))
-        size += len(members[-1])
-        if not decompressor.eof and size <= limit:
-            raise ProtoError("it ends before its end mark")
-        data = decompressor.unused_data.lstrip(b"\0")
-    return members[0] if len(members) == 1 else b"".join(members)
+def _stream(suffix: str) -> Callable[[bytes, int], bytes]:
+    """What undoes a compression of files: all members, or their first bytes, more than the limit."""
 
+    def content(data: bytes, limit: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        for chunk in decompressed(suffix, io.BytesIO(data)):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                break
+        return b"".join(chunks)
 
-def _zstd(data: bytes, limit: int) -> bytes:
-    """The content of all frames, or its first bytes, more than `limit`."""
-    decompressor = zstandard.ZstdDecompressor()
-    expected = zstandard.frame_content_size(data)
-    with decompressor.stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
-        content = reader.read(limit + 1)
-    if expected > len(content):
-        raise ProtoError("it ends before its end mark")
     return content
 
 
@@ -85,11 +75,11 @@ def _base64(data: bytes, limit: int) -> bytes:
 
 
 PACKINGS: dict[str, Callable[[bytes, int], bytes]] = {
-    "gzip": _gzip,
-    "zstd": _zstd,
+    "gzip": _stream(".gz"),
+    "zstd": _stream(".zst"),
     "snappy": snappy,
     "base64": _base64,
 }
 """What undoes each packing; of more than the limit it returns at least one byte more."""
 
-_DAMAGE = (ProtoError, IndexError, OSError, zlib.error, zstandard.ZstdError, binascii.Error)
+_DAMAGE = (ProtoError, IndexError, OSError, DamagedError, TruncatedError, binascii.Error)

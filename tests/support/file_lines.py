@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from timebeam.schema.common import decompress
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
-from timebeam.transforms.input import decompress, files
+from timebeam.transforms.input import files
 from timebeam.transforms.input import line_cutter as cutters
 from timebeam.transforms.input.files import match
 

@@ -11,6 +11,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from google.api_core.exceptions import GoogleAPICallError
 
+from timebeam.schema.common.decompress import DamagedError, TruncatedError, content
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.reading import Read, csv_header, read_avro, read_csv, read_json
@@ -23,7 +24,6 @@ from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, S
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.ingest.pack import merged_rows, mutations
-from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content
 from timebeam.transforms.input.line_cutter import LINE_BYTES
 from timebeam.transforms.input.parse import parse_portions, refused_message
 

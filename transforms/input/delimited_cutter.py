@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from timebeam.schema.common.decompress import DamagedError, TruncatedError
 from timebeam.schema.common.protobuf import ProtoError, varint
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
-from timebeam.transforms.input.decompress import DamagedError, TruncatedError
 from timebeam.transforms.input.line_cutter import LineCutter
 
 MESSAGE_BYTES = 64 << 20

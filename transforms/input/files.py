@@ -18,6 +18,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
+from timebeam.schema.common.decompress import DamagedError, TruncatedError, content, is_compressed
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
@@ -26,7 +27,6 @@ from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.input import line_cutter
-from timebeam.transforms.input.decompress import DamagedError, TruncatedError, content, is_compressed
 from timebeam.transforms.input.delimited_cutter import DelimitedCutter
 from timebeam.transforms.input.json_cutter import DOCUMENT_BYTES, JsonCutter, starts_document
 from timebeam.transforms.input.line_cutter import Cutter, LineCutter

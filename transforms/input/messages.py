@@ -162,15 +162,7 @@ class ParseMessagesFn(beam.DoFn):
         self, messages: Sequence[Message]
     ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         assert self._formats is not None
-        opened: list[Message] = []
-        for message in messages:
-            try:
-                opened.append(self._formats.open(message))
-            except RefusedError as error:
-                metrics.count("messages_read")
-                metrics.count("points_read")
-                yield refuse(refused_message(message, error))
-        yield from parse_portions(opened, self._framing_of, self._parse)
+        return parse_portions(messages, self._framing_of, self._parse, self._formats.open)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; raises RefusedError."""

@@ -22,6 +22,7 @@ _WRAPPINGS = 2
 """Most packings of a message that are undone."""
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
+_CONTENTS = (GZIP, ZSTD, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
 _SHOWN = 40
 
 _REMOTE_WRITE = "application/x-protobuf;proto="
@@ -79,10 +80,10 @@ def _packing(text: bytes) -> str:
 
 
 def _is_content(text: bytes) -> bool:
-    """Whether base64 holds JSON, protobuf, packed data or text with blanks."""
+    """Whether base64 holds JSON, protobuf, packed data, rows of Arrow or Parquet, or text with blanks."""
     try:
         content = base64.b64decode(text.strip(), validate=True)
-        if content.startswith((GZIP, ZSTD, b"{", b"[", b"\n")) or (b" " in content and content.isascii()):
+        if content.startswith(_CONTENTS) or (b" " in content and content.isascii()):
             return True
         snappy(content)
     except (binascii.Error, ProtoError, IndexError, OSError):

@@ -15,12 +15,12 @@ from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import follows, join_texts
+from timebeam.schema.common.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.schema.common.packing import unpack
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
-from timebeam.transforms.input.decompress import DamagedError, TruncatedError, decompressed
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.line_cutter import LINES, LineCutter, refusal
 
@@ -43,14 +43,15 @@ def parse_portions(
     messages: Sequence[Message],
     framing_of: Callable[[Message], Framing],
     parse: Callable[[list[Message]], Iterator[Output]],
+    opened: Callable[[Message], Message] = lambda message: message,
 ) -> Iterator[Output | RejectedOutput]:
     """Unpacks messages and parses them in lists of about `PORTION_BYTES` or `LINES`; counts all of it.
 
     Args:
-      framing_of: how the text of a message may be cut; may raise RefusedError.
+      framing_of, opened: see `portions`.
     """
     metrics.count("messages_read", len(messages))
-    for portion in portions(messages, framing_of):
+    for portion in portions(messages, framing_of, opened):
         if isinstance(portion, Rejected):
             metrics.count("points_read")
             yield refuse(portion)
@@ -60,15 +61,24 @@ def parse_portions(
 
 
 def portions(
-    messages: Sequence[Message], framing_of: Callable[[Message], Framing]
+    messages: Sequence[Message],
+    framing_of: Callable[[Message], Framing],
+    opened: Callable[[Message], Message] = lambda message: message,
 ) -> Iterator[list[Message] | Rejected]:
     """The unpacked messages in lists of about `PORTION_BYTES` or `LINES`, and the refusals of others.
 
     Args:
       framing_of: how the text of a message may be cut; may raise RefusedError.
+      opened: a message without the packings that its content tells; may raise RefusedError. One message is
+        opened at a time: a thousand of them can hold 64 MiB each.
     """
     portion = _MessagePortion()
-    for message in messages:
+    for packed in messages:
+        try:
+            message = opened(packed)
+        except RefusedError as error:
+            yield refused_message(packed, error)
+            continue
         if _is_small(message):
             portion.add(message)
         else:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.common.decompress import DamagedError, TruncatedError
 from timebeam.schema.common.protobuf import encoded_varint
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input.decompress import DamagedError, TruncatedError
 from timebeam.transforms.input.delimited_cutter import DelimitedCutter
 from timebeam.transforms.input.files import blocks, match, spans
 

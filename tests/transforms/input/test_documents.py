@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from timebeam.schema.common import decompress
 from timebeam.schema.messages import FORMATS, Message, message_format
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input import decompress, files, json_cutter, line_cutter
+from timebeam.transforms.input import files, json_cutter, line_cutter
 from timebeam.transforms.input.files import blocks, match, spans
 
 T = 1_356_998_400

@@ -90,6 +90,18 @@ def test_many_messages_of_newlines(name: str) -> None:
 
 
 @long
+def test_many_messages_whose_packing_nothing_announces() -> None:
+    """Each is opened when those before it have been parsed."""
+    program = """
+        payload = packed(b"\\n", 60 << 20, "zstd")
+        given = [Message(payload, 1, "s", 0, Envelope(str(each), 1, {})) for each in range(20)]
+        limit()
+        parse("influx", given)
+    """
+    assert run(program) == [0, 0]
+
+
+@long
 @pytest.mark.parametrize("mib", [1, 5])
 @pytest.mark.parametrize("line", [b"a\n", b" \r\n"])
 def test_a_message_of_millions_of_lines(line: bytes, mib: int) -> None:

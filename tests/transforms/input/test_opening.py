@@ -83,6 +83,20 @@ def test_bombs_are_refused() -> None:
         opened(gzip.compress(TEXT)[:-5], "influx")
 
 
+def test_many_members_of_gzip() -> None:
+    """Each is unpacked by itself: 300,000 without content once took minutes."""
+    assert opened(gzip.compress(b"") * 300_000 + gzip.compress(TEXT), "influx").text == TEXT
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_zstd_that_ends_early_and_does_not_say_its_size(frames: int) -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    frame = compressor.compress(TEXT + b"\n") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    early = zstandard.compress(TEXT + b"\n") * (frames - 1) + frame
+    with pytest.raises(RefusedError, match="damaged zstd: the compressed data end before"):
+        opened(early, "influx")
+
+
 CHOSEN = [
     name for name in FORMATS if name not in ("avro", "opentsdb-annotations", "kairosdb-text", "heroic-proto")
 ]
