@@ -133,7 +133,8 @@ class RemoteWrite(WholeFormat):
         values += (np.cumsum(symbol_counts) - symbol_counts)[of_message]
         wrong |= counts % 2 == 1
         texts = [padded[a:b] for a, b in zip(symbols.firsts.tolist(), symbols.ends.tolist(), strict=True)]
-        numbers = np.array([self._symbol_number(text) for text in texts] or [0], np.int64)
+        texts = texts or [b""]  # the refs of wrong series become 0
+        numbers = np.array([self._symbol_number(text) for text in texts], np.int64)
         values[wrong[owners]] = 0
         raw, bounds = numbers[values].tobytes(), np.concatenate([[0], np.cumsum(counts)]).tolist()
         keys = [raw[start * 8 : end * 8] for start, end in itertools.pairwise(bounds)]

@@ -170,6 +170,13 @@ def test_refs_of_no_symbol(refs: list[int]) -> None:
     assert [rejected.reason for rejected in parsed.rejected] == [Reason.BAD_TAG]
 
 
+@pytest.mark.parametrize("refs", [[0], [0, 1]])
+def test_refs_of_a_request_without_symbols(refs: list[int]) -> None:
+    request = proto("v2.Request")()
+    request.timeseries.add(labels_refs=refs).samples.add(value=1.0, timestamp=TIME)
+    assert [rejected.reason for rejected in parse(request.SerializeToString()).rejected] == [Reason.BAD_TAG]
+
+
 def test_exemplars_and_metadata_are_counted() -> None:
     request = proto("WriteRequest")()
     request.metadata.add(metric_family_name="m", help="h")
