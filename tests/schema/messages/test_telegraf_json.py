@@ -66,6 +66,12 @@ def test_units_and_metrics() -> None:
     assert point == (Series.of("cpu_ok", TAGS), T * 1000 + 250, 1)
 
 
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**9])
+def test_units_by_magnitude(per_second: int) -> None:
+    batch = parse(json.dumps({**CPU, "timestamp": T * per_second}), telegraf_precision="auto").batch
+    assert set(zip(batch.times_ms.tolist(), batch.in_ms.tolist(), strict=True)) == {(T * 1000, False)}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
