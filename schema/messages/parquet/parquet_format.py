@@ -74,17 +74,22 @@ class RowOrigins(Origins):
         return self.joined.addressed(rejected) if self.joined else rejected
 
 
+class _Example:
+    """A point, made when it is asked for: pyarrow imports pandas to make arrays."""
+
+    def __get__(self, message_format: object, format_class: type) -> bytes:
+        """The rows of a message with one point."""
+        columns = {"metric": ["sys.cpu"], "tag_host": ["web01"], "time": pa.array([1_356_998_400_000], TIME)}
+        values = {"kind": ["double"], "int_value": pa.array([None], pa.int64()), "double_value": [42.5]}
+        return batch_bytes(pa.record_batch(columns | values))
+
+
 class Parquet(MessageFormat):
     """Rows with the columns of `timebeam export`, or with those that `parquet_fields` names."""
 
     name = "parquet"
     framing = Framing.PARQUET
-    example = batch_bytes(
-        pa.record_batch(
-            {"metric": ["sys.cpu"], "tag_host": ["web01"], "time": pa.array([1_356_998_400_000], TIME)}
-            | {"kind": ["double"], "int_value": pa.array([None], pa.int64()), "double_value": [42.5]}
-        )
-    )
+    example = _Example()
     declared_options = (
         Option(
             "parquet_fields",
