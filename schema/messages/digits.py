@@ -52,7 +52,7 @@ def timestamps(text: bytes, starts: Int64s) -> tuple[Int64s, Int64s]:
     size = _leading_digits(_non_digits(tail))
     good = (_non_digits(head) == 0) & ((size == 2) | (size == 5)) & ((head & 255) != 0)
     power = np.where(size == 2, np.uint64(10**2), np.uint64(10**5))
-    times = _value(head, np.uint64(8)) * power + _value(tail, size)
+    times = _value(head, np.full_like(head, 8)) * power + _value(tail, size)
     return np.where(good, size + 8, 0).view(np.int64), times.view(np.int64)
 
 
@@ -113,7 +113,7 @@ def _leading_digits(marks: _Words) -> _Words:
     return ((below & _ONES) * _ONES) >> 56
 
 
-def _value(digits: _Words, count: _Words | np.uint64) -> _Words:
+def _value(digits: _Words, count: _Words) -> _Words:
     """uint64[n]: the number that the first `count` bytes, up to 8, are the decimal digits of."""
     digits = digits << (64 - (count << 3))
     digits = ((digits * 2561) >> 8) & 0x00FF00FF00FF00FF  # pairs of digits
