@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -93,6 +94,15 @@ class Samples:
         return dataclasses.replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
+CACHED_BYTES = 4096
+"""Longer keys are cached by their digest, and longer series not at all: a message can be of 64 MiB."""
+
+
+def bounded_key(text: bytes) -> Hashable:
+    """A key of a cache that stands for a text: itself, or its digest."""
+    return text if len(text) <= CACHED_BYTES else hashlib.sha256(text).hexdigest()
+
+
 class SeriesCache:
     """What the bytes of series stand for: between `size` and twice as many of the latest ones."""
 
@@ -101,11 +111,12 @@ class SeriesCache:
         self._new: dict[Hashable, Outcome] = {}
         self._old: dict[Hashable, Outcome] = {}
         self._series: LruCache[Series, Series] = LruCache(4 * size)
+        self._has_long = False
 
     @property
     def has_dropped(self) -> bool:
         """Whether two equal series may be two objects."""
-        return self._series.full
+        return self._series.full or self._has_long
 
     def outcomes(self, keys: Sequence[Hashable], read: Callable[[int], Outcome]) -> list[Outcome]:
         """What each key stands for; equal series are one object.
@@ -127,12 +138,26 @@ class SeriesCache:
             outcome = self._old.get(key)
             if outcome is None:
                 outcome = read(number)
+                if _size(key, outcome) > CACHED_BYTES:
+                    self._has_long = True
+                    return outcome
                 if isinstance(outcome, Series):
                     self._series[outcome] = outcome = self._series.get(outcome) or outcome
+                else:
+                    outcome.with_traceback(None)  # whose frames hold the message
             if len(self._new) >= self._size:
                 self._old, self._new = self._new, {}
             self._new[key] = outcome
         return outcome
+
+
+def _size(key: Hashable, outcome: Outcome) -> int:
+    """About the bytes of a key and what it stands for."""
+    size = len(key) if isinstance(key, bytes) else 0
+    size += sum(len(each) for each in key if isinstance(each, bytes)) if isinstance(key, tuple) else 0
+    if isinstance(outcome, RefusedError):
+        return size + len(outcome.message)
+    return size + len(outcome.metric) + sum(len(a) + len(b) for a, b in (*outcome.tags, *outcome.resources))
 
 
 class SampleGatherer:

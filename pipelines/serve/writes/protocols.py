@@ -17,6 +17,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.api.request import ApiError, Request
@@ -138,16 +140,17 @@ def _unreadable(content: BodyContent) -> list[Rejected]:
 
 def _put_error(rejected: Rejected) -> dict[str, Any]:
     """An element of `errors`; the value of a point is text there."""
+    encoded: orjson.Fragment | None = None
     try:
         pairs = DECODER.decode(rejected.payload.decode())
-    except (ValueError, RecursionError):
-        pairs = None
-    point: dict[str, Any] | None = None
-    if isinstance(pairs, JsonPairs):
-        members = dict(pairs)
-        point = {name: _plain(members.get(name)) for name in ("metric", "timestamp", "value", "tags")}
-        point["timestamp"] = _integer(point["timestamp"])
-    return {"error": rejected.message, "datapoint": point}
+        if isinstance(pairs, JsonPairs):
+            members = dict(pairs)
+            point = {name: _plain(members.get(name)) for name in ("metric", "timestamp", "value", "tags")}
+            point["timestamp"] = _integer(point["timestamp"])
+            encoded = orjson.Fragment(orjson.dumps(point))
+    except (ValueError, RecursionError, orjson.JSONEncodeError):
+        pass  # no JSON, of too many levels, or with half a surrogate pair
+    return {"error": rejected.message, "datapoint": encoded}
 
 
 def _plain(value: object) -> object:

@@ -39,6 +39,7 @@ from timebeam.schema.messages.series_columns import (
     SampleGatherer,
     Samples,
     WholeFormat,
+    bounded_key,
     field_bytes,
 )
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
@@ -268,9 +269,15 @@ class Otlp(WholeFormat):
         """int64[k]: of each metric a number that its resource, scope, name and temporality alone have."""
         numbers = []
         scope_of = levels.metrics.message.tolist()
+        resources = list(map(bounded_key, levels.resources))
         for metric, state in zip(metrics.tolist(), temporality, strict=True):
             resource, scope = levels.scopes[scope_of[metric]]
-            key = levels.resources[resource], scope, names[metric], kind.has_temporality and state
+            key = (
+                resources[resource],
+                bounded_key(scope),
+                bounded_key(names[metric]),
+                kind.has_temporality and state,
+            )
             number = self._contexts.get(key)
             if number is None:
                 number = self._contexts[key] = next(self._new_context)

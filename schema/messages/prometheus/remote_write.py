@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -39,7 +40,14 @@ from timebeam.schema.common.wire_fields import (
 )
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
 from timebeam.schema.messages.rules import add_tag
-from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, WholeFormat, field_bytes
+from timebeam.schema.messages.series_columns import (
+    Outcome,
+    SampleGatherer,
+    Samples,
+    WholeFormat,
+    bounded_key,
+    field_bytes,
+)
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
 STALE = 0x7FF0000000000002
@@ -73,7 +81,7 @@ class RemoteWrite(WholeFormat):
     def __init__(self, remembered: int = 200_000) -> None:
         """A format that caches this many series."""
         super().__init__(remembered)
-        self._symbols: LruCache[bytes, int] = LruCache(remembered)
+        self._symbols: LruCache[Hashable, int] = LruCache(remembered)
         self._new_symbol = itertools.count(1)
 
     def plain(self, text: bytes) -> bytes:
@@ -153,9 +161,10 @@ class RemoteWrite(WholeFormat):
 
     def _symbol_number(self, text: bytes) -> int:
         """A number that this symbol alone has in this process."""
-        number = self._symbols.get(text)
+        key = bounded_key(text)
+        number = self._symbols.get(key)
         if number is None:
-            number = self._symbols[text] = next(self._new_symbol)
+            number = self._symbols[key] = next(self._new_symbol)
         return number
 
     def _read(
@@ -243,6 +252,8 @@ def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:
     try:
         for name, value in labels:
             if name == b"__name__":
+                if metric and metric.encode() != value:
+                    return RefusedError(Reason.DUPLICATE_TAG, f"duplicate label __name__: {metric[:200]}")
                 metric = value.decode()
             elif value:
                 add_tag(tags, name.decode(), value.decode())

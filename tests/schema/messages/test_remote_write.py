@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,6 +156,30 @@ def test_refused_samples(version: int, case: str) -> None:
 def test_labels_that_are_not_utf8() -> None:
     text = request_1([({"__name__": "m", "a": "xyz"}, [(1.0, TIME)])]).replace(b"xyz", b"x\xffz")
     assert [rejected.reason for rejected in parse(text).rejected] == [Reason.BAD_ENCODING]
+
+
+def test_two_metrics_of_a_series_are_refused() -> None:
+    text = request_1([({"__name__": "m", "__mane__": "n"}, [(1.0, TIME)])]).replace(b"__mane__", b"__name__")
+    assert [rejected.reason for rejected in parse(text).rejected] == [Reason.DUPLICATE_TAG]
+
+
+@versions
+@pytest.mark.parametrize("has_samples", [True, False])
+def test_caches_do_not_grow_with_the_length_of_names(version: int, has_samples: bool) -> None:
+    """Nor do they hold messages by refusals whose frames refer to them."""
+    form = RemoteWrite()
+    tracemalloc.start()
+    for number in range(20):
+        long = f"{number:05}" * 40_000
+        request = ENCODERS[version]([({"__name__": "m", "a": long}, [(1.0, TIME)] * has_samples)])
+        twice = ENCODERS[version]([({"__name__": "m", "aa": "1", "ab": f"{number}"}, [])])
+        twice = twice.replace(b"ab", b"aa")
+        parsed = form.parse(Message(request + (twice if version == 1 else b""), 5))
+        assert (len(parsed.batch), len(parsed.rejected)) == (has_samples, 0)
+    del parsed, request, long
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_500_000
 
 
 @pytest.mark.parametrize("refs", [[1], [1, 99], [99, 1]])

@@ -105,6 +105,17 @@ def test_a_body_that_is_no_json_is_not_published(door: Door, body: bytes, messag
     assert server.published == []
 
 
+@pytest.mark.parametrize("timestamp", ['"\\ud800"', "[" * 300 + "]" * 300], ids=["surrogate", "nested"])
+def test_a_refused_point_that_no_json_can_show(door: Door, timestamp: str) -> None:
+    client, server = door
+    bad = json.dumps(GOOD | {"timestamp": "T"}).replace('"T"', timestamp)
+    response = client.post("/api/put?details", content=f"[{json.dumps(GOOD)},{bad}]")
+    answer = response.json()
+    assert (response.status_code, answer["success"], answer["failed"]) == (400, 1, 1)
+    assert [error["datapoint"] for error in answer["errors"]] == [None]
+    assert len(server.published) == 1
+
+
 def test_other_methods_are_not_allowed(door: Door) -> None:
     response = door[0].get("/api/put")
     assert (response.status_code, response.json()["error"]["message"]) == (405, "Method not allowed")
