@@ -23,7 +23,7 @@ EXPORT_COMMAND = Command(
     parameters=(
         Parameter(
             "output",
-            "folder of the files, local or on any file system that Beam knows; gets a folder for each day",
+            "folder of the files, local or on any file system that Beam knows; each day has a folder in it",
             "Export",
             required=True,
             regex=BUCKET_PATH,
@@ -32,13 +32,13 @@ EXPORT_COMMAND = Command(
         *range_parameters(
             "Export",
             "day in UTC, such as 2026-11-20; by default the last complete day",
-            "end of the range, exclusive; every day of which a part is in the range is exported whole",
+            "end of the range, exclusive; every day that the range touches is exported whole",
             "1d-ago",
         ),
         Parameter("by_metric", "a folder for each metric in the folder of a day", "Export", boolean, False),
         Parameter(
             "tags",
-            "columns: a column tag_KEY for each tag key; map: one column of all tags",
+            "columns: a column tag_KEY for each tag key; map: one column tags, a map",
             "Export",
             default="columns",
             choices=("columns", "map"),

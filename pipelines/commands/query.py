@@ -205,20 +205,20 @@ _MAX_PORT = 65_535
 TAKING_POINTS = (
     Parameter(
         "topic",
-        "take points too, and publish them there: projects/P/topics/T",
+        "take points from producers too, and publish them to this topic: projects/P/topics/T",
         "Writes",
         regex=TOPIC,
         example="projects/my-project/topics/points",
         setting=True,
     ),
-    Parameter("write_only", "take points and read no tables", "Writes", boolean, False),
+    Parameter("write_only", "take points only, and open no tables", "Writes", boolean, False),
     Parameter("telnet_port", "take telnet `put` lines on this port", "Writes", positive, most=_MAX_PORT),
     Parameter(
-        "token_file", "file with the tokens of writers, one a line; without it everyone may write", "Writes"
+        "token_file", "file with the tokens of writers, one per line; without it everyone may write", "Writes"
     ),
     Parameter(
         "max_held",
-        "bytes of bodies that a process holds until Pub/Sub has them; others get a 503",
+        "bytes of bodies that a process holds until Pub/Sub has confirmed them; more requests get a 503",
         "Writes",
         positive,
         256 << 20,
@@ -250,7 +250,7 @@ SERVE_COMMAND = Command(
         ),
         Parameter(
             "cache_bytes",
-            "memory of a process for answers of past ranges; 0 keeps nothing, no names and UIDs either",
+            "bytes per process for answers about past ranges; 0 turns off all caches, also of names and UIDs",
             "Server",
             whole,
             1 << 26,

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from timebeam.pipelines.options.parameters import (
@@ -39,11 +39,12 @@ from timebeam.schema.layouts import (
     capability,
 )
 from timebeam.schema.messages import AUTO, FORMATS, Framing, message_format
-from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
+from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 C = TypeVar("C", bound=Capability)
+T = TypeVar("T")
 
 _ADDRESS = re.compile(r"\S*:[0-9]{1,5}")
 
@@ -84,6 +85,19 @@ def text_of(path: str, kind: str) -> str:
         raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
         raise UsageError(f"cannot read the {kind} {path}: {reason_of(error)}") from error
+
+
+def parsed_file(path: str, kind: str, parse: Callable[[str], T]) -> T:
+    """What a file holds; see `text_of`.
+
+    Raises:
+      UsageError: the file cannot be read, or `parse` raises ValueError.
+    """
+    text = text_of(path, kind)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"the {kind} {path}: {error}") from error
 
 
 def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
@@ -220,15 +234,8 @@ def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
 
 
 def read_config(path: str) -> RollupConfig:
-    """The configuration in a file.
-
-    Raises:
-      UsageError: it cannot be read, or used.
-    """
-    try:
-        return parse_config(text_of(path, "rollup configuration"))
-    except RollupConfigError as error:
-        raise UsageError(f"{path}: {error}") from error
+    """The configuration in a file; raises UsageError."""
+    return parsed_file(path, "rollup configuration", parse_config)
 
 
 def rollups_of(options: argparse.Namespace) -> tuple[RollupTables, RollupConfig]:

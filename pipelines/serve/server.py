@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.parameters import FORMAT, TOPIC, UsageError
-from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of, text_of
+from timebeam.pipelines.options.values import (
+    create_command,
+    parsed_file,
+    readable_of,
+    rollups_of,
+    target_of,
+)
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import Caches
 from timebeam.transforms.bigtable.existing import check_tables
@@ -141,10 +147,7 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
 
     tokens = None
     if options.token_file:
-        try:
-            tokens = Tokens.parse(text_of(options.token_file, "file of tokens"))
-        except ValueError as error:
-            raise UsageError(f"--token_file {options.token_file}: {error}") from error
+        tokens = parsed_file(options.token_file, "file of tokens", Tokens.parse)
     telnet = None
     if options.telnet_port:
         telnet = TelnetAddress(options.bind, options.telnet_port, shared=options.workers > 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import create_command, layout_with, target_of, text_of
+from timebeam.pipelines.options.values import create_command, layout_with, parsed_file, target_of
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.layouts import Trees
@@ -34,18 +34,6 @@ def refuse_arguments(options: argparse.Namespace) -> None:
     """Raises UsageError if an action that takes no argument has one."""
     if options.argument:
         raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
-
-
-def trees_in(path: str) -> list[Tree]:
-    """The trees of a file.
-
-    Raises:
-      UsageError: it cannot be read, or used.
-    """
-    try:
-        return parse_trees(text_of(path, "tree"))
-    except TreeError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 def chosen(trees: Sequence[Tree], id_or_name: str | None) -> list[Tree]:
@@ -117,7 +105,7 @@ def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Stores the trees of a file; returns what `--output json` prints."""
     if len(options.argument) != 1:
         raise UsageError("create takes one file: timebeam trees create tree.json")
-    trees = trees_in(options.argument[0])
+    trees = parsed_file(options.argument[0], "tree", parse_trees)
     _, _, table = places_of(options)
     figures = []
     for tree in trees:
@@ -198,7 +186,11 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
     """Explains what the rules make of one series; writes nothing; returns what `--output json` prints."""
     if not options.argument:
         raise UsageError("test takes a series: timebeam trees test sys.cpu.0 host=web01, or a TSUID")
-    trees = chosen(trees_in(options.definition), options.tree) if options.definition else []
+    trees = (
+        chosen(parsed_file(options.definition, "tree", parse_trees), options.tree)
+        if options.definition
+        else []
+    )
     layout, table = layout_with(options, Trees), None
     target = _target(options)
     if target is not None:

@@ -59,8 +59,8 @@ def end_of(text: bytes, field: int, position: int, limit: int) -> tuple[int, int
     return position, end
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number and type, value) of each field that is a number or bytes, in order.
+def field_contents(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """(number and type, content) of each field, in order; the content of bytes is without their length.
 
     Raises:
       ProtoError: the bytes are no message.
@@ -70,12 +70,42 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         while position < len(message):
             field, position = varint(message, position)
             start, position = end_of(message, field, position, len(message))
-            if field & 7 == VARINT:
-                yield field, varint(message, start)[0]
-            elif field & 7 == BYTES:
-                yield field, message[start:position]
+            yield field, message[start:position]
     except IndexError as error:
         raise ProtoError("it ends inside a number") from error
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(number and type, value) of each field that is a number or bytes, in order.
+
+    Raises:
+      ProtoError: the bytes are no message.
+    """
+    for field, content in field_contents(message):
+        if field & 7 == VARINT:
+            yield field, varint(content, 0)[0]
+        elif field & 7 == BYTES:
+            yield field, content
+
+
+def unpacked_varints(content: bytes) -> Iterator[int]:
+    """The unsigned numbers of a packed field.
+
+    Raises:
+      ProtoError: the last one is cut off, or one has more than 10 bytes.
+    """
+    position = 0
+    try:
+        while position < len(content):
+            number, position = varint(content, position)
+            yield number
+    except IndexError as error:
+        raise ProtoError("it ends inside a number") from error
+
+
+def signed(zigzag: int) -> int:
+    """The number that a field of type sint32 or sint64 holds."""
+    return (zigzag >> 1) ^ -(zigzag & 1)
 
 
 def encoded_varint(number: int) -> bytes:

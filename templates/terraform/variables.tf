@@ -78,7 +78,7 @@ variable "backup_days" {
 }
 
 variable "settings_file" {
-  description = "Path of a timebeam.toml (docs/how-to/settings.md), whose settings both jobs and the tables take; what `layout`, `ingest` and `rollup` give goes before them. Null for none."
+  description = "Path of a timebeam.toml (docs/reference/settings.md), whose settings both jobs and the tables take; what `layout`, `ingest` and `rollup` give goes before them. Null for none."
   type        = string
   default     = null
 }

@@ -49,7 +49,7 @@ class SortedRuns:
     """The points of one UTC day.
 
     Args:
-      folder: for the files of the runs, 33 bytes a point; the caller removes it.
+      folder: for the files of the runs, 25 bytes a point; the caller removes it.
     """
 
     def __init__(self, folder: Path) -> None:

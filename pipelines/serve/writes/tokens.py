@@ -1,4 +1,4 @@
-"""Tokens of writers, from a file with one token a line."""
+"""Tokens of writers, from a file with one token per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Tokens:
 
     @classmethod
     def parse(cls, text: str) -> Tokens:
-        """The tokens of a file: one a line, without blank lines and lines that begin with `#`.
+        """The tokens of a file: one per line, without blank lines and lines that begin with `#`.
 
         Raises:
           ValueError: there is none.
@@ -25,7 +25,7 @@ class Tokens:
         lines = [line.strip() for line in text.splitlines()]
         tokens = [line for line in lines if line and not line.startswith("#")]
         if not tokens:
-            raise ValueError("there is no token in it: write one a line")
+            raise ValueError("the file has no tokens: write one per line")
         return cls(tokens)
 
     def allow(self, authorization: str) -> bool:

@@ -15,9 +15,8 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Iterator
 
-from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
+from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, field_contents, varint
 from timebeam.schema.messages.rules import add_tag
 
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
@@ -28,22 +27,6 @@ _DEEPEST = 20
 Plain = str | bool | int | float | list["Plain"] | dict[str, "Plain"] | None
 
 
-def message_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """(number and type, content) of each field.
-
-    Raises:
-      ProtoError: the bytes are no message.
-    """
-    position = 0
-    try:
-        while position < len(message):
-            tag, position = varint(message, position)
-            first, position = end_of(message, tag, position, len(message))
-            yield tag, message[first:position]
-    except IndexError as error:
-        raise ProtoError("it ends inside a number") from error
-
-
 def read_attributes(encoded: bytes) -> dict[str, str]:
     """The tags of fields that are attributes. One without a value, or with an empty one, is none.
 
@@ -52,7 +35,7 @@ def read_attributes(encoded: bytes) -> dict[str, str]:
       RefusedError: DUPLICATE_TAG.
     """
     tags: dict[str, str] = {}
-    for _, pair in message_fields(encoded):
+    for _, pair in field_contents(encoded):
         key, value = _pair(pair, 0)
         text = value if isinstance(value, str) else _text(value)
         if text:
@@ -72,7 +55,7 @@ def _text(value: Plain) -> str:
 def _pair(message: bytes, depth: int) -> tuple[str, Plain]:
     """The key and the value of an attribute."""
     key, value = b"", b""
-    for tag, content in message_fields(message):
+    for tag, content in field_contents(message):
         if tag == _KEY:
             key = content
         elif tag == _VALUE:
@@ -85,7 +68,7 @@ def _value(message: bytes, depth: int) -> Plain:
     if depth > _DEEPEST:
         raise ProtoError(f"attributes of more than {_DEEPEST} levels")
     value: Plain = None
-    for tag, content in message_fields(message):
+    for tag, content in field_contents(message):
         if tag == _STRING:
             value = content.decode()
         elif tag == _BOOL:
@@ -96,9 +79,9 @@ def _value(message: bytes, depth: int) -> Plain:
         elif tag == _DOUBLE:
             (value,) = struct.unpack("<d", content)
         elif tag == _ARRAY:
-            value = [_value(each, depth + 1) for tag, each in message_fields(content) if tag == _KEY]
+            value = [_value(each, depth + 1) for tag, each in field_contents(content) if tag == _KEY]
         elif tag == _MAP:
-            value = dict(_pair(each, depth + 1) for tag, each in message_fields(content) if tag == _KEY)
+            value = dict(_pair(each, depth + 1) for tag, each in field_contents(content) if tag == _KEY)
         elif tag == _BYTES:
             value = base64.b64encode(content).decode()
     return value

@@ -22,8 +22,7 @@ from timebeam.schema.common.histogram_series import (
     explicit,
     sparse,
 )
-from timebeam.schema.common.protobuf import ProtoError, varint
-from timebeam.schema.messages.otlp.attributes import message_fields
+from timebeam.schema.common.protobuf import ProtoError, field_contents, signed, unpacked_varints
 from timebeam.schema.points import Reason, RefusedError
 
 PARTS = ("count", "sum", "min", "max", "buckets")
@@ -93,7 +92,7 @@ def _figures(contents: Contents, parts: Sequence[str], low: int, high: int) -> I
 def _contents(message: bytes) -> dict[int, list[bytes]]:
     """The contents of the fields of a message, by number."""
     contents: dict[int, list[bytes]] = {}
-    for tag, content in message_fields(message):
+    for tag, content in field_contents(message):
         contents.setdefault(tag >> 3, []).append(content)
     return contents
 
@@ -116,11 +115,7 @@ def _packed(contents: Contents, number: int, form: str) -> list[float]:
 
 def _zigzag(contents: Sequence[bytes]) -> int:
     """The last of numbers that protobuf has written as sint32."""
-    try:
-        number, _ = varint(contents[-1], 0)
-    except IndexError as error:
-        raise ProtoError("it ends inside a number") from error
-    return (number >> 1) ^ -(number & 1)
+    return signed(next(unpacked_varints(contents[-1]), 0))
 
 
 def _buckets(messages: Sequence[bytes]) -> dict[int, int]:
@@ -130,13 +125,7 @@ def _buckets(messages: Sequence[bytes]) -> dict[int, int]:
     contents = _contents(messages[-1])
     counts: list[int] = []
     for packed in contents.get(2, ()):
-        position = 0
-        try:
-            while position < len(packed):
-                count, position = varint(packed, position)
-                counts.append(count)
-        except IndexError as error:
-            raise ProtoError("it ends inside a number") from error
+        counts += unpacked_varints(packed)
         if len(counts) > SPARSE_BUCKETS:
             raise RefusedError(Reason.VALUE_NOT_STORABLE, f"more than {SPARSE_BUCKETS} buckets")
     offset = _zigzag(contents[1]) if 1 in contents else 0

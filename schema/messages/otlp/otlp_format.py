@@ -28,11 +28,11 @@ import numpy as np
 from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind
-from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes
+from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
 from timebeam.schema.common.wire_fields import DamagedMessagesError, Fields, fixed64, scan, varints
 from timebeam.schema.messages.base import Framing, Message
 from timebeam.schema.messages.otlp import data_points
-from timebeam.schema.messages.otlp.attributes import message_fields, read_attributes
+from timebeam.schema.messages.otlp.attributes import read_attributes
 from timebeam.schema.messages.otlp.json_requests import encoded_request
 from timebeam.schema.messages.series_columns import (
     Outcome,
@@ -53,20 +53,20 @@ DELTA_TAG = ("otel.temporality", "delta")
 _OPTIONS = (
     Option(
         "otlp_resource",
-        "otlp: attributes of resources that become tags (in Heroic's layouts resources): names, all or none",
+        "otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none",
         default=RESOURCE_ATTRIBUTES,
         regex=r"[^,\s]+(,[^,\s]+)*",
     ),
-    Option("otlp_scope", "otlp: the name of the scope becomes tag otel.scope.name", OptionKind.FLAG, False),
+    Option("otlp_scope", "otlp: store the name of the scope as tag otel.scope.name", OptionKind.FLAG, False),
     Option(
         "otlp_delta",
-        "otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused",
+        "otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them",
         default="tag",
         choices=("tag", "refuse"),
     ),
     Option(
         "otlp_histogram",
-        "otlp: what of histograms is stored",
+        "otlp: the parts of a histogram to store",
         default=",".join(data_points.PARTS),
         regex=rf"({'|'.join(data_points.PARTS)})(,({'|'.join(data_points.PARTS)}))*",
     ),
@@ -294,7 +294,7 @@ class Otlp(WholeFormat):
         try:
             metric = name.decode()
             encoded = b"".join(
-                encoded_bytes(1, pair) for tag, pair in message_fields(resource) if tag == _FIRST
+                encoded_bytes(1, pair) for tag, pair in field_contents(resource) if tag == _FIRST
             )
             kept = {
                 key: value
@@ -303,7 +303,7 @@ class Otlp(WholeFormat):
             }
             tags = read_attributes(attributes)
             if self._scope:
-                scope_name = dict(message_fields(scope)).get(_FIRST, b"").decode()
+                scope_name = dict(field_contents(scope)).get(_FIRST, b"").decode()
                 if scope_name:
                     tags.setdefault("otel.scope.name", scope_name)
         except (ProtoError, IndexError) as error:

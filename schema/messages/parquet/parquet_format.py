@@ -93,7 +93,7 @@ class Parquet(MessageFormat):
     declared_options = (
         Option(
             "parquet_fields",
-            "parquet: which column holds what, for files of others: metric=COLUMN,timestamp=COLUMN,"
+            "parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,"
             "value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for "
             "the same text in all rows",
             regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
@@ -229,7 +229,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
       RefusedError: there is none.
     """
     if table.column_names.count(name) != 1:
-        why = f"the rows have no column {name[:80]!r}: --parquet_fields tells which column is what"
+        why = f"the rows have no column {name[:80]!r}: name the columns in --parquet_fields"
         raise RefusedError(Reason.BAD_SYNTAX, why)
     column = table[name].combine_chunks()
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
@@ -346,7 +346,7 @@ def _distinct(columns: Sequence[Int64s], n: int) -> tuple[Int64s, Int64s]:
 
 
 def _times(times: pa.Array) -> tuple[Int64s, Bools, Bools]:
-    """(times in ms, whether each is in ms, whether each is one); whole seconds of timestamps are seconds.
+    """(times in ms, whether each is in ms, whether it can be stored); whole seconds of timestamps are in s.
 
     Raises:
       RefusedError: it is no column of timestamps or integers.
@@ -376,7 +376,7 @@ def _values(values: pa.Array) -> tuple[Any, Int64s, Bools]:
     """(kinds, bits, whether there is a value) of a column of numbers.
 
     Raises:
-      RefusedError: it is none.
+      RefusedError: it is no column of numbers.
     """
     kind = values.type
     has_value = values.is_valid().to_numpy(zero_copy_only=False)

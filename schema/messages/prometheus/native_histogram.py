@@ -20,7 +20,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from timebeam.schema.common.histogram_series import SPARSE_BUCKETS, SeriesPoint, cumulated, explicit, sparse
-from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
+from timebeam.schema.common.protobuf import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    ProtoError,
+    field_contents,
+    fields,
+    signed,
+    unpacked_varints,
+)
 from timebeam.schema.points import Reason, RefusedError
 
 _CUSTOM = -53
@@ -50,7 +59,7 @@ class NativeHistogram:
         count = self._last(1) or self._last(2)
         yield SeriesPoint("_count", None, float(count))
         yield SeriesPoint("_sum", None, float(self._last(3)))
-        schema = _signed(int(self._last(4)))
+        schema = signed(int(self._last(4)))
         positive = self._counts(11, 12, 13)
         if schema == _CUSTOM:
             bounds = [float(bound) for bound in self.numbers.get(16, ())]
@@ -74,7 +83,7 @@ class NativeHistogram:
             )
         values: Sequence[float] = [float(count) for count in self.numbers.get(counts, ())]
         if deltas in self.numbers:
-            values = list(itertools.accumulate(_signed(int(delta)) for delta in self.numbers[deltas]))
+            values = list(itertools.accumulate(signed(int(delta)) for delta in self.numbers[deltas]))
         if len(values) != lengths:
             why = f"a histogram with {len(values)} counts of {lengths} buckets"
             raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
@@ -96,49 +105,20 @@ def read_histogram(message: bytes) -> NativeHistogram:
     numbers: dict[int, list[int | float]] = {}
     spans: dict[int, list[tuple[int, int]]] = {}
     is_stale = False
-    position = 0
-    try:
-        while position < len(message):
-            tag, position = varint(message, position)
-            first, position = end_of(message, tag, position, len(message))
-            number, kind = tag >> 3, tag & 7
-            values = numbers.setdefault(number, [])
-            if number in (8, 11) and kind == BYTES:
-                offset, length = _span(message[first:position])
-                spans.setdefault(number, []).append((offset, length))
-            elif kind == FIXED64 or (kind == BYTES and number in (10, 13, 16)):
-                if (position - first) % 8:
-                    raise ProtoError("packed doubles of no whole number")
-                values += (value for (value,) in struct.iter_unpack("<d", message[first:position]))
-                is_stale |= number == 3 and message[first:position] == _STALE
-            elif kind == VARINT:
-                values.append(varint(message, first)[0] & 0xFFFFFFFFFFFFFFFF)
-            elif kind == BYTES:
-                while first < position:
-                    value, first = varint(message, first)
-                    values.append(value & 0xFFFFFFFFFFFFFFFF)
-                if first != position:
-                    raise ProtoError("packed numbers that do not end where they end")
-    except IndexError as error:
-        raise ProtoError("it ends inside a number") from error
+    for field, content in field_contents(message):
+        number, kind = field >> 3, field & 7
+        values = numbers.setdefault(number, [])
+        if number in (8, 11) and kind == BYTES:
+            span = {key >> 3: value for key, value in fields(content) if isinstance(value, int)}
+            spans.setdefault(number, []).append((signed(span.get(1, 0)), span.get(2, 0)))
+        elif kind == FIXED64 or (kind == BYTES and number in (10, 13, 16)):
+            if len(content) % 8:
+                raise ProtoError("packed doubles are not a multiple of 8 bytes")
+            values += (value for (value,) in struct.iter_unpack("<d", content))
+            is_stale |= number == 3 and content == _STALE
+        elif kind in (VARINT, BYTES):
+            values += (value & 0xFFFFFFFFFFFFFFFF for value in unpacked_varints(content))
     return NativeHistogram({number: values for number, values in numbers.items() if values}, spans, is_stale)
-
-
-def _span(message: bytes) -> tuple[int, int]:
-    """The offset and the length of a span."""
-    values = {1: 0, 2: 0}
-    position = 0
-    while position < len(message):
-        tag, position = varint(message, position)
-        first, position = end_of(message, tag, position, len(message))
-        if tag & 7 == VARINT:
-            values[tag >> 3] = varint(message, first)[0]
-    return _signed(values[1]), values[2]
-
-
-def _signed(zigzag: int) -> int:
-    """A number that protobuf has written as sint."""
-    return (zigzag >> 1) ^ -(zigzag & 1)
 
 
 def _shifted(counts: Mapping[int, float]) -> dict[int, float]:

@@ -369,6 +369,8 @@ def read_by_protobuf(text: bytes) -> list[tuple[Series, int, float]]:
     if not plain:
         request = proto("v2.Request").FromString(text)
         for series in request.timeseries:
+            if not series.samples:  # wrong references of such a series refuse nothing
+                continue
             texts = [request.symbols[ref] for ref in series.labels_refs]
             samples = [(sample.value, sample.timestamp) for sample in series.samples]
             plain.append((dict(zip(texts[::2], texts[1::2], strict=True)), samples))
