@@ -133,12 +133,12 @@ variable "ingest" {
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
     kairosdb_ttl: kairosdb: refuse points with a ttl of their own, or ignore it and store them as others
-    otlp_resource: otlp: attributes of resources that become tags (in Heroic's layouts resources): names, all or none
-    otlp_scope: otlp: the name of the scope becomes tag otel.scope.name
-    otlp_delta: otlp: sums and histograms of deltas get the tag otel.temporality=delta, or are refused
-    otlp_histogram: otlp: what of histograms is stored
+    otlp_resource: otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none
+    otlp_scope: otlp: store the name of the scope as tag otel.scope.name
+    otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them
+    otlp_histogram: otlp: the parts of a histogram to store
     telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units), auto by their magnitude
-    parquet_fields: parquet: which column holds what, for files of others: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
+    parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters
     overflow_tag: opentsdb: series of more than max_tags lose tags, and get this tag with a hash of them
