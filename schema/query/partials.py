@@ -145,7 +145,8 @@ class Intervals:
         runs = _runs(batch, bounds)
         later = batch.times_ms[1:] > batch.times_ms[:-1]
         later[bounds[1:] - 1] = True
-        if not later.all() or _overlap(*runs):
+        # Without other values two runs of a series may become one, which is in order only if they were.
+        if batch.kinds.max() > Kind.FLOAT or not later.all() or _overlap(*runs):
             batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
             bounds = _bounds(batch.index)
             runs = _runs(batch, bounds)

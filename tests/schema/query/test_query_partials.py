@@ -78,6 +78,12 @@ def test_an_interval_across_batches_is_merged(function):
     assert at_once(how, batches) == {SERIES[0]: (item.starts_ms.tolist(), item.values.tolist(), 0)}
 
 
+def test_rows_out_of_order_with_nothing_but_text_between_them():
+    intervals = Intervals(Downsampling.parse("1m-last"))
+    assert intervals.add(batch([(SERIES[0], 5, 2.0), (SERIES[1], 1, "text"), (SERIES[0], 1, 1.0)]))
+    assert [result.values.tolist() for result in intervals.result() if len(result.values)] == [[2.0]]
+
+
 def test_the_same_instant_in_two_batches_needs_the_points_themselves():
     intervals = Intervals(Downsampling.parse("1m-sum"))
     assert intervals.add(batch([(SERIES[0], 10, 4), (SERIES[0], 20, 8)]))
