@@ -158,7 +158,10 @@ def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> None:
     paths = [FileSystems.join(folder, name) for name in names]
     if paths:
         FileSystems.rename([path + _TEMPORARY for path in paths], paths)
-    previous = read_manifest(folder)
+    try:
+        previous = read_manifest(folder)
+    except ValueError:  # damaged: `verify_day` names the files that stay
+        previous = None
     manifest = FileSystems.join(folder, MANIFEST)
     with _create(manifest + _TEMPORARY) as stream:
         stream.write(json.dumps({"files": entries}, indent=1).encode())
@@ -221,7 +224,12 @@ def read_manifest(folder: str) -> list[dict[str, Any]] | None:
     if not FileSystems.exists(path):
         return None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
-        entries: list[dict[str, Any]] = json.loads(stream.read())["files"]
+        try:
+            entries: list[dict[str, Any]] = list(json.loads(stream.read())["files"])
+            if not all(isinstance(entry["file"], str) for entry in entries):
+                raise TypeError("a name of another type")
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no list `files` of objects with `file`: {error}") from error
     return entries
 
 
@@ -229,7 +237,7 @@ def verify_day(folder: str) -> tuple[int, list[str]]:
     """(points in the files of a day, how they differ from the manifest, in words)."""
     try:
         entries = read_manifest(folder)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         return 0, [f"{folder}: the manifest is damaged: {error}"]
     if entries is None:
         return 0, [f"{folder}: no manifest {MANIFEST}: export the day"]

@@ -211,8 +211,11 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
     assert "not in the manifest" in export(store, tmp_path, *RANGE, "--verify", code=1).err
     path.with_name("other.parquet").unlink()
     export(store, tmp_path, *RANGE, "--verify")
-    path.with_name("_manifest.json").write_text("{")
-    assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
+    for damaged in ("{", "[]", '{"files": [1]}'):
+        path.with_name("_manifest.json").write_text(damaged)
+        assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
+        export(store, tmp_path, *RANGE)
+        export(store, tmp_path, *RANGE, "--verify")
 
 
 def test_a_dry_run_writes_nothing(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
