@@ -200,6 +200,7 @@ _LAYOUT_OPTIONS = (
     "uid_width_tagk",
     "uid_width_tagv",
     "max_tags",
+    "names",
 )
 
 TREE_OUTPUTS = "text, json, html, FILE.txt, FILE.json, FILE.html"

@@ -19,6 +19,7 @@ from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
+from timebeam.pipelines.options.stored import settle_names
 from timebeam.pipelines.options.values import create_command, layout_named, readable_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import (
@@ -26,8 +27,10 @@ from timebeam.schema.layouts import (
     Layout,
     MissingCapabilityError,
     ReadableLayout,
+    UidTables,
     find_capability,
 )
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
@@ -124,10 +127,11 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     """
     values = vars(options)
     source = readable_of(argparse.Namespace(**values, layout=values["from"]))
-    sink = layout_named(options.to, _sink_options(values))
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     if start_ms > end_ms:
         raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
+    _settle_names(options, source)
+    sink = layout_named(options.to, _sink_options(values))
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
     graph = storing_graph(options, sink, endless=False)
     if shared:
@@ -137,6 +141,19 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     # The command that creates missing tables is then of those that are written.
     values.update(_sink_options(values), layout=sink.name, tables=None)
     return Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
+
+
+def _settle_names(options: argparse.Namespace, source: ReadableLayout) -> None:
+    """Settles how names are written: names that are escaped in the source stay so by default.
+
+    Raises:
+      UsageError: see `settle_names`.
+    """
+    values = vars(options) | {"layout": options.to, "dry_run": options.dry_run or options.verify_only}
+    sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
+    uids = find_capability(source, UidTables)
+    settle_names(sink_options, escape=uids is not None and uids.options.names is Names.ESCAPE)
+    options.to_names = sink_options.names
 
 
 def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:

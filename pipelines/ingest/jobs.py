@@ -154,7 +154,6 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
         raise UsageError("give one of --input, --input_subscription and --input_topic")
-    settle_names(options)
     graph: PointsGraph | RecordsGraph
     if options.layout == DECLARED:
         graph, framing = records_graph(options)
@@ -183,12 +182,15 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsG
     Raises:
       UsageError: options that cannot go together.
     """
-    graph = storing_graph(options, layout_of(options), endless=endless)
+    formats = formats_of(options)
     format_options, framing = format_of(options)
+    names = (options.format, *formats)
+    settle_names(options, escape=any(FORMATS[name].escapes_names for name in names if name in FORMATS))
+    graph = storing_graph(options, layout_of(options), endless=endless)
     if options.format in FORMATS and FORMATS[options.format].edits_annotations:
         layout_with(options, Annotations)
     graph = dataclasses.replace(
-        graph, format_name=options.format, format_options=format_options, formats=formats_of(options)
+        graph, format_name=options.format, format_options=format_options, formats=formats
     )
     return graph, framing
 

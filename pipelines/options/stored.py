@@ -32,7 +32,6 @@ from timebeam.schema.declared.language.checks import contradiction
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.schema.layouts.opentsdb.names import Names
-from timebeam.schema.messages import FORMATS
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.merge import RowMerger
@@ -51,7 +50,7 @@ _TABLE = "table "
 """How the columns of declared tables begin."""
 _STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
 
-UNPROVED = ("row_spec", "cell_time", "use_max_value", "retention", ZONE.name)
+UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", ZONE.name)
 """Settings that rows can contradict, but do not prove."""
 
 StoredRows = Mapping[str, Mapping[str, str]]
@@ -189,18 +188,20 @@ def store_first(options: argparse.Namespace) -> None:
             note(line)
 
 
-def settle_names(options: argparse.Namespace) -> None:
-    """Escapes names if a format needs it and nothing says otherwise, and stores with the tables that it does.
+def settle_names(options: argparse.Namespace, *, escape: bool) -> None:
+    """Settles how a command writes names; that it escapes them is stored with the tables.
+
+    Args:
+      escape: whether names are escaped if nothing says otherwise.
 
     Raises:
       UsageError: the tables have rows, and it is not stored that their names are escaped.
     """
-    if options.layout == DECLARED or "names" not in settable(options.layout):
+    if "names" not in settable(options.layout):
         return
-    formats = [name for text in (options.format, *options.formats) for name in text.split(",")]
-    if options.names is None and any(FORMATS[name].escapes_names for name in formats if name in FORMATS):
+    if options.names is None and escape:
         options.names = Names.ESCAPE.value
-    if options.names != Names.ESCAPE.value or options.dry_run or options.preflight:
+    if options.names != Names.ESCAPE.value or options.dry_run or getattr(options, "preflight", False):
         return
     target, table = target_of(options), settings_table(options.table_prefix).name
     if read_rows(target, table).get(options.layout, {}).get("names") == options.names:

@@ -23,6 +23,7 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.opentsdb.select import names_from
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
@@ -90,7 +91,7 @@ def _find(
             *pattern.tags,
             *(value for values in pattern.tags.values() for value in values),
         ):
-            check_storable(text)
+            check_storable(with_meta.options.names, text)
         if _uses_meta(options, target, with_meta):
             table = meta_table(with_meta.options.table_prefix).name
             return from_meta(target, with_meta, pattern), f"the meta table {table}"
@@ -104,10 +105,10 @@ def _find(
     return from_keys(target, keyed, pattern), f"the keys of table {tables}"
 
 
-def check_storable(text: str) -> None:
+def check_storable(form: Names, text: str) -> None:
     """Raises UsageError for a name, or a pattern, that no name of OpenTSDB can match."""
     try:
-        uid_table.name_bytes(text)
+        uid_table.name_bytes(form.stored(text) if form is Names.ESCAPE else text)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{text!r}: OpenTSDB's names are ISO-8859-1, which has no {error.object[error.start]!r}"
@@ -180,9 +181,9 @@ def list_names(options: argparse.Namespace) -> int:
     layout, target = layout_of(options), target_of(options)
     if layout.uids is None:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
-    check_storable(options.prefix)
-    check_tables(target, layout.tables(), create_command(options))
     form = capability(layout, UidTables).options.names
+    check_storable(form, options.prefix)
+    check_tables(target, layout.tables(), create_command(options))
     matches = names_from(form, layout.uids.table, options.kind, options.prefix, TableReader(target))
     names = [name for name, _ in itertools.islice(matches, options.max)]
     if options.output == "json":

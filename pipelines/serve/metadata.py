@@ -20,7 +20,8 @@ from timebeam.schema.api.times import parse_time
 from timebeam.schema.layouts import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
 from timebeam.schema.layouts.opentsdb import annotation_cells, uid_table
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
-from timebeam.schema.layouts.opentsdb.select import look_up
+from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.meta.documents import (
     COUNTER,
     DOCUMENT,
@@ -71,7 +72,7 @@ def uid_meta(api: Api, request: Request) -> Any:
     rows = api.reader.rows(layout.uid_table, [uid])
     if kind.encode() not in _cells(rows.get(uid)):
         raise ApiError("Could not find the requested UID", 404)
-    return _uid_body(kind, uid, rows)
+    return _uid_body(layout.options.names, kind, uid, rows)
 
 
 def ts_meta(api: Api, request: Request) -> Any:
@@ -91,7 +92,8 @@ def ts_meta(api: Api, request: Request) -> Any:
             raise ApiError(f"Tags must be key=value: {request.required('m')}")
         names = [Name("metrics", metric)]
         names += [Name(*name) for tag in named.items() for name in zip(("tagk", "tagv"), tag, strict=True)]
-        if look_up(layout.uid_table, names, api.reader).keys() != {*names}:
+        form = layout.options.names
+        if look_up_shown(form, layout.uid_table, names, api.reader).keys() != {*names}:
             raise ApiError("Unable to find one of the UIDs", 404)
         query = SeriesQuery(metric, {key: (value,) for key, value in named.items()})
         listed = from_meta(api.target, layout, query, api.meter)
@@ -118,7 +120,8 @@ def _ts_bodies(api: Api, layout: SeriesMeta, found: Sequence[bytes]) -> list[dic
     names = api.reader.rows(layout.uid_table, uids)
     bodies = []
     for tsuid, cells in stored.items():
-        metric, *tags = (_uid_body(kind, uid, names) for kind, uid in pairs_of[tsuid])
+        form = layout.options.names
+        metric, *tags = (_uid_body(form, kind, uid, names) for kind, uid in pairs_of[tsuid])
         body = _ts_body(tsuid, cells, rows[tsuid])
         api.add_shown(1 + len(tags))
         bodies.append(body | {"metric": metric, "tags": tags})
@@ -145,7 +148,7 @@ def _ts_body(tsuid: bytes, cells: Mapping[bytes, bytes], row: Row) -> dict[str, 
     }
 
 
-def _uid_body(kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> dict[str, Any]:
+def _uid_body(form: Names, kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> dict[str, Any]:
     """The metadata of a name, out of rows of the UID table.
 
     Raises:
@@ -162,7 +165,7 @@ def _uid_body(kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> dict[str, Any
     return {
         "uid": uid.hex().upper(),
         "type": QUALIFIERS[kind].decode().removesuffix("_meta").upper(),
-        "name": uid_table.name_text(cells[kind.encode()]),
+        "name": form.shown(uid_table.name_text(cells[kind.encode()])),
         "description": meta.description,
         "notes": meta.notes,
         "created": meta.created,

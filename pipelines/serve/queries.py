@@ -23,7 +23,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.select import look_up
+from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import Question
 from timebeam.schema.query.rollups import choose
@@ -210,5 +210,5 @@ def _key_uids(api: Api, question: Question) -> dict[str, bytes]:
     if layout is None:
         return {}
     names = [Name("tagk", key) for key in question.tags]
-    uids = look_up(layout.uid_table, names, api.reader)
+    uids = look_up_shown(layout.options.names, layout.uid_table, names, api.reader)
     return {name.text: uid for name, uid in uids.items()}

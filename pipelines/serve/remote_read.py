@@ -36,7 +36,8 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
     except ValueError as error:
         raise ApiError(f"Label __rollup__: {error}") from error
     rollups = None if downsampling is None else api.rollups
-    for metric in [query.metric] if query.metric else filter(query.passes_name, metric_names(api)):
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    for metric in query.metrics or filter(query.passes_name, metric_names(api)):
         question = Question(
             metric, query.tags, (), NONE, downsampling, query.start_ms, query.end_ms, matches=query.passes
         )
@@ -49,7 +50,12 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
         api.skipped.extend(evaluated.damage)
         for result in evaluated.results:
             labels = query.labels(result.members[0])
-            if labels is not None and len(result.times_ms):
-                size = sum(len(name) + len(value) for name, value in labels.items())
-                api.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
-                yield LabelledPoints(labels, result.times_ms, result.values)
+            if labels is None or not len(result.times_ms):
+                continue
+            if (*labels.items(),) in seen:
+                api.skipped.append(f"{result.members[0]}: another series has its labels in Prometheus")
+                continue
+            seen.add((*labels.items(),))
+            size = sum(len(name) + len(value) for name, value in labels.items())
+            api.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
+            yield LabelledPoints(labels, result.times_ms, result.values)

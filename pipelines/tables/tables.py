@@ -11,7 +11,15 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
-from timebeam.pipelines.options.stored import UNPROVED, settings_of, store_again, store_new, use_stored
+from timebeam.pipelines.options.stored import (
+    UNPROVED,
+    read_rows,
+    settings_of,
+    settings_table,
+    store_again,
+    store_new,
+    use_stored,
+)
 from timebeam.pipelines.options.values import (
     create_command,
     declaration_of,
@@ -72,6 +80,9 @@ def _adopt(options: argparse.Namespace) -> int:
     if options.layout is None:
         raise UsageError("adopt needs the layout of the tables: --layout")
     target = target_of(options)
+    if options.names is None:  # which rows do not show
+        stored = read_rows(target, settings_table(options.table_prefix).name)
+        options.names = stored.get(options.layout, {}).get("names")
     layout = DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
     check_tables(target, layout.tables(), create_command(options))
     with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):

@@ -12,9 +12,10 @@ prompb/remote.proto and prompb/types.proto of Prometheus 2.42; both messages are
     message Label        { string name = 1; string value = 2; }
     message Sample       { double value = 1; int64 timestamp = 2; }
 
-A metric is the label `__name__`, with `:` for each `.`; a tag is the label of its key. A name that Prometheus
-does not allow otherwise, or that begins with `U__`, is `U__` and the name with `__` for `_` and `_HEX_` for
-each other illegal character, as in Prometheus' own escaping of names. So each label is of one name alone.
+A metric is the label `__name__`, with `:` for each `.`; a tag is the label of its key. So `a:b` is a metric
+`a.b`, or one of just this name, as of a recording rule. A name that Prometheus does not allow otherwise, or
+that begins with `U__`, is `U__` and the name with `__` for `_` and `_HEX_` for each other illegal character,
+as in Prometheus' own escaping of names.
 
 Prometheus 3 allows all of UTF-8 in names and asks for `{"sys.cpu.user", "k8s.pod"="a"}`. Series that pass the
 matchers only with their names as they are have them in the answer.
@@ -84,7 +85,7 @@ class ReadQuery:
 
     Attributes:
       start_ms, end_ms: first and last time, both inclusive.
-      metric: None if the matchers do not name one.
+      metrics: those that the matchers can mean by EQ; empty if they name none.
       tags: what series must have, by key, as far as matchers say it by EQ.
       rollup: the downsampling, of `ROLLUP`; None for points.
     """
@@ -92,7 +93,7 @@ class ReadQuery:
     start_ms: int
     end_ms: int
     matchers: Sequence[Matcher]
-    metric: str | None
+    metrics: Sequence[str]
     tags: Mapping[str, frozenset[str]]
     rollup: str | None
 
@@ -128,7 +129,8 @@ class LabelledPoints(NamedTuple):
 
 def metric_label(metric: str) -> str:
     """The value of `NAME` of a metric."""
-    if _LEGAL_METRIC.fullmatch(metric) and not metric.startswith(_ESCAPE):
+    is_legal = _LEGAL_METRIC.fullmatch(metric) or _LEGACY.fullmatch(metric)
+    if is_legal and not metric.startswith(_ESCAPE):
         return metric.replace(".", ":")
     return _escaped(metric)
 
@@ -150,8 +152,18 @@ def utf8_label_name(key: str) -> str:
     return key if name_of(key) == key and not key.startswith("__") else _escaped(key)
 
 
+def metrics_of(label: str) -> list[str]:
+    """The metrics that a value of `NAME` can mean: with `:` as they are, and with `.`."""
+    name = name_of(label)
+    names = [label, name] if _LEGACY.fullmatch(label) and not label.startswith(_ESCAPE) else [name]
+    return [*dict.fromkeys(each for each in names if each is not None)]
+
+
 def name_of(label: str) -> str | None:
-    """The metric or tag key of a label that one of these functions gives; None if there is none."""
+    """The metric or tag key of a label that one of these functions gives; None if there is none.
+
+    See `metrics_of` for metrics with `:`.
+    """
     if not label.startswith(_ESCAPE):
         return label.replace(":", ".") if _LEGACY.fullmatch(label) else label
     try:
@@ -216,7 +228,7 @@ def _query(message: bytes, ignored: Sequence[str]) -> ReadQuery:
     texts = [value for field, value in members if field >> 3 == 3 and isinstance(value, bytes)]
     matchers = [matcher for matcher in map(_matcher, texts) if matcher.name not in ignored]
     equal = {matcher.name: matcher.value for matcher in matchers if matcher.kind is MatcherType.EQ}
-    metric = name_of(equal[NAME]) if equal.get(NAME) else None
+    metrics = metrics_of(equal[NAME]) if equal.get(NAME) else []
     tags = {
         key: frozenset({value})
         for label, value in equal.items()
@@ -225,7 +237,7 @@ def _query(message: bytes, ignored: Sequence[str]) -> ReadQuery:
         if key
     }
     start_ms, end_ms = (min(max(_signed(times.get(field, 0)), 0), LATEST_MS) for field in (1, 2))
-    return ReadQuery(start_ms, end_ms, matchers, metric, tags, equal.get(ROLLUP) or None)
+    return ReadQuery(start_ms, end_ms, matchers, metrics, tags, equal.get(ROLLUP) or None)
 
 
 def _signed(number: int) -> int:

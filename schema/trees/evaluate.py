@@ -15,21 +15,26 @@ from typing import NamedTuple
 from timebeam.schema.common import regex
 from timebeam.schema.layouts import Row
 from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.meta.documents import QUALIFIERS
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.schema.trees.cells import ROOT, hex_text
 from timebeam.schema.trees.definitions import Rule, RuleType, Tree
 
 
-def read_uid(row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
-    """The name and custom fields of a UID from its row, or why there are none."""
+def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
+    """The name and custom fields of a UID from its row, or why there are none.
+
+    Args:
+      form: of the names in the table.
+    """
     name: str | None = None
     custom: Custom = {}
     for cell in row.cells if row else ():
         if cell.family != uid_table.NAME_FAMILY:
             continue
         if cell.qualifier == kind.encode():
-            name = uid_table.name_text(cell.value)
+            name = form.shown(uid_table.name_text(cell.value))
         elif cell.qualifier == QUALIFIERS[kind]:
             try:
                 custom = read_custom(cell.value)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb.select import look_up
+from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.layouts.reading import ColumnRange, Scan
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Bools, Int64s
@@ -89,8 +89,8 @@ class OwnedIds:
         if OutputTable(table, of_groups=False) in job.tables(interval, metric):
             single = tag_values[config.raw_agg_tag_value] = self._prefixes(job, SINGLE)
         names = [Name("tagk", config.agg_tag_key), *(Name("tagv", value) for value in tag_values)]
-        uids = look_up(job.layout.uid_table, names, TableReader(job.target))
         self._options = options = job.layout.options
+        uids = look_up_shown(options.names, job.layout.uid_table, names, TableReader(job.target))
         self._tags_from = options.salt_width + options.uid_width_metric + row_keys.BASE_BYTES
         self._tag_key = uids.get(names[0])
         holds_groups = interval.table == interval.pre_aggregation_table or config.tag_raw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -78,7 +79,9 @@ class UidNames:
         keys = sorted({uid for _, uid in missing})
         rows = self._reader.rows(self._layout.uid_table, keys) if keys else {}
         for kind, uid in missing:
-            self._cache[kind, uid] = uids[kind, uid] = read_uid(rows.get(uid), kind, uid)
+            self._cache[kind, uid] = uids[kind, uid] = read_uid(
+                self._layout.options.names, rows.get(uid), kind, uid
+            )
         return uids
 
     def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RefusedError:
@@ -145,8 +148,9 @@ def _parsed(text: str) -> Series:
 
 def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
     """The series with its custom fields, and its TSUID if all names have UIDs."""
-    names = layout.names(series)
-    uids = select.look_up(layout.uid_table, names, reader) if reader else {}
+    tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
+    names = [Name("metrics", series.metric), *itertools.chain.from_iterable(tags)]
+    uids = select.look_up_shown(layout.options.names, layout.uid_table, names, reader) if reader else {}
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:
@@ -156,7 +160,6 @@ def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[Tr
             if isinstance(described_uid, RefusedError):
                 raise described_uid
             described[name] = described_uid
-    tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
     tsuid = b""
     if not missing:
         tags.sort(key=lambda pair: uids[pair[0]] + uids[pair[1]])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from timebeam.schema.layouts.opentsdb import many_rows, uid_table
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, parse_key, salt
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Row
@@ -50,6 +51,8 @@ class UidMaps:
             elif self.names[kind, uid] != name:
                 mapped_name = self.names[kind, uid].decode("iso-8859-1")
                 yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
+            if options.names is Names.ESCAPE and not options.names.stores(uid_table.name_text(name)):
+                yield _damage(table, name, f"{kind}: not an escaped name: no query finds it (--names escape)")
         for (kind, uid), name in self.names.items():
             if (kind, name) not in self.uids:
                 text = f"{kind}: UID {uid.hex()} of {name.decode('iso-8859-1')!r} lacks its forward mapping"

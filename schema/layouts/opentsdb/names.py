@@ -47,6 +47,10 @@ class Names(enum.StrEnum):
             return stored
         return text if self.stored(text) == stored else stored
 
+    def stores(self, stored: str) -> bool:
+        """Whether a name is stored so."""
+        return self.stored(self.shown(stored)) == stored
+
 
 def _escaped(match: re.Match[bytes]) -> bytes:
     byte = match[0]

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from tests.support.any_store import EVER_MS, AnyStore
-from tests.support.commands import timebeam
+from tests.support.commands import Ran, timebeam
 from tests.support.prometheus_proto import ENCODERS, Plain, snappy
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from timebeam.schema.common.protobuf import encoded_varint
@@ -218,3 +218,63 @@ def test_tables_with_names_that_are_not_escaped(
     assert summary["points_stored"] == 17
     assert ("node_load_1", (("a", "b"),)) in queried(store, ["node_load_1"])
     assert queried(store, ["disk_ab"])["disk_ab", (("host", "a_b"),)] == {T: 7.0}
+
+
+def test_copies_and_replays_carry_escaped_names(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    source = AnyStore.create(bigtable, prefix, "opentsdb")
+    ingest(source, "prometheus-remote-write", [Published(snappy(ENCODERS[1](SERIES)), T)], tmp_path)
+    sink, refusing = (AnyStore.create(bigtable, f"{prefix}{name}", "opentsdb") for name in ("b-", "c-"))
+
+    def copy(store: AnyStore, *flags: str) -> Ran:
+        return timebeam(
+            *("copy", "--from=opentsdb", "--to=opentsdb", *source.place, *source.layout_flags("--")),
+            *(
+                *store.layout_flags("--to_"),
+                "--auto_create_metrics",
+                "--start=2025-12-31",
+                "--end=2026-01-02",
+            ),
+            *("--dead_letters", str(tmp_path / "copied"), *flags),
+        )
+
+    ran = copy(sink)
+    assert ran.code == 0, ran.err
+    assert queried(sink, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+    listed = timebeam("suggest", "metrics", "", *sink.flags, "--names=escape", "--output=json")
+    assert sorted(json.loads(listed.out)) == sorted(labels["__name__"] for labels, _ in SERIES)
+    assert copy(refusing, "--to_names=refuse").code == 0
+    letters = sorted(tmp_path.glob("copied*"))[-1]
+    assert refusing.cells() == set()
+    # What was refused there can be replayed to tables that become escaped so.
+    third = AnyStore.create(bigtable, f"{prefix}d-", "opentsdb")
+    replay = ("replay", letters, "--format=opentsdb-json", "--auto_create_metrics", "--names=escape")
+    ran = timebeam(*replay, *third.flags)
+    assert ran.code == 0, ran.err
+    assert queried(third, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+    text = tmp_path / "points.txt"
+    text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
+    fourth = AnyStore.create(bigtable, f"{prefix}e-", "opentsdb")
+    ran = timebeam(
+        "ingest", *fourth.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", text
+    )
+    assert ran.code == 0, ran.err
+    assert timebeam(*replay, *fourth.flags).code == 2
+    assert copy(fourth).code == 2
+
+
+def test_adopted_names(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    ingest(store, "prometheus-remote-write", [Published(snappy(ENCODERS[1](SERIES)), T)], tmp_path)
+    ran = timebeam("tables", "adopt", *store.flags)
+    assert ran.code == 0, ran.err
+    assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+    plain = AnyStore.create(bigtable, f"{prefix}b-", "opentsdb")
+    text = tmp_path / "points.txt"
+    text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
+    ran = timebeam("ingest", *plain.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", text)
+    assert ran.code == 0, ran.err
+    ran = timebeam("tables", "adopt", *plain.flags, "--names=escape")
+    assert (ran.code, "not an escaped name" in ran.out) == (1, True)
+    assert ("disk_ab", (("host", "a_b"),)) in queried(plain, ["disk_ab"])

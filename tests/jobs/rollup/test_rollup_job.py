@@ -39,6 +39,8 @@ from tests.support.rollup_day import (
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.keys import parse_key
+from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
@@ -183,6 +185,26 @@ def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
             store.set_cell(prefix + "rollup-5m", key, "t", name, bytes(8))
     assert rollup(store, config).code == 0
     check(store, points)
+
+
+def test_groups_of_tables_with_escaped_names_are_replaced(
+    bigtable: tuple[str, str], prefix: str, config: Path, tmp_path: Path
+) -> None:
+    store = Store.create(bigtable, prefix, names=Names.ESCAPE)
+    for _ in create_tables(
+        store.target, rollup_tables(read_config(str(config)), store.layout), dry_run=False
+    ):
+        pass
+    send(store, tmp_path, points_of(random.Random(4), DAY, 8), 1)
+    assert rollup(store, config).code == 0
+    first = cells(store, "preagg-5m")
+    for row in store.rows():
+        if parse_key(store.layout.options, row.key).base_s >= DAY + 4 * HOUR:
+            store.remove_row(store.layout.data_table, row.key)
+    assert rollup(store, config).code == 0
+    remaining = [cell for cell in first if int.from_bytes(cell[1][1:], "big") >> 4 < 4 * 12]
+    assert 0 < len(remaining) < len(first)
+    assert cells(store, "preagg-5m") == remaining
 
 
 def test_nothing_outside_of_the_range_is_touched(store: Store, config: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from timebeam.schema.api.remote_read import (
     LabelledPoints,
     label_name,
     metric_label,
+    metrics_of,
     name_of,
     read_request,
     read_response,
@@ -38,7 +39,7 @@ CPU = Series.of("sys.cpu", {"host": "web01", "k8s.pod": "a/b"})
         ("disk-io", "U__disk_2d_io"),
         ("a-b_c", "U__a_2d_b__c"),
         ("5xx", "U___35_xx"),
-        ("a:b", "U__a_3a_b"),
+        ("a:b.c", "U__a_3a_b_2e_c"),
         ("U__a", "U__U____a"),
         ("grün", "U__gr_fc_n"),
     ],
@@ -46,6 +47,21 @@ CPU = Series.of("sys.cpu", {"host": "web01", "k8s.pod": "a/b"})
 def test_labels_of_metrics(metric: str, label: str) -> None:
     assert metric_label(metric) == label
     assert name_of(label) == metric
+
+
+@pytest.mark.parametrize(
+    ("label", "metrics"),
+    [
+        ("job:load_1", ["job:load_1", "job.load_1"]),
+        ("up", ["up"]),
+        ("a.b", ["a.b"]),
+        ("U__a_3a_b", ["a:b"]),
+        ("U___", []),
+    ],
+)
+def test_metrics_of_labels(label: str, metrics: list[str]) -> None:
+    assert metrics_of(label) == metrics
+    assert {metric_label("job:load_1"), metric_label("job.load_1")} == {"job:load_1"}
 
 
 @pytest.mark.parametrize(
@@ -58,8 +74,9 @@ def test_labels_of_tag_keys(key: str, label: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("U_.:-09"), min_size=1))
-def test_every_name_has_a_label_of_its_own(name: str) -> None:
-    assert name_of(metric_label(name)) == name_of(label_name(name)) == name
+def test_every_name_has_a_label(name: str) -> None:
+    assert name_of(label_name(name)) == name
+    assert name in metrics_of(metric_label(name))
     assert name_of(utf8_metric_label(name)) == name_of(utf8_label_name(name)) == name
     assert not utf8_label_name(name).startswith("__")
     assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_label(name))
@@ -107,13 +124,13 @@ def test_matchers(matcher: tuple[int, str, str], passes: bool) -> None:
 def test_names_of_utf8_are_answered_as_they_were_asked_for() -> None:
     asked = [(EQ, "__name__", "sys.cpu"), (RE, "k8s.pod", "a.*")]
     (query,) = read_request(client.request(5, 9, *asked))
-    assert (query.metric, query.passes_name("sys.cpu")) == ("sys.cpu", True)
+    assert (query.metrics, query.passes_name("sys.cpu")) == (["sys.cpu"], True)
     assert query.labels(CPU) == {"__name__": "sys.cpu", "host": "web01", "k8s.pod": "a/b"}
     (query,) = read_request(client.request(5, 9, (EQ, "__name__", "größe:a-b"), (EQ, "k8s:pod-", "x")))
-    assert (query.metric, query.tags) == ("größe:a-b", {"k8s:pod-": {"x"}})
+    assert (query.metrics, query.tags) == (["größe:a-b"], {"k8s:pod-": {"x"}})
     (query,) = read_request(client.request(5, 9, (EQ, "__name__", "sys:cpu")))
     assert query.labels(CPU) == {"U__k8s_2e_pod": "a/b", "__name__": "sys:cpu", "host": "web01"}
-    assert query.labels(Series.of("sys:cpu", {})) is None
+    assert query.labels(Series.of("sys:cpu", {})) == {"__name__": "sys:cpu"}
 
 
 def test_what_equals_is_looked_for_by_name() -> None:
@@ -127,7 +144,7 @@ def test_what_equals_is_looked_for_by_name() -> None:
         (EQ, "replica", "A"),
     ]
     (query,) = read_request(client.request(-(1 << 62), (1 << 63) - 1, *matchers), ["replica"])
-    assert (query.metric, query.rollup) == ("sys.cpu", "1h-max")
+    assert (query.metrics, query.rollup) == (["sys:cpu", "sys.cpu"], "1h-max")
     assert query.tags == {"host": {"web01"}, "k8s.pod": {"a"}}
     assert (query.start_ms, query.end_ms) == (0, 253_402_300_799_999)
 
