@@ -301,6 +301,25 @@ def test_attributes_of_resources() -> None:
     assert all("host.name" not in dict(each.tags) for each in series)
 
 
+def test_counts_beyond_63_bits_are_refused() -> None:
+    many = (1 << 63) - 1
+    points = (
+        pb.HistogramDataPoint(count=1 << 63),
+        pb.HistogramDataPoint(count=5, bucket_counts=[many, 1, 4], explicit_bounds=[1, 2]),
+        pb.HistogramDataPoint(count=6, bucket_counts=[1 << 63, 1], explicit_bounds=[1]),
+        pb.HistogramDataPoint(count=7, bucket_counts=[1, 6], explicit_bounds=[1]),
+    )
+    request = ExportMetricsServiceRequest()
+    for point in points:
+        metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="h")
+        metric.histogram.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+        point.time_unix_nano = NS
+        metric.histogram.data_points.append(point)
+    parsed = parse(request)
+    assert [rejected.reason for rejected in parsed.rejected] == [Reason.NUMBER_OUT_OF_RANGE] * 3
+    assert sorted(value for _, _, value in parsed.batch.points()) == [1, 7, 7]
+
+
 def test_parts_of_histograms() -> None:
     metrics = {series.metric for series in parse(every_kind(), otlp_histogram="count,max").batch.series}
     assert {metric for metric in metrics if metric[:2] in ("h_", "e_")} == {"h_count", "h_max", "e_count"}

@@ -274,6 +274,13 @@ def test_histograms_that_make_no_sense() -> None:
     assert parse(histogram(sum=STALE)).skipped["stale_markers"] == 1
 
 
+def test_buckets_beyond_63_bits_are_refused() -> None:
+    spans = [proto("BucketSpan")(offset=0, length=2)]
+    parsed = parse(histogram(schema=0, positive_spans=spans, positive_deltas=[(1 << 63) - 1, 0]))
+    assert [rejected.reason for rejected in parsed.rejected] == [Reason.NUMBER_OUT_OF_RANGE]
+    assert len(parsed.batch) == 0
+
+
 def test_what_is_no_request_is_refused_as_a_whole() -> None:
     good = request_1(NODE)
     for text in (
