@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import re
 import tempfile
 import urllib.parse
 from collections.abc import Iterator
@@ -47,6 +48,10 @@ FILE_POINTS = 1 << 26
 
 _TEMPORARY = ".part"
 """How the name of a file ends until it is whole."""
+
+
+_OWN_FILE = re.compile(r"/day=[-0-9]+/((?:metric=[^/]*/)?part-[0-9]{5,}\.parquet)$")
+"""Paths of files that only an export writes, and their names in the manifest."""
 
 
 class ExportTally(NamedTuple):
@@ -158,17 +163,13 @@ def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> None:
     paths = [FileSystems.join(folder, name) for name in names]
     if paths:
         FileSystems.rename([path + _TEMPORARY for path in paths], paths)
-    try:
-        previous = read_manifest(folder)
-    except ValueError:  # damaged: `verify_day` names the files that stay
-        previous = None
     manifest = FileSystems.join(folder, MANIFEST)
     with _create(manifest + _TEMPORARY) as stream:
         stream.write(json.dumps({"files": entries}, indent=1).encode())
     FileSystems.rename([manifest + _TEMPORARY], [manifest])
-    old = {entry["file"] for entry in previous or ()}.difference(names)
+    old = [path for path in _parquet_files(folder) if (own := _OWN_FILE.search(path)) and own[1] not in names]
     if old:
-        FileSystems.delete([FileSystems.join(folder, name) for name in sorted(old)])
+        FileSystems.delete(old)
 
 
 class _File:
@@ -218,7 +219,7 @@ def read_manifest(folder: str) -> list[dict[str, Any]] | None:
     """The entries of the manifest of a day; None if there is none.
 
     Raises:
-      ValueError: it is damaged.
+      ValueError, KeyError, TypeError: it is damaged.
     """
     path = FileSystems.join(folder, MANIFEST)
     if not FileSystems.exists(path):
@@ -226,8 +227,8 @@ def read_manifest(folder: str) -> list[dict[str, Any]] | None:
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
         try:
             entries: list[dict[str, Any]] = list(json.loads(stream.read())["files"])
-            if not all(isinstance(entry["file"], str) for entry in entries):
-                raise TypeError("a name of another type")
+            if not all(_OWN_FILE.search(f"/day=0/{entry['file']}") for entry in entries):
+                raise TypeError("a file that no export writes")
         except (KeyError, TypeError) as error:
             raise ValueError(f"no list `files` of objects with `file`: {error}") from error
     return entries
@@ -246,7 +247,7 @@ def verify_day(folder: str) -> tuple[int, list[str]]:
         path = FileSystems.join(folder, *entry["file"].split("/"))
         try:
             sums = _sums_of_file(path)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, LookupError, ValueError) as error:
             problems.append(f"{path}: cannot be read: {error}")
             continue
         points += sums["points"]
@@ -256,12 +257,14 @@ def verify_day(folder: str) -> tuple[int, list[str]]:
             if figure != entry.get(name)
         ]
     listed = {FileSystems.join(folder, *entry["file"].split("/")) for entry in entries}
-    patterns = [FileSystems.join(folder, "*.parquet"), FileSystems.join(folder, "*", "*.parquet")]
-    for matched in FileSystems.match(patterns):
-        problems += [
-            f"{file.path}: not in the manifest" for file in matched.metadata_list if file.path not in listed
-        ]
+    problems += [f"{path}: not in the manifest" for path in _parquet_files(folder) if path not in listed]
     return points, problems
+
+
+def _parquet_files(folder: str) -> list[str]:
+    """The Parquet files in the folder of a day, and in those of its metrics."""
+    patterns = [FileSystems.join(folder, "*.parquet"), FileSystems.join(folder, "*", "*.parquet")]
+    return [file.path for matched in FileSystems.match(patterns) for file in matched.metadata_list]
 
 
 def _sums_of_file(path: str) -> dict[str, Any]:

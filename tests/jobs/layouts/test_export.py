@@ -178,6 +178,10 @@ def test_another_run_gives_the_same_files_and_another_form_replaces_them(
     assert files(tmp_path) == before
     stranger = tmp_path / "out" / DAYS[0] / "notes.txt"
     stranger.write_text("mine")
+    for name in ("part-00077.parquet", "metric=gone/part-00000.parquet"):  # no manifest has them: of a kill
+        (tmp_path / "out" / DAYS[0] / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "out" / DAYS[0] / name).write_bytes(b"PAR1")
+    (tmp_path / "out" / DAYS[1] / "_manifest.json").write_text("[]")
     export(store, tmp_path, *RANGE, "--by_metric", "--tags=map")
     folders = ("metric=sys.cpu", "metric=sys.gr%C3%B6%C3%9Fe")
     names = [f"{day}/{folder}/part-00000.parquet" for day in DAYS for folder in folders]
@@ -204,6 +208,9 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
     table = pq.read_table(pa.BufferReader(good))
     pq.write_table(table.slice(1), path)
     assert "points is" in export(store, tmp_path, *RANGE, "--verify", code=1).err
+    for other in (table.slice(0, 0), table.select(["kind"])):
+        pq.write_table(other, path)
+        assert "cannot be read" in export(store, tmp_path, *RANGE, "--verify", code=1).err
     path.unlink()
     assert "cannot be read" in export(store, tmp_path, *RANGE, "--verify", code=1).err
     path.write_bytes(good)
@@ -211,7 +218,7 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
     assert "not in the manifest" in export(store, tmp_path, *RANGE, "--verify", code=1).err
     path.with_name("other.parquet").unlink()
     export(store, tmp_path, *RANGE, "--verify")
-    for damaged in ("{", "[]", '{"files": [1]}'):
+    for damaged in ("{", "[]", '{"files": [1]}', '{"files": [{"file": "../../x.parquet"}]}'):
         path.with_name("_manifest.json").write_text(damaged)
         assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
         export(store, tmp_path, *RANGE)
