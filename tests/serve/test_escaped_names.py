@@ -131,3 +131,8 @@ def test_trees(store: Store, tmp_path: Path) -> None:
     shown = timebeam("trees", "show", *store.flags).out
     for text in ("web_1", "job", "load_1", "node.load_1", "температура", "{host_id=web_1,mount point=/a b}"):
         assert text in shown.replace("mount point=/a b,host_id=web_1", "host_id=web_1,mount point=/a b")
+
+
+def test_half_a_surrogate_pair_is_an_unknown_name(store: Store) -> None:
+    ran = timebeam("query", "a\udcff", *store.flags, "--start=1d-ago")
+    assert (ran.code, "No such name" in ran.err) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -192,7 +193,10 @@ def _unknown(form: Names, uids: str, name: Name, reader: Reader) -> UnknownNameE
 
 def look_up_shown(form: Names, table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
     """As `look_up`, for names as users write them."""
-    stored = {name: name._replace(text=form.stored(name.text)) for name in names}
+    stored: dict[Name, Name] = {}
+    for name in names:
+        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair, which no name has
+            stored[name] = name._replace(text=form.stored(name.text))
     uid_of = look_up(table, stored.values(), reader)
     return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
 
