@@ -137,7 +137,7 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
         raise UsageError(f"--topic {options.topic} is not projects/P/topics/T")
     if options.telnet_port and options.token_file:
         raise UsageError(
-            "--telnet_port has no tokens: serve it by a process of its own, without --token_file"
+            "telnet lines carry no token: run a second server for --telnet_port, without --token_file"
         )
     from timebeam.pipelines.serve.writes.bodies import BodyParser
     from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits

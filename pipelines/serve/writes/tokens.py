@@ -25,7 +25,7 @@ class Tokens:
         lines = [line.strip() for line in text.splitlines()]
         tokens = [line for line in lines if line and not line.startswith("#")]
         if not tokens:
-            raise ValueError("the file has no tokens: write one per line")
+            raise ValueError("it has no tokens: write one per line")
         return cls(tokens)
 
     def allow(self, authorization: str) -> bool:

@@ -144,11 +144,17 @@ class Otlp(WholeFormat):
 
         Args:
           as_resources: whether the attributes of resources stay resources, for Heroic's layouts.
+
+        Raises:
+          ValueError: `histogram` names a part that there is not.
         """
         super().__init__(remembered)
         self._resource = None if resource == "all" else frozenset(resource.split(",")) - {"none"}
         self._delta, self._scope, self._as_resources = delta, scope, as_resources
         self._parts = histogram.split(",")
+        for part in self._parts:
+            if part not in data_points.PARTS:
+                raise ValueError(f"otlp_histogram: {part!r} is none of {', '.join(data_points.PARTS)}")
         self._contexts: LruCache[Hashable, int] = LruCache(remembered)
         self._new_context = itertools.count(1)
 

@@ -321,6 +321,8 @@ def test_counts_beyond_63_bits_are_refused() -> None:
 
 
 def test_parts_of_histograms() -> None:
+    with pytest.raises(ValueError, match="otlp_histogram: 'counts' is none of count, sum, min, max, buckets"):
+        parse(every_kind(), otlp_histogram="counts,max")
     metrics = {series.metric for series in parse(every_kind(), otlp_histogram="count,max").batch.series}
     assert {metric for metric in metrics if metric[:2] in ("h_", "e_")} == {"h_count", "h_max", "e_count"}
 
