@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from timebeam.pipelines.options.parameters import (
@@ -38,7 +38,7 @@ from timebeam.schema.layouts import (
     TableSpec,
     capability,
 )
-from timebeam.schema.messages import AUTO, FORMATS, Framing, message_format
+from timebeam.schema.messages import AUTO, FORMATS, Framing, MessageFormat, message_format
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
@@ -62,12 +62,18 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     if options.format == AUTO:
         if not options.formats:
             raise UsageError(f"--format {AUTO} needs --formats: the formats to choose from")
+        check_formats(formats_of(options), format_options)
         return format_options, Framing.NONE
+    formats = check_formats((options.format, *formats_of(options)), format_options)
+    return format_options, formats[0].framing
+
+
+def check_formats(names: Iterable[str], format_options: Mapping[str, Any]) -> list[MessageFormat]:
+    """The message formats of some names; raises UsageError if an option of one makes no sense."""
     try:
-        framing = message_format(options.format, format_options).framing
+        return [message_format(name, format_options) for name in names]
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return format_options, framing
 
 
 def text_of(path: str, kind: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.parameters import FORMAT, TOPIC, UsageError
 from timebeam.pipelines.options.values import (
+    check_formats,
     create_command,
     parsed_file,
     readable_of,
@@ -22,6 +23,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import Caches
+from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.query.budget import Budget
 
@@ -156,5 +158,6 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
         for parameter in FORMAT
         if (value := getattr(options, parameter.name, None)) is not None
     }
+    check_formats(FORMATS, format_options)
     limits = WriteLimits(held_bytes=options.max_held)
     return FrontDoor(Publisher(options.topic), BodyParser(format_options), limits, tokens, telnet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
 from starlette.applications import Starlette
 
 from tests.support.commands import timebeam
@@ -36,3 +37,10 @@ def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> N
     api = Api(target_of(options), readable_of(options))
     health = request_of("GET", "/api/suggest?type=metrics&q=cpu", b"")
     assert (respond(api, health).status, respond(api, health).body) == (200, [])
+
+
+@pytest.mark.parametrize("option", ["--influx_metric=m", "--otlp_histogram=counts"])
+def test_wrong_options_of_formats_end_the_command(option: str) -> None:
+    ran = timebeam("serve", "--write_only", "--topic=projects/p/topics/t", option)
+    assert ran.code == 2
+    assert option.partition("=")[0].removeprefix("--") in ran.err
