@@ -75,7 +75,7 @@ class AnswerCache:
         finally:
             meter.transcript = None
         if transcript.is_complete:
-            size = _memory(evaluated, transcript)
+            size = _memory(evaluated, transcript) + len(repr(key)) + _KEY_BYTES
             self._put(key, _Answer(evaluated, transcript, meter.points - points, size))
         return evaluated
 
@@ -97,7 +97,7 @@ _SERIES_BYTES, _RESULT_BYTES, _KEY_BYTES, _POINT_BYTES = 1000, 1000, 100, 24
 
 
 def _memory(evaluated: Evaluated, transcript: Transcript) -> int:
-    """About the bytes of memory of an answer."""
+    """About the bytes of memory of an answer, without its key."""
     points = sum(len(result.times_ms) for result in evaluated.results)
     objects = _SERIES_BYTES * len(evaluated.series) + _RESULT_BYTES * len(evaluated.results)
     return objects + _KEY_BYTES * transcript.key_count + _POINT_BYTES * points

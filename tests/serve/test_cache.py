@@ -251,6 +251,9 @@ def test_memory_is_bounded_and_the_least_used_answer_goes_first() -> None:
     for _ in range(2):
         cache.evaluated("large", compute("large", 2), reader)
     assert computed[6:] == ["large", "large"]
+    for question in ("x" * 1000, "y" * 1000, "z" * 1000, "w" * 1000, "v" * 1000, "x" * 1000):
+        cache.evaluated(question, compute("empty", 0), reader)
+    assert computed[8:] == ["empty"] * 6, "a question takes memory too, even if nothing answers it"
 
 
 class Rows(NoRows):
