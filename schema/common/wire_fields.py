@@ -16,6 +16,9 @@ from timebeam.schema.points import Bools, Bytes, Int64s
 PADDING = bytes(16)
 """What must follow a text, so that every word that begins in it lies inside."""
 
+MOST_FIELDS, MOST_RUNS = 1 << 22, 1 << 20
+"""Fields of a message, and how often the next one has another tag: each takes about 100 bytes of memory."""
+
 _TOGETHER = 128
 """Messages that step together; fewer are read one by one, which then takes less time."""
 
@@ -118,7 +121,9 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
             active, position, limits = active[unfinished], field_ends[unfinished], limits[unfinished]
     odd.append(active)
     odd_positions.append(position)
-    single, bad = _read_singly(text, np.concatenate(odd), np.concatenate(odd_positions), ends)
+    single, bad, large = _read_singly(text, np.concatenate(odd), np.concatenate(odd_positions), ends)
+    if len(large):
+        raise DamagedMessagesError(starts[large], f"a message of more than {MOST_FIELDS} fields")
     damaged.append(bad)
     if any(map(len, damaged)):
         raise DamagedMessagesError(starts[np.unique(np.concatenate(damaged))])
@@ -231,19 +236,26 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
 
 def _read_singly(
     text: bytes, messages: Int64s, positions: Int64s, ends: Int64s
-) -> tuple[tuple[Int64s, Int64s, Int64s, Int64s], Int64s]:
-    """((message, tag, where content begins, where it ends) int64[k] of fields, int64[l] damaged messages)."""
+) -> tuple[tuple[Int64s, Int64s, Int64s, Int64s], Int64s, Int64s]:
+    """((message, tag, content begins, ends) int64[k] of fields, damaged messages, too large ones)."""
     runs: list[tuple[int, int, int]] = []  # (message, tag, number of the first field) of fields with one tag
     field_firsts: list[int] = []
     field_ends: list[int] = []
     damaged: list[int] = []
+    large: list[int] = []
     for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
         end = int(ends[message])
-        tag = _NONE
+        tag, run_count, field_count = _NONE, len(runs), len(field_ends)
         try:
             while position < end:
+                if len(runs) - run_count > MOST_RUNS or len(field_ends) - field_count > MOST_FIELDS:
+                    large.append(message)
+                    del runs[run_count:], field_firsts[field_count:], field_ends[field_count:]
+                    position = end
+                    break
                 # A list of messages: all with one tag and a length of at most two bytes.
-                while position < end and text[position] == tag:
+                until = min(end, position + MOST_FIELDS)
+                while position < until and text[position] == tag:
                     size = text[position + 1]
                     first = position + 2
                     if size > 0x7F:
@@ -274,9 +286,8 @@ def _read_singly(
     owners, tags, first_fields = np.array(runs, np.int64).reshape(-1, 3).T
     counts = np.diff(np.append(first_fields, len(field_ends)))
     fields = np.repeat(owners, counts), np.repeat(tags, counts)
-    return (*fields, np.array(field_firsts, np.int64), np.array(field_ends, np.int64)), np.array(
-        damaged, np.int64
-    )
+    columns = (*fields, np.array(field_firsts, np.int64), np.array(field_ends, np.int64))
+    return columns, np.array(damaged, np.int64), np.array(large, np.int64)
 
 
 def _ordered(

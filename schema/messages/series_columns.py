@@ -10,7 +10,6 @@ import abc
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
@@ -33,6 +32,9 @@ from timebeam.schema.points import (
     Rejected,
     Series,
 )
+
+_MOST_BYTES = 64 << 20
+"""Unpacked bytes of messages that are read together."""
 
 Outcome = Series | RefusedError
 """What the bytes of a series stand for."""
@@ -256,14 +258,28 @@ class WholeFormat(MessageFormat):
         return next(self.parse_all([message]))
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
-        """See `MessageFormat.parse_all`; messages are read as one text."""
+        """See `MessageFormat.parse_all`; messages are read together, up to 64 MiB of them unpacked."""
         refused: list[Rejected] = []
         plain: list[Message] = []
-        for message in itertools.chain.from_iterable(map(self.split, messages)):
-            try:
-                plain.append(dataclasses.replace(message, text=self.plain(message.text)))
-            except RefusedError as error:
-                refused.append(_refused(message, error))
+        size = 0
+        for message in messages:
+            unpacked: list[Message] = []
+            for record in self.split(message):
+                try:
+                    unpacked.append(dataclasses.replace(record, text=self.plain(record.text)))
+                except RefusedError as error:
+                    refused.append(_refused(record, error))
+            added = sum(len(record.text) for record in unpacked)
+            if plain and size + added > _MOST_BYTES:
+                yield self._parse_plain(plain, refused)
+                refused, plain, size = [], [], 0
+            plain += unpacked
+            size += added
+        yield self._parse_plain(plain, refused)
+
+    def _parse_plain(self, plain: list[Message], refused: list[Rejected]) -> Parsed:
+        """What unpacked messages hold, and refusals of others."""
+        source = plain[0].source if plain else ""
         while True:  # once, and once more for each level of a message that can be damaged
             joined = joined_of(plain)
             text = b"\n".join([message.text for message in plain])
@@ -276,11 +292,10 @@ class WholeFormat(MessageFormat):
             except DamagedMessagesError as error:
                 damaged = set((np.searchsorted(joined.starts, error.positions, "right") - 1).tolist())
                 why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
-                refused += [_refused(plain[number], why) for number in sorted(damaged)]
+                refused = [*refused, *(_refused(plain[number], why) for number in sorted(damaged))]
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
-        source = messages[0].source if messages else ""
         parsed = self._parsed(Message(text, 0, source), samples, joined)
-        yield Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
+        return Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
 
     def _parsed(self, message: Message, samples: Samples, joined: Joined) -> Parsed:
         """The good samples as points, and the refusals of the others."""

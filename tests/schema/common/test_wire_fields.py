@@ -84,3 +84,12 @@ def test_runs_of_fields_with_one_tag(contents: list[list[bytes]], other: bool) -
         ]
         assert b"".join(spans) == b"".join(encoded_bytes(1, each) for each in run)
     assert len(found.of(16)) == (len(contents) if other else 0)
+
+
+@pytest.mark.parametrize("message", [b"\x08\x00\x10\x00" * 5, b"\x0a\x00" * 40])
+def test_a_message_of_too_many_fields_is_damaged(message: bytes) -> None:
+    """One of a few kB, unpacked to 64 MiB of fields of two bytes, would take gigabytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_fields, "MOST_RUNS", 8)
+        patch.setattr(wire_fields, "MOST_FIELDS", 8)
+        assert read([b"\x08\x00" * 4, message, b"\x08\x00"], 1000) == [9]

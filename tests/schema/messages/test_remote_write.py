@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.support.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.prometheus_proto import message as proto
 from timebeam.schema.common import wire_fields
-from timebeam.schema.messages import Framing, Message
+from timebeam.schema.common.packing import snappy as unpack_snappy
+from timebeam.schema.messages import Framing, Message, series_columns
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, Kind, Reason, Series, Stage
@@ -324,6 +325,18 @@ def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
     assert all(each.envelope in [message.envelope for message in messages] for each in parsed.rejected)
     late = parsed.batch.refuse(99, Reason.BAD_TAG, "", Stage.ENCODE)
     assert parse(late.payload).batch
+
+
+def test_messages_are_read_together_up_to_a_size_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_columns, "_MOST_BYTES", 2 * len(RemoteWrite.example))
+    plain = unpack_snappy(RemoteWrite.example)
+    messages = [Message(snappy(plain), 5 + number, "topic", number) for number in range(7)]
+    groups = list(RemoteWrite().parse_all([*messages, Message(b"\xff", 5, "topic", 7)]))
+    assert len(groups) > 2
+    assert [point for group in groups for point in group.batch.points()] == 7 * list(
+        parse(RemoteWrite.example).batch.points()
+    )
+    assert [letter.payload for group in groups for letter in group.rejected] == [b"\xff"]
 
 
 def hostile() -> st.SearchStrategy[bytes]:
