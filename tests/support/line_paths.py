@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timebeam.schema.messages.linewise import LineFormat
+from timebeam.schema.messages.text.linewise import LineFormat
 from timebeam.schema.points import PointBatch, RefusedError, Rejected, Stage
 
 ARRIVAL, SOURCE, OFFSET = 1_700_000_000_000, "gs://b/file", 1_000_000

@@ -22,7 +22,8 @@ from timebeam.schema.common.decompress import DamagedError, TruncatedError, cont
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS, batch_bytes
+from timebeam.schema.messages.parquet.columns import batch_bytes
+from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing

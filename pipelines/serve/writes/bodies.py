@@ -17,7 +17,7 @@ import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.linewise import LinewiseFormat
+from timebeam.schema.messages.text.linewise import LinewiseFormat
 from timebeam.schema.points import Envelope, RefusedError, Rejected
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message

@@ -23,8 +23,8 @@ from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.common.protobuf import VARINT, encoded_bytes, encoded_varint
-from timebeam.schema.messages.json_elements import DECODER, JsonPairs, NumberText
 from timebeam.schema.messages.rules import short
+from timebeam.schema.messages.text.json_elements import DECODER, JsonPairs, NumberText
 from timebeam.schema.points import Reason, Rejected
 
 ENCODINGS = ("gzip", "zstd")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from timebeam.schema.messages.base import Message, Parsed, RecordFields
-from timebeam.schema.messages.columns import number_columns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
+from timebeam.schema.messages.text.columns import number_columns
 from timebeam.schema.points import (
     Bools,
     Bytes,

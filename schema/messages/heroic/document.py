@@ -17,7 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.heroic.gathering import Value, check_number, check_time, distribution, series_of
-from timebeam.schema.messages.json_elements import JsonPairs, check_string
+from timebeam.schema.messages.text.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _VERSION = re.compile(r"([12])\.[0-9]+\.[0-9]+")

@@ -18,8 +18,8 @@ import msgspec
 from timebeam.schema.messages.base import Framing, line_spans
 from timebeam.schema.messages.heroic.document import read_document, version_of
 from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer, Value
-from timebeam.schema.messages.json_elements import is_json
 from timebeam.schema.messages.rules import LAST_MILLISECOND, one_for_each_reason
+from timebeam.schema.messages.text.json_elements import is_json
 from timebeam.schema.points import RefusedError, Series
 
 _Texts = dict[str, str] | None

@@ -28,8 +28,8 @@ from timebeam.schema.messages.influx.line import (
     parse_time,
     parse_value,
 )
-from timebeam.schema.messages.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, one_for_each_reason
+from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
 
 METRIC = "{measurement}.{field}"

@@ -19,8 +19,8 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.messages import columns
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, short
+from timebeam.schema.messages.text import columns
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError
 
 

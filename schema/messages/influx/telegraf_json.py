@@ -19,8 +19,8 @@ from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point, member
 from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC, METRIC_OPTION, metric_template
 from timebeam.schema.messages.influx.line import Booleans, Precision, parse_time
-from timebeam.schema.messages.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.messages.rules import one_for_each_reason, short
+from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.points import Int64s, Reason, RefusedError, Series
 
 _OPTIONS = (

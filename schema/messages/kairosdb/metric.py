@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
-from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.rules import finite, one_for_each_reason, short
+from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _LONG = re.compile(r"-?[0-9]+")

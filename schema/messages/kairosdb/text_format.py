@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.kairosdb.metric import (
     TTL_OPTION,
@@ -25,8 +24,9 @@ from timebeam.schema.messages.kairosdb.metric import (
     strict_long,
     ttl_option,
 )
-from timebeam.schema.messages.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
 from timebeam.schema.messages.rules import short
+from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
 FIRST_MILLISECOND = 3_000_000_000

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
-from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
 from timebeam.schema.messages.rules import Refusals, parse_time
+from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 _KEYS = frozenset(

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Framing, Point
-from timebeam.schema.messages.json_elements import JsonPairs, NumberText, check_string, elements
-from timebeam.schema.messages.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
+from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string, elements
+from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
 
 T = TypeVar("T")

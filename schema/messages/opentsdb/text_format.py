@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from timebeam.schema.messages import columns
 from timebeam.schema.messages.base import Point
-from timebeam.schema.messages.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
+from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
 _PUT = columns.word(b"put \0\0\0\0")

@@ -162,3 +162,12 @@ def join_sums(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _exact_sum(numbers: Int64s) -> int:
     """The sum of int64[n], which may need more than 64 bits."""
     return (int(np.sum(numbers >> 32)) << 32) + int(np.sum(numbers & 0xFFFFFFFF))
+
+
+def batch_bytes(batch: pa.RecordBatch) -> bytes:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    rows: bytes = sink.getvalue().to_pybytes()
+    return rows

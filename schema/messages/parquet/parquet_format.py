@@ -27,7 +27,7 @@ from timebeam.schema.messages.base import (
     RecordFields,
     joined_of,
 )
-from timebeam.schema.messages.parquet.columns import KINDS, TAG, TIME
+from timebeam.schema.messages.parquet.columns import KINDS, TAG, TIME, batch_bytes
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.points import (
     Bools,
@@ -49,15 +49,6 @@ MOST_ROWS = 1 << 21
 _MOST_TAGS = 256  # in a map of tags
 _QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _METRIC_FOLDER = re.compile(r"/metric=([^/]+)/")
-
-
-def batch_bytes(batch: pa.RecordBatch) -> bytes:
-    """Rows as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    rows: bytes = sink.getvalue().to_pybytes()
-    return rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

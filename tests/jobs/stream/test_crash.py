@@ -25,7 +25,7 @@ KILLER = b'{"metric":"killer"}'
 
 ABORTING = f"""
 import os
-from timebeam.schema.messages import linewise
+from timebeam.schema.messages.text import linewise
 
 read = linewise.LinewiseFormat.parse_all
 

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 
-from timebeam.schema.messages import columns, digits
+from timebeam.schema.messages.text import columns, digits
 from timebeam.schema.points import Int64s, Kind
 
 _NUMBER = re.compile(r"-?(0|(0\.[0-9]+|[1-9][0-9]*(\.[0-9]+)?)([eE][+-]?[0-9]+)?)")  # 0e1 takes the slow path

@@ -17,7 +17,7 @@ from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected,
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.messages.influx.line import Booleans, Precision
-from timebeam.schema.messages.linewise import LineRecord
+from timebeam.schema.messages.text.linewise import LineRecord
 from timebeam.schema.points import RefusedError, Series
 
 NOW = {

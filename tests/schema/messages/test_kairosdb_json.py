@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.json_elements import elements
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
 from timebeam.schema.messages.kairosdb.metric import Ttl, read_metric
+from timebeam.schema.messages.text.json_elements import elements
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 DIFFERENT = {

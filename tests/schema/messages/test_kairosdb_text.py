@@ -14,7 +14,7 @@ from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, wi
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.kairosdb.metric import Ttl
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words
-from timebeam.schema.messages.linewise import LineRecord
+from timebeam.schema.messages.text.linewise import LineRecord
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
 REFUSED = {

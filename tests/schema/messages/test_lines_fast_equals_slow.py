@@ -17,9 +17,9 @@ from tests.schema.messages.odd_lines import block, document, json_shape, text_sh
 from tests.support.budget import examples, long_after
 from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.linewise import LineFormat, LineRecord
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
+from timebeam.schema.messages.text.linewise import LineFormat, LineRecord
 from timebeam.schema.points import RefusedError
 
 SHAPES = {OpenTsdbJson: json_shape, OpenTsdbText: text_shape}

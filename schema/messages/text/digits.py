@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.messages import columns
+from timebeam.schema.messages.text import columns
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 _Words = npt.NDArray[Any]  # uint64: mypy takes its sum with an int for int64

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from timebeam.schema.common.batches import concatenate
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.messages import columns, digits
 from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
+from timebeam.schema.messages.text import columns, digits
 from timebeam.schema.points import (
     Bools,
     Bytes,
