@@ -17,6 +17,7 @@ import numpy as np
 
 from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.packing import LARGEST
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError, Fields
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
@@ -32,9 +33,6 @@ from timebeam.schema.points import (
     Rejected,
     Series,
 )
-
-_MOST_BYTES = 64 << 20
-"""Unpacked bytes of messages that are read together."""
 
 Outcome = Series | RefusedError
 """What the bytes of a series stand for."""
@@ -270,7 +268,7 @@ class WholeFormat(MessageFormat):
                 except RefusedError as error:
                     refused.append(_refused(record, error))
             added = sum(len(record.text) for record in unpacked)
-            if plain and size + added > _MOST_BYTES:
+            if plain and size + added > LARGEST:
                 yield self._parse_plain(plain, refused)
                 refused, plain, size = [], [], 0
             plain += unpacked

@@ -16,13 +16,15 @@ from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
 from timebeam.pipelines.serve.writes.publisher import Publisher
 from timebeam.transforms.query.budget import Budget
 
+Door = tuple[httpx.Client, PubSubServer]
+
 READ_LIMITS = ServerLimits(Budget(1000, 1000, 1000, 1000, 10.0), 1, 1, 1000)
 
 
 @contextlib.contextmanager
 def front_door(
     limits: WriteLimits | None = None, pubsub: PubSubServer | None = None, **options: Any
-) -> Iterator[tuple[httpx.Client, PubSubServer]]:
+) -> Iterator[Door]:
     """A client of the server, and its Pub/Sub; `options` are those of `FrontDoor`."""
     with (pubsub or PubSubServer()).running() as server:
         door = FrontDoor(Publisher(TOPIC), BodyParser({}), limits or WriteLimits(), **options)

@@ -244,17 +244,34 @@ class Otlp(WholeFormat):
             skipped["no_recorded_values"] += int(np.count_nonzero(absent))
         if kind.read is None:
             return _numbers(padded, fields, outcomes, times_ms, absent, spans)
+        recorded = np.flatnonzero(~absent)
+        return self._gathered(padded, kind.read, points, recorded.tolist(), outcomes, times_ms, spans)
+
+    def _gathered(
+        self,
+        padded: bytes,
+        read: Reader,
+        points: Fields,
+        recorded: Sequence[int],
+        outcomes: Sequence[Outcome],
+        times_ms: Int64s,
+        spans: tuple[Int64s, Int64s],
+    ) -> Samples:
+        """The samples of n histograms or summaries, of those that have the numbers `recorded`.
+
+        Args:
+          outcomes, times_ms, spans: n of each: the series, the time, and the span of the record.
+
+        Raises:
+          DamagedMessagesError: one is no message.
+        """
         gatherer = SampleGatherer(self._series)
         damaged: list[int] = []
-        firsts, ends, recorded = (
-            points.firsts.tolist(),
-            points.ends.tolist(),
-            np.flatnonzero(~absent).tolist(),
-        )
+        firsts, ends = points.firsts.tolist(), points.ends.tolist()
         for number in recorded:
             span = int(spans[0][number]), int(spans[1][number])
             try:
-                values = kind.read(padded[firsts[number] : ends[number]], self._parts)
+                values = read(padded[firsts[number] : ends[number]], self._parts)
                 gatherer.add(outcomes[number], int(times_ms[number]), values, span)
             except ProtoError:
                 damaged.append(span[0])

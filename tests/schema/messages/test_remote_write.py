@@ -328,7 +328,7 @@ def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
 
 
 def test_messages_are_read_together_up_to_a_size_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_columns, "_MOST_BYTES", 2 * len(RemoteWrite.example))
+    monkeypatch.setattr(series_columns, "LARGEST", 2 * len(RemoteWrite.example))
     plain = unpack_snappy(RemoteWrite.example)
     messages = [Message(snappy(plain), 5 + number, "topic", number) for number in range(7)]
     groups = list(RemoteWrite().parse_all([*messages, Message(b"\xff", 5, "topic", 7)]))

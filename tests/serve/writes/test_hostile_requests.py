@@ -13,15 +13,12 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.front_door import front_door
-from tests.support.pubsub_server import PubSubServer
+from tests.support.front_door import Door, front_door
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
 
 POINT = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}
 BODY = json.dumps(POINT).encode()
 SECONDS = 60
-
-Door = tuple[httpx.Client, PubSubServer]
 
 
 @pytest.fixture(scope="module")

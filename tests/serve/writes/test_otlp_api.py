@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 
-import httpx
 import pytest
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
@@ -14,25 +12,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from tests.support.front_door import front_door
-from tests.support.pubsub_server import PubSubServer
+from tests.support.front_door import Door
 
 NS = 1_700_000_000_000_000_000
 PROTOBUF, JSON = {"Content-Type": "application/x-protobuf"}, {"Content-Type": "application/json"}
-
-Door = tuple[httpx.Client, PubSubServer]
-
-
-@pytest.fixture(scope="module")
-def running_door() -> Iterator[Door]:
-    with front_door() as door:
-        yield door
-
-
-@pytest.fixture
-def door(running_door: Door) -> Door:
-    running_door[1].published.clear()
-    return running_door
 
 
 def request(*times_ns: int) -> ExportMetricsServiceRequest:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import zstandard
 
-from tests.support.front_door import front_door
-from tests.support.pubsub_server import PubSubServer
+from tests.support.front_door import Door
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "opentsdb" / "puts.json").read_text("utf-8"))
 PUTS = [
@@ -28,20 +25,6 @@ REFUSED_HERE = {"http_bad_value_1.5f-0", "time_max_ms_int-0"}
 
 GOOD = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1.5, "tags": {"host": "a"}}
 BAD = GOOD | {"value": "x"}
-
-Door = tuple[httpx.Client, PubSubServer]
-
-
-@pytest.fixture(scope="module")
-def running_door() -> Iterator[Door]:
-    with front_door() as door:
-        yield door
-
-
-@pytest.fixture
-def door(running_door: Door) -> Door:
-    running_door[1].published.clear()
-    return running_door
 
 
 def same_error(error: dict[str, Any], expected: dict[str, Any]) -> bool:

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import httpx
 import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.front_door import front_door
+from tests.support.front_door import Door
 from tests.support.prometheus_proto import message as proto
-from tests.support.pubsub_server import PubSubServer
 
 TIME = 1_700_000_000_000
 TYPE_2 = {"Content-Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}
-
-Door = tuple[httpx.Client, PubSubServer]
-
-
-@pytest.fixture(scope="module")
-def running_door() -> Iterator[Door]:
-    with front_door() as door:
-        yield door
-
-
-@pytest.fixture
-def door(running_door: Door) -> Door:
-    running_door[1].published.clear()
-    return running_door
 
 
 def request_1(*values: float) -> bytes:
