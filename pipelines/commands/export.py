@@ -19,7 +19,7 @@ from timebeam.pipelines.options.period import range_parameters
 EXPORT_COMMAND = Command(
     "export",
     "Writes the points of whole days as Parquet files; safe to repeat.",
-    job="timebeam.pipelines.jobs.export:job_of",
+    job="timebeam.pipelines.store.export:job_of",
     parameters=(
         Parameter(
             "output",

@@ -250,7 +250,7 @@ TO = "to_"
 COPY_COMMAND = Command(
     "copy",
     "Copies the points of a time range, then verifies the copy.",
-    job="timebeam.pipelines.ingest.copy:job_of",
+    job="timebeam.pipelines.store.copy:job_of",
     layouts=(("from", ""), ("to", TO)),
     parameters=(
         Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),

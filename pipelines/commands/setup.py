@@ -64,7 +64,7 @@ GENERATE_COMMAND = Command(
 INIT_COMMAND = Command(
     "init",
     f"Writes {FILE} into this folder; asks nothing.",
-    runs="timebeam.pipelines.settings:init",
+    runs="timebeam.pipelines.commands.settings:init",
     parameters=(
         Parameter("project", "Google Cloud project; without it the file is for the local emulator", "Init"),
         Parameter("instance", "Bigtable instance of the project", "Init"),
@@ -78,7 +78,7 @@ INIT_COMMAND = Command(
 CONFIG_COMMAND = Command(
     "config",
     "Prints every setting and where it comes from.",
-    runs="timebeam.pipelines.settings:config",
+    runs="timebeam.pipelines.commands.settings:config",
     parameters=(
         CONFIG,
         PROFILE,
@@ -97,7 +97,7 @@ SHELLS = ("bash", "zsh", "fish")
 COMPLETION_COMMAND = Command(
     "completion",
     "Prints a script that completes command lines.",
-    runs="timebeam.pipelines.settings:completion",
+    runs="timebeam.pipelines.commands.settings:completion",
     arguments=(Argument("shell", choices=SHELLS, help="for which shell"),),
     parameters=(),
     examples="""\

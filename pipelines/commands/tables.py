@@ -48,7 +48,7 @@ TABLES_COMMAND = Command(
         Parameter(
             "max_age_days",
             "retention: maximum age in days of the cells of data tables; 0 removes it; "
-            "docs/how-to/compact.md explains age",
+            "docs/how-to/store/compact.md explains age",
             "Retention",
             not_negative,
             most=CENTURY_DAYS,

@@ -106,7 +106,7 @@ a repeated run gives the same result; Beam's own options can be given too""",
 COMPACT_COMMAND = Command(
     "compact",
     "Merges the cells of each row of closed hours into one.",
-    job="timebeam.pipelines.jobs.compact:job_of",
+    job="timebeam.pipelines.store.compact:job_of",
     parameters=(
         *range_parameters(
             "Compact",
@@ -139,14 +139,16 @@ COMPACT_COMMAND = Command(
   timebeam compact --layout opentsdb --day 2026-11-20
   timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
 
-queries return the same before and after; cell timestamps change their meaning, see docs/how-to/compact.md;
+queries return the same before and after; cell timestamps change their meaning:
+see docs/how-to/store/compact.md
+
 Beam's own options can be given too""",
 )
 
 REINDEX_COMMAND = Command(
     "reindex",
     "Rebuilds the index tables; safe to repeat.",
-    job="timebeam.pipelines.jobs.reindex:job_of",
+    job="timebeam.pipelines.store.reindex:job_of",
     parameters=(
         *LAYOUT,
         *BIGTABLE,

@@ -22,7 +22,7 @@ CONTEXT.set_forkserver_preload(
         "timebeam.pipelines.cli",
         "timebeam.pipelines.jobs.run",
         "timebeam.pipelines.commands.ingest",
-        "timebeam.pipelines.jobs.compact",
+        "timebeam.pipelines.store.compact",
         "timebeam.transforms.bigtable.tables",
         "google.cloud.bigtable.data",
         "google.cloud.bigtable_v2",

@@ -1,7 +1,7 @@
 """A random history of a seed.
 
 What the documents say does not hold is not drawn: corrections that arrive out of order where rows are
-compacted (docs/how-to/compact.md, "One case loses"), and marks of appends.
+compacted (docs/how-to/store/compact.md, "One case loses"), and marks of appends.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from tests.support.killed import run_and_kill
 from tests.support.model import Point, StoredCell
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
-from timebeam.pipelines.jobs import compact
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.store import compact
 
 DAY = "--day=2026-01-01"
 APPENDED_MS = 1_795_000_000_000

@@ -22,8 +22,8 @@ from timebeam.pipelines.output.summary import Summary
 from timebeam.schema.layouts import Compaction, Packing
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
-from timebeam.transforms.compact import COUNTERS, CompactJob, CompactRows, CompactTally
 from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows, CompactTally
 
 _LAST_S = 1 << 32
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
