@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.transforms.bigtable.columns import ColumnMerger, MergedRows
-from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
+from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
@@ -23,18 +23,6 @@ def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
     return read_ranges(
         target, scan.table, scan.ranges, _filter(scan), lambda: RowMerger(scan.table, Row, Cell)
     )
-
-
-def scan_qualifiers(target: Target, scan: Scan) -> Iterator[tuple[bytes, list[bytes]]]:
-    """(row key, the qualifiers of its cells) of the rows of a scan, in the order of `scan_rows`.
-
-    The service sends no values, and no `Cell` is made.
-
-    Args:
-      scan: of a table with one family, or of columns of one family.
-    """
-    keys_only = _filter(dataclasses.replace(scan, keys_only=True))
-    return read_ranges(target, scan.table, scan.ranges, keys_only, QualifierMerger)
 
 
 def scan_columns(target: Target, scan: Scan) -> Iterator[MergedRows]:

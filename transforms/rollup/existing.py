@@ -1,7 +1,8 @@
 """Existing cells of rollup tables that a rollup must delete because it does not write them again.
 
 A rollup replaces its period: it deletes numbers of another width, columns under an aggregator's old name,
-and intervals whose points are gone.
+and intervals whose points are gone. A cell is written at the start of its interval. A later cell of the same
+column, by another writer, would hide it, so the column is deleted before it is written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from timebeam.transforms.bigtable.columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import TableReader, scan_columns, scan_qualifiers
+from timebeam.transforms.readers.table_reader import TableReader, scan_columns
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
 
 PrefixIds = Mapping[bytes, int]
@@ -34,9 +35,13 @@ _COLUMNS = ColumnRange(FAMILY, b"", b"")
 _UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value that is not of this run
 _MOST_TAGS = 100_000  # sets of tags that are remembered
 _VALUE_BYTES = 8  # of the numbers that are written
+_NUMBER, _OTHER_VALUE = -1, -2  # `odd` of cells under usual qualifiers
 
 _Cells = npt.NDArray[np.void]
-"""Existing cells: `place` (see `_places`), `code`, `odd`, `time_ms` and `raw` as in `EncodedRollups`."""
+"""Existing cells: `place` (see `_places`), `code`, `odd`, `time_ms` and `raw` as in `EncodedRollups`.
+
+`odd` is the number of an old name; `_NUMBER` or `_OTHER_VALUE` under a usual qualifier.
+"""
 _NO_CELLS: _Cells = np.empty(
     0, [("place", "<i8"), ("code", "<u4"), ("odd", "<i4"), ("time_ms", "<i8"), ("raw", "<u8")]
 )
@@ -44,11 +49,16 @@ _NO_CELLS: _Cells = np.empty(
 
 def existing_rows(
     job: RollupJob, name: str, ranges: Sequence[KeyRange]
-) -> Iterator[tuple[bytes, list[bytes]]]:
-    """(key, qualifiers) of the rows of a table in ranges of keys."""
-    if ranges:
-        scan = Scan(job.table(name), ranges, columns=_COLUMNS, keys_only=True)
-        yield from scan_qualifiers(job.target, scan)
+) -> Iterator[tuple[bytes, list[tuple[bytes, int]]]]:
+    """(key, (qualifier, timestamp in ms) of its cells) of the rows of a table in ranges of keys."""
+    scan = Scan(job.table(name), ranges, columns=_COLUMNS, keys_only=True)
+    for rows in scan_columns(job.target, scan) if ranges else ():
+        columns: list[list[tuple[bytes, int]]] = [[] for _ in rows.keys]
+        for cells in rows.cells:
+            qualifiers = map(bytes, cells.qualifiers)
+            for row, *column in zip(cells.rows.tolist(), qualifiers, cells.times_ms.tolist(), strict=True):
+                columns[row].append((column[0], column[1]))
+        yield from zip(rows.keys, columns, strict=True)
 
 
 def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[KeyRange]:
@@ -137,14 +147,19 @@ def written_id(qualifier: bytes, ids: PrefixIds) -> int | None:
     return ids.get(prefix if len(qualifier) == ROLLUP_BYTES else prefix.lower())
 
 
-def is_of(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: PrefixIds) -> bool:
-    """Whether a column is of an interval and an aggregator that are written; never if `ids` is empty."""
+def written_interval(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: PrefixIds) -> int | None:
+    """The start, in s, of the interval of a column of an aggregator that is written; None of other columns.
+
+    Args:
+      ids: of the row; empty if none is written.
+    """
     offset = int.from_bytes(qualifier[-2:], "big") >> 4
     if plan.interval.is_default:
-        is_point = bool(ids) and len(qualifier) == POINT_BYTES
-        return is_point and plan.start_s <= base_s + offset < plan.end_s
-    start_s = base_s + offset * plan.interval.seconds
-    return plan.start_s <= start_s < plan.end_s and written_id(qualifier, ids) is not None
+        is_ours, start_s = bool(ids) and len(qualifier) == POINT_BYTES, base_s + offset
+    else:
+        is_ours = written_id(qualifier, ids) is not None
+        start_s = base_s + offset * plan.interval.seconds
+    return start_s if is_ours and plan.start_s <= start_s < plan.end_s else None
 
 
 class ChunkExisting:
@@ -166,7 +181,7 @@ class ChunkExisting:
             self._is_replaced[kind, [0] if ids and plan.interval.is_default else list(ids.values())] = True
         self._options = job.layout.options
         self._numbers: dict[bytes, int] = {}
-        self._odd: list[bytes] = []  # old names; `odd` of a cell is the number of one, or -1
+        self._odd: list[bytes] = []  # old names
         ranges = chunk_ranges(job, plan, chunk)
         scan = Scan(job.table(name), ranges, columns=_COLUMNS)
         parts = [_NO_CELLS]
@@ -193,8 +208,9 @@ class ChunkExisting:
           codes, raws, times_ms: as in `EncodedRollups`.
 
         Returns:
-          By row number, the qualifiers that another qualifier of the same interval replaces; and bool[k],
-          whether a cell exists with the same value and timestamp.
+          By row number, the qualifiers that another qualifier of the same interval replaces, or whose cells
+          are later than those that are written; and bool[k], whether a cell exists with the same value and
+          timestamp.
         """
         exists = np.zeros(len(rows), np.bool_)
         present = np.flatnonzero(rows >= 0)
@@ -208,9 +224,10 @@ class ChunkExisting:
         is_written = places[matches] == cells["place"]
         self._is_found |= is_written
         written = present[matches]
-        is_kept = is_written & (codes[written] == cells["code"]) & (cells["odd"] < 0)
+        is_kept = is_written & (codes[written] == cells["code"]) & (cells["time_ms"] <= times_ms[written])
+        is_kept &= cells["odd"] < 0
         is_equal = is_kept & (cells["raw"] == raws[written]) & (cells["time_ms"] == times_ms[written])
-        exists[written[is_equal]] = True
+        exists[written[is_equal & (cells["odd"] == _NUMBER)]] = True
         return self._named(np.flatnonzero(is_written & ~is_kept)), exists
 
     def unwritten(self) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -254,10 +271,14 @@ class ChunkExisting:
         is_covered = (starts_s >= self._plan.start_s) & (starts_s < self._plan.end_s)
         is_covered &= self._is_replaced[kinds, codes >> 16]
         existing = np.empty(len(numbers), _NO_CELLS.dtype)
-        existing["place"], existing["code"], existing["odd"] = _places(numbers, codes), codes, -1
-        existing["time_ms"], existing["raw"] = -1, 0  # of a value that is not written: it equals none
+        existing["place"], existing["code"], existing["time_ms"] = (
+            _places(numbers, codes),
+            codes,
+            cells.times_ms,
+        )
+        existing["odd"], existing["raw"] = _OTHER_VALUE, 0
         if cells.values.shape[1] == _VALUE_BYTES:
-            existing["time_ms"] = cells.times_ms
+            existing["odd"] = _NUMBER
             existing["raw"] = np.ascontiguousarray(cells.values).view(">u8").reshape(-1)
         return existing[is_covered]
 
@@ -267,7 +288,7 @@ class ChunkExisting:
         for name, (number, base_s, kind) in zip(names, of_rows.T.tolist(), strict=True):
             ids = self._owned.kinds[kind]
             number_of_name = written_id(name, ids)
-            if number_of_name is not None and is_of(name, base_s, self._plan, ids):
+            if number_of_name is not None and written_interval(name, base_s, self._plan, ids) is not None:
                 code = number_of_name << 16 | int.from_bytes(name[-2:], "big")
                 existing.append((number << 20 | code >> 4, 0, len(self._odd), -1, 0))
                 self._odd.append(name)

@@ -28,21 +28,26 @@ from timebeam.transforms.rollup.accumulate import (
     typed,
 )
 from timebeam.transforms.rollup.encode import count_written, encode, over, row_mutations
-from timebeam.transforms.rollup.existing import OwnedIds, existing_rows, is_of, metric_ranges
+from timebeam.transforms.rollup.existing import OwnedIds, existing_rows, metric_ranges, written_interval
 from timebeam.transforms.rollup.job import RollupJob, RollupRowKey, outputs
 from timebeam.transforms.rollup.reading import NumberedChunk
 
-EXISTING = "standing"
-"""In place of an aggregator: the element holds the existing qualifiers of a row."""
+EXISTING, LATER = "standing", "later"
+"""In place of an aggregator: the element holds the existing qualifiers of a row.
+
+Those of `LATER` have cells later than the starts of their intervals, which would hide the cells that are
+written.
+"""
 
 _BYTES_AT_ONCE = 4 << 20
 """Bytes of accumulators whose rows are encoded together."""
 
 
 class ExistingQualifiersFn(beam.DoFn):
-    """`SharedIntervals` in; ((table, row key), (EXISTING, qualifiers)) out.
+    """`SharedIntervals` in; ((table, row key), (EXISTING or LATER, qualifiers)) out.
 
-    These rows are written after a shuffle, which deletes existing qualifiers that are not written again.
+    These rows are written after a shuffle, which deletes existing qualifiers that are later, or that are not
+    written again.
     """
 
     def __init__(self, job: RollupJob) -> None:
@@ -53,13 +58,18 @@ class ExistingQualifiersFn(beam.DoFn):
         (interval,) = [each for each in job.config.intervals if each.interval == shared.interval]
         plan = IntervalPlan(interval, shared.start_s, shared.end_s)
         owned = OwnedIds(job, plan.interval, name, shared.metric)
-        for key, names in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
+        for key, columns in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
             base_s = row_keys.base_s_of(job.layout.options, key)
             ids = owned.kinds[owned.kind(key)]
-            existing = [qualifier for qualifier in names if is_of(qualifier, base_s, plan, ids)]
-            if existing:
-                packed = b"".join(len(qualifier).to_bytes(1, "big") + qualifier for qualifier in existing)
-                yield (name, key), (EXISTING, packed)
+            packed = {EXISTING: b"", LATER: b""}
+            for qualifier, time_ms in columns:
+                start_s = written_interval(qualifier, base_s, plan, ids)
+                if start_s is not None:
+                    which = LATER if time_ms > start_s * 1000 else EXISTING
+                    packed[which] += len(qualifier).to_bytes(1, "big") + qualifier
+            for which, qualifiers in packed.items():
+                if qualifiers:
+                    yield (name, key), (which, qualifiers)
 
 
 class EncodeRowFn(beam.DoFn):
@@ -104,16 +114,14 @@ class EncodeRowFn(beam.DoFn):
     ) -> Iterator[EncodedRow | RejectedOutput]:
         """The mutations of rows of one table."""
         existing: list[list[bytes]] = [[] for _ in groups]
+        later: list[list[bytes]] = [[] for _ in groups]
         by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}
         for number, (_, packed_pairs) in enumerate(groups):
             packed_by_aggregator: dict[str, list[bytes]] = {}
             for aggregator, packed in packed_pairs:
                 packed_by_aggregator.setdefault(aggregator, []).append(packed)
-            existing[number] = [
-                qualifier
-                for packed in packed_by_aggregator.pop(EXISTING, ())
-                for qualifier in _qualifiers(packed)
-            ]
+            existing[number] = _qualifiers(packed_by_aggregator.pop(EXISTING, ()))
+            later[number] = _qualifiers(packed_by_aggregator.pop(LATER, ()))
             for aggregator, packed_groups in packed_by_aggregator.items():
                 by_aggregator.setdefault(aggregator, []).append((number, packed_groups))
         sets: list[list[bytes]] = [[] for _ in groups]
@@ -135,9 +143,9 @@ class EncodeRowFn(beam.DoFn):
                     existing[number] = stale_qualifiers(existing[number], map(bytes, written))
         table = self._job.table(name)
         for number, (key, _) in enumerate(groups):
-            if sets[number] or existing[number]:
-                content = b"".join(sets[number])
-                yield over(key, table, content, int(counts[number]), existing[number])
+            stale = existing[number] + later[number]
+            if sets[number] or stale:
+                yield over(key, table, b"".join(sets[number]), int(counts[number]), stale)
         sizes = np.fromiter((len(key) for key, _ in groups), np.int64, len(groups))
         count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), qualifier_bytes)
 
@@ -152,12 +160,15 @@ class EncodeRowFn(beam.DoFn):
         return encode(self._job, interval, aggregator, buckets)
 
 
-def _qualifiers(packed: bytes) -> Iterator[bytes]:
-    position = 0
-    while position < len(packed):
-        end = position + 1 + packed[position]
-        yield packed[position + 1 : end]
-        position = end
+def _qualifiers(packed_lists: Iterable[bytes]) -> list[bytes]:
+    qualifiers = []
+    for packed in packed_lists:
+        position = 0
+        while position < len(packed):
+            end = position + 1 + packed[position]
+            qualifiers.append(packed[position + 1 : end])
+            position = end
+    return qualifiers
 
 
 def add_steps(

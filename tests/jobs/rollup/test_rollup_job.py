@@ -187,6 +187,25 @@ def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
     check(store, points)
 
 
+@all_cuts(("by day", 0), ("by sampled keys", 0))
+@pytest.mark.usefixtures("chunks_cut")
+def test_later_cells_of_other_writers_do_not_hide_a_number(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    """Cells of the same qualifiers whose timestamps are not the starts of their intervals."""
+    send(store, tmp_path, points_of(random.Random(16), DAY, 3), 1)
+    tables = [*SECONDS, "preagg", "preagg-5m", "preagg-1h", "preagg-1d"]
+    assert rollup(store, config).code == 0
+    first = {table: cells(store, table) for table in tables}
+    for table in tables:
+        handle = open_table(store.target, store.layout.options.table_prefix + table)
+        for number, (key, qualifier, time_us, value) in enumerate(first[table][::3]):
+            foreign = value if number % 2 else bytes(8 - number % 4)
+            handle.mutate_row(key, SetCell("t", qualifier, foreign, time_us + 1_000 * (1 + number)))
+    assert rollup(store, config).code == 0
+    assert {table: cells(store, table) for table in tables} == first
+
+
 def test_groups_of_tables_with_escaped_names_are_replaced(
     bigtable: tuple[str, str], prefix: str, config: Path, tmp_path: Path
 ) -> None:

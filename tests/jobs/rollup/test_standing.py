@@ -26,7 +26,7 @@ from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.rollup.accumulate import SharedIntervals
 from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
-from timebeam.transforms.rollup.steps import EXISTING, ExistingQualifiersFn
+from timebeam.transforms.rollup.steps import EXISTING, LATER, ExistingQualifiersFn
 
 DAY, HOUR = 1_772_236_800, 3600  # 2026-02-28
 METRIC = b"\0\0\1"
@@ -99,10 +99,11 @@ def shuffled(job: RollupJob) -> set[bytes]:
     shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", start_s, end_s)
     names = set()
     for _, (which, packed) in ExistingQualifiersFn(job).process(shared):
-        assert which == EXISTING
         while packed:
             size = packed[0]
-            names.add(packed[1 : 1 + size])
+            name = packed[1 : 1 + size]
+            assert which == (LATER if name[0] % 2 else EXISTING)
+            names.add(name)
             packed = packed[1 + size :]
     return names
 
@@ -114,7 +115,10 @@ def test_every_aggregation_id(job: RollupJob, read) -> None:
     names = columns(rng)
     table = open_table(job.target, job.table("rollup-1h"))
     for key in (KEY, KEY[:7], KEY[:10]):  # the last two are damaged, and must end nothing
-        table.mutate_row(key, [SetCell("t", name, bytes(8), 1_000_000) for name in sorted(names)])
+        cells = [
+            SetCell("t", name, bytes(8), (1, 2 * DAY)[name[0] % 2] * 1_000_000) for name in sorted(names)
+        ]
+        table.mutate_row(key, cells)
     for number in IDS:
         numbers = [number, *rng.sample([one for one in IDS if one != number], 7)]
         chosen = dict(zip(rng.sample(NAMES, 8), numbers, strict=True))

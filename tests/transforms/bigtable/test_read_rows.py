@@ -28,7 +28,7 @@ from timebeam.transforms.bigtable.merge import InvalidChunkError
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows as rows_of_keys
-from timebeam.transforms.readers.table_reader import scan_columns, scan_qualifiers, scan_rows, scan_table
+from timebeam.transforms.readers.table_reader import scan_columns, scan_rows, scan_table
 
 TARGET = Target("project", "instance", "a profile")
 KEYS = [b"a", b"b", b"b\0", b"c", b"d", b"dd", b"e", b"f"]
@@ -467,7 +467,7 @@ def test_requests_and_headers_are_those_of_the_data_client(
     )
     scan = Scan("table", ranges, b"\\C*", ColumnRange("f", b"a", b"b"), True, 2)
     with serving(breaking(0, calls=0)) as server:
-        assert list(scan_qualifiers(target, scan))
+        assert list(scan_columns(target, scan))
         assert list(scan_rows(target, scan))
         with BigtableDataClient(project="project") as client:
             table = client.get_table("instance", "table", app_profile_id=target.app_profile)
@@ -477,8 +477,8 @@ def test_requests_and_headers_are_those_of_the_data_client(
                     row_filter=row_filter,
                 )
             )
-    qualifiers, ours, theirs = server.requests
-    assert qualifiers == ours == theirs
+    columns, ours, theirs = server.requests
+    assert columns == ours == theirs
     _, our_headers, their_headers = server.headers
     assert our_headers["x-goog-request-params"] == their_headers["x-goog-request-params"]
     assert "app_profile_id=" in our_headers["x-goog-request-params"]

@@ -15,7 +15,7 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import read_rows, scan_qualifiers, scan_rows, scan_table
+from timebeam.transforms.readers.table_reader import read_rows, scan_columns, scan_rows, scan_table
 
 KEYS = [b"%03d" % number for number in range(200)]
 COLUMNS = [b"a", b"b", b"c", b"d"]
@@ -95,13 +95,21 @@ def test_keys_alone(target: Target) -> None:
     assert {cell.value for cell in row.cells} == {b""}
 
 
-@pytest.mark.parametrize("columns", [None, ColumnRange("f", b"b", b"d")])
-def test_qualifiers_are_those_of_the_rows(target: Target, columns: ColumnRange | None) -> None:
+@pytest.mark.parametrize("columns", [ColumnRange("f", b"", b""), ColumnRange("f", b"b", b"d")])
+def test_columns_without_values_are_those_of_the_rows(target: Target, columns: ColumnRange) -> None:
     ranges = [(b"190", b""), (b"010", b"020")]
-    scan = Scan("reader", ranges, key_pattern=rb"\C*[02468]", columns=columns)
-    expected = [(row.key, [cell.qualifier for cell in row.cells]) for row in scan_rows(target, scan)]
-    assert len(expected) == 10
-    assert list(scan_qualifiers(target, scan)) == expected
+    scan = Scan("reader", ranges, key_pattern=rb"\C*[02468]", columns=columns, keys_only=True)
+    expected = {
+        (row.key, cell.qualifier, cell.timestamp_ms) for row in scan_rows(target, scan) for cell in row.cells
+    }
+    read = {
+        (rows.keys[row], bytes(qualifier), time_ms)
+        for rows in scan_columns(target, scan)
+        for cells in rows.cells
+        for row, qualifier, time_ms in zip(cells.rows, cells.qualifiers, cells.times_ms, strict=True)
+    }
+    assert len({key for key, _, _ in expected}) == 10
+    assert read == expected
 
 
 @pytest.mark.parametrize("most", [1, 3, 2000])
