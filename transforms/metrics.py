@@ -7,6 +7,7 @@ by reason in the dead letters and in the output of a local run.
 from __future__ import annotations
 
 import collections
+import copy
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -152,12 +153,10 @@ def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[
 
     Committed figures, or those of all attempts where a runner has no committed ones.
     """
-    if hasattr(result, "_metrics"):
-        # A job server's result repeats its first answer, which may be of the middle of the run.
-        result._metrics = None
     counters: collections.Counter[str] = collections.Counter()
     chosen = MetricsFilter().with_namespace(namespace) if namespace else None
-    for metric in result.metrics().query(chosen)["counters"]:
+    # A job server's result repeats its first answer, which may be of the middle of the run; a copy has none.
+    for metric in copy.copy(result).metrics().query(chosen)["counters"]:
         if not metric.key.metric.namespace.startswith(NAMESPACE):
             continue  # of Beam's own steps
         figure = metric.attempted if metric.committed is None else metric.committed

@@ -267,5 +267,5 @@ def write_dead_letters(
     if not refused:
         return
     assert dead_letters is not None
-    letters = WriteDeadLetters(dead_letters, run_ms, bounded=run_ms is not None, portions=portions)
+    letters = WriteDeadLetters(dead_letters, run_ms, portions=portions)
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters

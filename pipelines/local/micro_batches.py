@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -89,6 +90,7 @@ class Repeated:
         self._options = pipeline.options
         in_process = EmbeddedPythonEnvironment.default()
         self._graph = pipeline.to_runner_api(default_environment=in_process)
+        shutil.rmtree(pipeline.local_tempdir)  # Beam removes it when it runs the pipeline; nothing uses it
 
     def run(self, messages: Iterable[Message | RejectedOutput]) -> None:
         """Runs the graph over messages; the counts of a failed run are discarded."""

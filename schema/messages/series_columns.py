@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.common.packing import LARGEST
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError, Fields
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag

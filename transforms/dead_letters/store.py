@@ -169,32 +169,31 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
 
     Args:
       place: a topic, projects/P/topics/T, or a prefix of file names. Without refusals, no file is created.
-      run_ms: time of the run, in ms, written into each dead letter; None for the time of the refusal.
-      bounded: write PREFIX-SSSSS-of-NNNNN.jsonl at the end of the run; else PREFIX-UUID.jsonl for each bundle
-        with refusals.
+      run_ms: time of the run, in ms, written into each dead letter; PREFIX-SSSSS-of-NNNNN.jsonl are made at
+        its end. None for a stream: each dead letter has the time of its refusal, each bundle with refusals a
+        file PREFIX-UUID.jsonl.
       portions: whether the graph runs repeatedly in this process: local letters are appended to one file.
     """
 
-    def __init__(self, place: str, run_ms: int | None, *, bounded: bool, portions: bool = False) -> None:
+    def __init__(self, place: str, run_ms: int | None, *, portions: bool = False) -> None:
         super().__init__()
-        self._place, self._run_ms, self._bounded, self._portions = place, run_ms, bounded, portions
+        self._place, self._run_ms, self._portions = place, run_ms, portions
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
         lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
-        if self._portions:
-            is_local = FileSystems.get_scheme(self._place) is None
-            fn = _AppendLettersFn(self._place) if is_local else _BundleFileFn(self._place)
-            return lines | "WriteFiles" >> beam.ParDo(fn)
-        if self._bounded:
-            if FileSystems.get_scheme(self._place) is None:
-                return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
-            return lines | "WriteFiles" >> beam.io.WriteToText(
-                self._place, file_name_suffix=".jsonl", skip_if_empty=True
-            )
-        return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
+        is_local = FileSystems.get_scheme(self._place) is None
+        if self._portions and is_local:
+            return lines | "WriteFiles" >> beam.ParDo(_AppendLettersFn(self._place))
+        if self._portions or self._run_ms is None:
+            return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
+        if is_local:
+            return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
+        return lines | "WriteFiles" >> beam.io.WriteToText(
+            self._place, file_name_suffix=".jsonl", skip_if_empty=True
+        )
 
 
 class _LocalSink(FileBasedSink):

@@ -1,4 +1,4 @@
-"""Opens messages: what they are packed in is undone, and `--format auto` finds out what they hold.
+"""Opens messages: their content encodings are decoded, and `--format auto` finds out what they hold.
 
 What is announced by attributes is believed; else the content decides. Telegraf announces neither its base64
 nor its gzip.
@@ -12,14 +12,14 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from timebeam.schema.common.packing import GZIP, LARGEST, ZSTD, snappy, unpack
+from timebeam.schema.common.encodings import GZIP, LARGEST, ZSTD, snappy, unpack
 from timebeam.schema.common.protobuf import ProtoError
 from timebeam.schema.messages import Framing, Message, MessageFormat
 from timebeam.schema.messages.series_columns import WholeFormat
 from timebeam.schema.points import Reason, RefusedError
 
 _WRAPPINGS = 2
-"""Most packings of a message that are undone."""
+"""Most content encodings of a message that are decoded."""
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
 _CONTENTS = (GZIP, ZSTD, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
@@ -36,14 +36,14 @@ ATTRIBUTES = {
 
 
 def unwrapped(message: Message, *, is_whole: bool) -> Message:
-    """A message without its packings, at most two and 64 MiB.
+    """A message without its content encodings, at most two and 64 MiB.
 
     Args:
-      is_whole: whether a single packing that attributes announce is undone too. Otherwise it is undone while
+      is_whole: whether a single encoding that attributes name is decoded too. Otherwise it is decoded while
         the message is read, in blocks if it is long.
 
     Raises:
-      RefusedError: a packing is damaged, unknown, or of too many bytes.
+      RefusedError: an encoding is damaged, unknown, or of too many bytes.
     """
     attributes = message.envelope.attributes if message.envelope else {}
     announced = [name.strip() for name in attributes.get("content-encoding", "").lower().split(",")]
@@ -59,18 +59,18 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
         text = unpack(name, text, budget)
         budget -= len(text)
     for _ in range(0 if announced else _WRAPPINGS):
-        packing = _packing(text)
-        if not packing:
+        encoding = _encoding(text)
+        if not encoding:
             break
-        text = unpack(packing, text, budget)
+        text = unpack(encoding, text, budget)
         budget -= len(text)
     if text is message.text:
         return message
     return _with(dataclasses.replace(message, text=text), "content-encoding", None)
 
 
-def _packing(text: bytes) -> str:
-    """The packing that a text of lines, JSON or OTLP has by its content; empty for none."""
+def _encoding(text: bytes) -> str:
+    """The encoding that a text of lines, JSON or OTLP has by its content; empty for none."""
     if text.startswith(GZIP):
         return "gzip"
     if text.startswith(ZSTD):
@@ -80,7 +80,7 @@ def _packing(text: bytes) -> str:
 
 
 def _is_content(text: bytes) -> bool:
-    """Whether base64 holds JSON, protobuf, packed data, rows of Arrow or Parquet, or text with blanks."""
+    """Whether base64 holds JSON, protobuf, compressed data, rows of Arrow or Parquet, or text with blanks."""
     try:
         content = base64.b64decode(text.strip(), validate=True)
         if content.startswith(_CONTENTS) or (b" " in content and content.isascii()):
@@ -92,7 +92,7 @@ def _is_content(text: bytes) -> bool:
 
 
 def is_told_by_content(form: MessageFormat) -> bool:
-    """Whether the packing of messages of a format may be guessed: not if they are bytes of any kind."""
+    """Whether the encoding of messages of a format may be guessed: not if they are bytes of any kind."""
     return form.framing in (Framing.LINES, Framing.JSON) or isinstance(form, WholeFormat)
 
 

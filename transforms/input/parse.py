@@ -16,7 +16,7 @@ from apache_beam.pvalue import TaggedOutput
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import follows, join_texts
 from timebeam.schema.common.decompress import DamagedError, TruncatedError, decompressed
-from timebeam.schema.common.packing import unpack
+from timebeam.schema.common.encodings import unpack
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
@@ -69,7 +69,7 @@ def portions(
 
     Args:
       framing_of: how the text of a message may be cut; may raise RefusedError.
-      opened: a message without the packings that its content tells; may raise RefusedError. One message is
+      opened: a message without the encodings that its content tells; may raise RefusedError. One message is
         opened at a time: a thousand of them can hold 64 MiB each.
     """
     portion = _MessagePortion()

@@ -251,7 +251,7 @@ class HeroicWrite(Protocol):
 
 
 class RemoteWriteRequests(Protocol):
-    """/api/v1/write: Prometheus' remote write, versions 1.0 and 2.0; the packing is told by the content."""
+    """/api/v1/write: Prometheus' remote write, versions 1.0 and 2.0; its encoding is told by the content."""
 
     format = "prometheus-remote-write"
 

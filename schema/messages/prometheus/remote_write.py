@@ -26,8 +26,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from timebeam.schema.common.encodings import GZIP, ZSTD, snappy, unpack
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.common.packing import GZIP, ZSTD, snappy, unpack
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.common.protobuf import fields as fields_of
 from timebeam.schema.common.wire_fields import (
@@ -85,7 +85,7 @@ class RemoteWrite(WholeFormat):
         self._new_symbol = itertools.count(1)
 
     def plain(self, text: bytes) -> bytes:
-        """See `WholeFormat.plain`: the packing is told by the content."""
+        """See `WholeFormat.plain`: its encoding is told by the content."""
         if text.startswith(GZIP):
             return unpack("gzip", text)
         if text.startswith(ZSTD):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.prometheus_proto import message as proto
 from timebeam.schema.common import wire_fields
-from timebeam.schema.common.packing import snappy as unpack_snappy
+from timebeam.schema.common.encodings import snappy as unpack_snappy
 from timebeam.schema.messages import Framing, Message, series_columns
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite

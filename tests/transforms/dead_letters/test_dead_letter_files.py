@@ -33,7 +33,7 @@ def refuse(folder: Path, letters: int, end: str) -> None:
 
     with beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"])) as pipeline:
         refused = pipeline | beam.Impulse() | beam.FlatMap(make).with_output_types(Rejected)
-        refused | "DeadLetters" >> WriteDeadLetters("dead", 1, bounded=True)
+        refused | "DeadLetters" >> WriteDeadLetters("dead", 1)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What messages are packed in: gzip, zstd, raw Snappy blocks and base64, undone within a limit."""
+"""Content encodings of messages: gzip, zstd, raw Snappy blocks and base64, decoded within a limit."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from timebeam.schema.common.protobuf import ProtoError, varint
 from timebeam.schema.points import Reason, RefusedError
 
 LARGEST = 64 << 20
-"""Bytes of a message after all unpacking; a larger one is refused."""
+"""Bytes of a message after all decoding; a larger one is refused."""
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-"""How data packed by gzip and zstd begin."""
+"""How data compressed by gzip and zstd begin."""
 
 
-def unpack(packing: str, data: bytes, limit: int = LARGEST) -> bytes:
-    """The content of packed data.
+def unpack(encoding: str, data: bytes, limit: int = LARGEST) -> bytes:
+    """The content of encoded data.
 
     Args:
-      packing: one of `PACKINGS`.
+      encoding: one of `ENCODINGS`.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE; the data are damaged or larger than `limit`, or the packing is unknown.
+      RefusedError: CORRUPT_MESSAGE; the data are damaged or larger than `limit`, or the encoding is unknown.
     """
-    if packing not in PACKINGS:
-        why = f"content-encoding {packing!r}: only {', '.join(PACKINGS)} can be unpacked"
+    if encoding not in ENCODINGS:
+        why = f"content-encoding {encoding!r}: only {', '.join(ENCODINGS)} can be unpacked"
         raise RefusedError(Reason.CORRUPT_MESSAGE, why)
     try:
-        content = PACKINGS[packing](data, limit)
+        content = ENCODINGS[encoding](data, limit)
     except _DAMAGE as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged {packing}: {error}") from error
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged {encoding}: {error}") from error
     if len(content) > limit:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"{packing}: more than {limit} bytes after decompression")
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"{encoding}: more than {limit} bytes after decompression")
     return content
 
 
@@ -74,12 +74,12 @@ def _base64(data: bytes, limit: int) -> bytes:
     return base64.b64decode(data.strip(), validate=True)
 
 
-PACKINGS: dict[str, Callable[[bytes, int], bytes]] = {
+ENCODINGS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": _stream(".gz"),
     "zstd": _stream(".zst"),
     "snappy": snappy,
     "base64": _base64,
 }
-"""What undoes each packing; of more than the limit it returns at least one byte more."""
+"""What decodes each encoding; of more than the limit it returns at least one byte more."""
 
 _DAMAGE = (ProtoError, IndexError, OSError, DamagedError, TruncatedError, binascii.Error)
