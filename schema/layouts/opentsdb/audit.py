@@ -1,81 +1,19 @@
-"""Audits the stored tables: rows must decode, and UIDs must map one to one.
-
-Format: docs/spec/opentsdb.md §5.
-"""
+"""Audits the data table: rows must decode, and their UIDs must have names (docs/spec/opentsdb.md §1 to §5)."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator
 
-from timebeam.schema.layouts.opentsdb import many_rows, uid_table
+from timebeam.schema.layouts.opentsdb import many_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, parse_key, salt
-from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
+from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Row
 
-_NEARLY_EXHAUSTED = 0.8
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
-
-
-class UidMaps:
-    """Both directions of the stored UID table."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.uids: dict[tuple[str, bytes], bytes] = {}
-        """(kind, name) to UID."""
-        self.names: dict[tuple[str, bytes], bytes] = {}
-        """(kind, UID) to name."""
-        self.counters: dict[str, bytes] = {}
-        for row in rows:
-            for cell in row.cells:
-                kind = cell.qualifier.decode("iso-8859-1")
-                if kind not in uid_table.KINDS:
-                    continue  # metadata of UIDs
-                if cell.family == uid_table.NAME_FAMILY:
-                    self.names[kind, row.key] = cell.value
-                elif row.key == uid_table.COUNTER_ROW:
-                    self.counters[kind] = cell.value
-                else:
-                    self.uids[kind, row.key] = cell.value
-
-    def findings(self, table: str, options: OpenTsdbOptions) -> Iterator[Finding]:
-        """Everything that keeps the mapping from being one to one, and UIDs that run out."""
-        for (kind, name), uid in self.uids.items():
-            if len(uid) != options.uid_width(kind):
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} is not {options.uid_width(kind)} bytes")
-            elif (kind, uid) not in self.names:
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} has no reverse mapping")
-            elif self.names[kind, uid] != name:
-                mapped_name = self.names[kind, uid].decode("iso-8859-1")
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
-            if options.names is Names.ESCAPE and not options.names.stores(uid_table.name_text(name)):
-                yield _damage(table, name, f"{kind}: not an escaped name: no query finds it (--names escape)")
-        for (kind, uid), name in self.names.items():
-            if (kind, name) not in self.uids:
-                text = f"{kind}: UID {uid.hex()} of {name.decode('iso-8859-1')!r} lacks its forward mapping"
-                yield Finding(Severity.NOTE, table, uid, text + " (left by an interrupted assignment)")
-            elif self.uids[kind, name] != uid:
-                text = f"{kind}: UID {uid.hex()} is an unused second UID of {name.decode('iso-8859-1')!r}"
-                yield Finding(Severity.NOTE, table, uid, text + " (left by a lost race)")
-        for kind, value in sorted(self.counters.items()):
-            yield from self._usage(table, kind, value, options)
-
-    def _usage(self, table: str, kind: str, value: bytes, options: OpenTsdbOptions) -> Iterator[Finding]:
-        """A finding if most UIDs of a kind are assigned."""
-        if len(value) != 8:
-            yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: counter of {len(value)} bytes instead of 8")
-            return
-        used = int.from_bytes(value, "big", signed=True)
-        last = uid_table.last_id(options.uid_width(kind))
-        if used >= last:
-            text = f"{kind}: all {last} UIDs are assigned; new names are refused"
-            yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
-        elif used > _NEARLY_EXHAUSTED * last:
-            text = f"{kind}: {used} of {last} UIDs are assigned"
-            yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
 
 
 def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.rows import winner_of
+from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import (
     Decoded,
     DecodedRows,
@@ -234,7 +235,7 @@ class OpenTsdb(
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
-        maps = audit.UidMaps(read(self.uid_table))
+        maps = UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
 

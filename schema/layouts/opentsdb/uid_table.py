@@ -46,6 +46,15 @@ def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> 
     return None
 
 
+def check_name(kind: str, name: str) -> None:
+    """Raises RefusedError if OpenTSDB does not allow a name, as it is stored, or cannot store it."""
+    role = {"metrics": "metric name", "tagk": "tag name", "tagv": "tag value"}[kind]
+    _check(name, role, Reason.BAD_METRIC if kind == "metrics" else Reason.BAD_TAG)
+    if row_key(name) is None:
+        text = f"Invalid {role}: {len(name)} characters, more than the {NAME_BYTES} of a row key"
+        raise RefusedError(Reason.NAME_NOT_STORABLE, text)
+
+
 def _check(name: str, role: str, reason: Reason) -> None:
     """Checks that a name is legal and fits ISO-8859-1.
 
