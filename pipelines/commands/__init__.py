@@ -20,6 +20,7 @@ _DECLARED = {
     "serve": ("query", "serve OpenTSDB's read API over HTTP, or take points from producers"),
     "series": ("query", "list series by pattern"),
     "suggest": ("query", "list metrics, tag keys or tag values by prefix"),
+    "names": ("names", "list, rename, free and fix OpenTSDB's names"),
     "meta": ("upkeep", "create OpenTSDB's metadata from the data table"),
     "trees": ("upkeep", "build and show OpenTSDB's trees"),
     "copy": ("ingest", "copy points from one layout to another"),

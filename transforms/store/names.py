@@ -69,9 +69,7 @@ def read_use(target: Target, layout: UidTables) -> dict[UidPair, UidUse]:
         _count_pairs(layout, dict.fromkeys(scan_keys(target, meta_table(prefix).name), 1), others)
     if table_exists(target, tree_table(prefix).name):
         _count_pairs(layout, collections.Counter(_leaves(target, tree_table(prefix).name)), others)
-    return {
-        pair: UidUse(series[pair], rows[pair], others[pair]) for pair in sorted({*rows, *others})
-    }
+    return {pair: UidUse(series[pair], rows[pair], others[pair]) for pair in sorted({*rows, *others})}
 
 
 def _rows_by_tsuid(target: Target, layout: UidTables, table: str) -> collections.Counter[bytes]:
@@ -80,7 +78,9 @@ def _rows_by_tsuid(target: Target, layout: UidTables, table: str) -> collections
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + BASE_BYTES
     return collections.Counter(
-        key[salt_end:base_at] + key[tags_at:] for key in scan_keys(target, table) if is_of_series(options, key)
+        key[salt_end:base_at] + key[tags_at:]
+        for key in scan_keys(target, table)
+        if is_of_series(options, key)
     )
 
 
@@ -153,12 +153,14 @@ def rename(
     if not dry_run:
         made = apply_changes(target, layout.uid_table, changes)
         if len(made) < len(changes):
-            if made and made[0].old is None and len(made) == 1:  # the new name must not stay beside a third one
+            if (
+                made and made[0].old is None and len(made) == 1
+            ):  # the new name must not stay beside a third one
                 created = made[0]
                 apply_changes(target, layout.uid_table, [UidChange(created.key, created.new, created.old)])
             raise NameChangeError(
-                f"{kind} {old!r} was changed by another program meanwhile: look at it with `timebeam names list "
-                f"{kind} {old}` and try again"
+                f"{kind} {old!r} was changed by another program meanwhile: see `timebeam names list {kind} "
+                f"{old}`, and try again"
             )
     cell = changes[-1].old
     assert cell is not None
@@ -201,7 +203,9 @@ def rename_changes(
         None,
     )
     if reverse is None or reverse.value not in (old_key, new_key):
-        raise NameChangeError(f"UID {uid.hex()} is not mapped back to {old!r}: run `timebeam names fix` first")
+        raise NameChangeError(
+            f"UID {uid.hex()} is not mapped back to {old!r}: run `timebeam names fix` first"
+        )
     changes = []
     if new_forward is None:
         changes.append(UidChange(new_key, None, forward._replace(timestamp_ms=now_ms)))

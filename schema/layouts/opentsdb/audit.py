@@ -1,4 +1,4 @@
-"""Audits the data table: rows must decode, and their UIDs must have names (docs/spec/opentsdb.md §1 to §5)."""
+"""Audits the data table: rows must decode, and their UIDs must have names (docs/spec/opentsdb.md §5)."""
 
 from __future__ import annotations
 

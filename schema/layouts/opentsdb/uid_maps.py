@@ -145,9 +145,7 @@ class UidMaps:
             kind, len(written_ms), used, possible, new_names, (possible - used) / pace if pace else None
         )
 
-    def repairs(
-        self, options: OpenTsdbOptions, used: Collection[UidPair], now_ms: int
-    ) -> Iterator[Repair]:
+    def repairs(self, options: OpenTsdbOptions, used: Collection[UidPair], now_ms: int) -> Iterator[Repair]:
         """What is wrong, and how to fix it.
 
         Args:
@@ -160,7 +158,7 @@ class UidMaps:
             yield from self._counter_repairs(kind, options.uid_width(kind), now_ms)
 
     def _forward_repairs(self, kind: str, width: int, now_ms: int) -> Iterator[Repair]:
-        """Forward mappings without their reverse mapping: the name that the UID is mapped back to keeps it."""
+        """Forward mappings without their reverse mapping: the name in the reverse mapping keeps the UID."""
         names_by_uid = collections.defaultdict[bytes, list[bytes]](list)
         for each, name in self.uids:
             if each == kind:
@@ -181,7 +179,9 @@ class UidMaps:
             others = sorted(set(names) - {name})
             changes += [UidChange(other, self.uids[kind, other], None) for other in others]
             mapped = _listed([reverse.value]) if reverse is not None else "no name"
-            text = f"UID {uid.hex()} of {_listed(names)} is mapped back to {mapped}: {_listed([name])} keeps it"
+            text = (
+                f"UID {uid.hex()} of {_listed(names)} is mapped back to {mapped}: {_listed([name])} keeps it"
+            )
             if others:
                 text += f"; {_listed(others)} gets a UID of its own when it is written next"
             yield Repair(kind, text, changes)
@@ -196,10 +196,10 @@ class UidMaps:
                 continue  # a leftover of a lost race: `timebeam names free` deletes it
             if name in forward:
                 command = f"timebeam names merge {kind} {uid.hex()} {uid_table.name_text(name)}"
-                text = f"{_listed([name])} has the UID {forward[name].hex()}, but rows with UID {uid.hex()} too"
+                text = f"{_listed([name])} has the UID {forward[name].hex()}, but rows with {uid.hex()} too"
                 yield Repair(kind, f"{text}: {command}")
                 continue
-            text = f"UID {uid.hex()} of {_listed([name])} lacks its forward mapping, and has rows: it is restored"
+            text = f"UID {uid.hex()} of {_listed([name])} has rows, but no forward mapping: it is restored"
             new = Cell(uid_table.ID_FAMILY, kind.encode(), now_ms, uid)
             forward[name] = uid
             yield Repair(kind, text, [UidChange(name, None, new)])

@@ -1,0 +1,47 @@
+"""`timebeam names`: the care of OpenTSDB's UIDs."""
+
+from __future__ import annotations
+
+from timebeam.pipelines.options.command_line import Argument, Command
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, boolean, positive
+
+NAMES_COMMAND = Command(
+    "names",
+    "Lists, renames, frees and fixes the names in OpenTSDB's UID table.",
+    runs="timebeam.pipelines.store.names:run",
+    arguments=(
+        Argument("action", choices=["list", "rename", "free", "fix"], help="what to do"),
+        Argument("argument", nargs="*", help="list: KIND PREFIX, or nothing; rename: KIND OLD NEW"),
+    ),
+    parameters=(
+        Parameter(
+            "use", "list: count the series and rows of each name; reads all row keys", "Names", boolean, False
+        ),
+        Parameter(
+            "wait_hours",
+            "free: hours that a UID waits between losing its name and being deleted; all writers must be "
+            "restarted within this time",
+            "Names",
+            positive,
+            168,
+        ),
+        Parameter(
+            "yes",
+            "rename, free, fix: write; by default they print what would change",
+            "Names",
+            boolean,
+            False,
+        ),
+        Parameter("output", "form of the output", "Names", default="text", choices=("text", "json")),
+        *LAYOUT,
+        *BIGTABLE,
+    ),
+    examples="""\
+  timebeam names list --layout opentsdb
+  timebeam names list metrics sys. --layout opentsdb --use
+  timebeam names rename metrics sys.cpu system.cpu --layout opentsdb --yes
+  timebeam names free --layout opentsdb            # prints; with --yes too: frees
+  timebeam names fix --layout opentsdb --yes
+
+KIND is metrics, tagk or tagv; TSDs and other writers keep names in memory: see docs/how-to/store/names.md""",
+)

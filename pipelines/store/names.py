@@ -1,0 +1,184 @@
+"""`timebeam names`: OpenTSDB's UID table listed, renamed in, freed of what has no rows, and fixed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import create_command, layout_with, target_of
+from timebeam.pipelines.output.printable import printable
+from timebeam.schema.layouts import UidTables
+from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidMaps, UidUsage
+from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.store.names import (
+    NameChangeError,
+    UidUse,
+    apply_changes,
+    read_maps,
+    read_use,
+    rename,
+)
+
+_HOUR_MS = 3_600_000
+_SOON_DAYS = 365
+
+
+def run(options: argparse.Namespace) -> int:
+    """Does what the action says; the exit code is 1 if something is wrong and stays so.
+
+    Raises:
+      UsageError: the arguments are not those of the action, or the layout has no UIDs.
+    """
+    layout, target = layout_with(options, UidTables), target_of(options)
+    check_tables(target, layout.tables(), create_command(options))
+    return _ACTIONS[options.action](options, layout, target)
+
+
+def _list(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+    """Lists names with their UIDs, and how full each kind is."""
+    arguments: Sequence[str] = options.argument
+    kind, prefix = (*arguments, "", "")[:2]
+    if len(arguments) > 2 or kind not in ("", *uid_table.KINDS):
+        raise UsageError("list takes a kind (metrics, tagk, tagv) and the beginning of names, or nothing")
+    maps = read_maps(target, layout)
+    use = read_use(target, layout) if options.use else None
+    now_ms = int(time.time() * 1000)
+    usages = [maps.usage(each, layout.options.uid_width(each), now_ms) for each in uid_table.KINDS]
+    entries = _entries(layout, maps, use, kind, prefix)
+    if options.output == "json":
+        print(json.dumps({"names": list(entries), "kinds": [usage._asdict() for usage in usages]}))
+        return 0
+    for entry in entries:
+        counts = "  ".join(f"{name} {entry[name]:,}" for name in UidUse._fields if name in entry)
+        print("  ".join(filter(None, (entry["kind"], entry["uid"], printable(entry["name"]), counts))))
+    for usage in usages:
+        print(_usage_line(usage))
+    return 0
+
+
+def _entries(
+    layout: UidTables,
+    maps: UidMaps,
+    use: Mapping[tuple[str, bytes], UidUse] | None,
+    kind: str,
+    prefix: str,
+) -> Iterator[dict[str, Any]]:
+    """What --output json prints of each name, by kind and name."""
+    for (each, stored), cell in sorted(maps.uids.items()):
+        name = layout.options.names.shown(uid_table.name_text(stored))
+        if kind in ("", each) and name.startswith(prefix):
+            entry = {"kind": each, "name": name, "uid": cell.value.hex().upper()}
+            if use is not None:
+                entry |= use.get((each, cell.value), UidUse(0, 0, 0))._asdict()
+            yield entry
+
+
+def _usage_line(usage: UidUsage) -> str:
+    """How full a kind is, and until when its UIDs last."""
+    text = f"{usage.kind}: {usage.names:,} names; {usage.used:,} of {usage.possible:,} UIDs are used"
+    if usage.days_left is None:
+        return f"{text}; no new names in 30 days"
+    days = f"last for {usage.days_left:,.0f} days" if usage.days_left < 100 * 365 else "last for a century"
+    warning = "; wider UIDs need new tables: docs/how-to/store/copying.md"
+    return f"{text}; at {usage.new_names:,} new names in 30 days they {days}" + (
+        warning if usage.days_left < _SOON_DAYS else ""
+    )
+
+
+def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+    """Renames a name."""
+    kind, old, new = _kind_and_names(options, "KIND OLD NEW", 3)
+    now_ms = int(time.time() * 1000)
+    try:
+        uid = rename(target, layout, kind, old, new, now_ms, dry_run=not options.yes)
+    except NameChangeError as error:
+        raise UsageError(str(error)) from error
+    done = "renamed" if options.yes else "would rename"
+    if options.output == "json":
+        print(
+            json.dumps({"kind": kind, "old": old, "new": new, "uid": uid.hex().upper(), "done": options.yes})
+        )
+        return 0
+    print(f"{done} {kind} {printable(old)} to {printable(new)}, UID {uid.hex().upper()}")
+    if options.yes:
+        print("restart TSDs, streams and `timebeam serve`: they know the old name until then")
+    else:
+        _print_dry()
+    return 0
+
+
+def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+    """Takes UIDs without rows from their names; deletes those that have waited."""
+    maps, use = read_maps(target, layout), read_use(target, layout)
+    now_ms = int(time.time() * 1000)
+    before_ms = now_ms - options.wait_hours * _HOUR_MS
+    repairs = [
+        *maps.deletions(use, before_ms),
+        *maps.retirements(layout.options, use, before_ms, now_ms),
+        *(repair for kind in uid_table.KINDS for repair in maps.orphan_repairs(kind, use, now_ms)),
+    ]
+    return _carry_out(options, layout, target, repairs)
+
+
+def _fix(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+    """Reports what is wrong in the UID table, and fixes it."""
+    maps, use = read_maps(target, layout), read_use(target, layout)
+    repairs = maps.repairs(layout.options, use, int(time.time() * 1000))
+    return _carry_out(options, layout, target, repairs)
+
+
+def _carry_out(
+    options: argparse.Namespace, layout: UidTables, target: Target, repairs: Iterable[Repair]
+) -> int:
+    """Makes and prints changes, or only prints them; the exit code is 1 if one could not be made."""
+    if options.action in ("free", "fix") and options.argument:
+        raise UsageError(f"{options.action} takes no {options.argument[0]!r}")
+    figures, failures = [], 0
+    for repair in repairs:
+        result = "would change"
+        if not repair.changes:
+            result = "not changed"
+        elif options.yes:
+            made = apply_changes(target, layout.uid_table, repair.changes)
+            result = "changed" if len(made) == len(repair.changes) else "changed by another program meanwhile"
+        failures += result not in ("changed", "would change")
+        figures.append({"kind": repair.kind, "text": repair.text, "result": result})
+        if options.output == "text":
+            print(f"{result}: {repair.kind}: {printable(repair.text)}")
+    if options.output == "json":
+        print(json.dumps(figures))
+    elif not figures:
+        print("nothing to do")
+    elif not options.yes:
+        _print_dry()
+    return 1 if failures else 0
+
+
+def _kind_and_names(options: argparse.Namespace, form: str, count: int) -> Sequence[str]:
+    """The arguments of an action.
+
+    Raises:
+      UsageError: they are not a kind and names.
+    """
+    if len(options.argument) != count or options.argument[0] not in uid_table.KINDS:
+        raise UsageError(f"{options.action} takes {form}; KIND is one of {', '.join(uid_table.KINDS)}")
+    arguments: Sequence[str] = options.argument
+    return arguments
+
+
+def _print_dry() -> None:
+    print("nothing was changed; with --yes it is")
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace, UidTables, Target], int]] = {
+    "list": _list,
+    "rename": _rename,
+    "free": _free,
+    "fix": _fix,
+}
