@@ -129,6 +129,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "series": ("series", "*", *wrong),
         "suggest": ("suggest", "metrics", *wrong),
         "meta": ("meta", "sync", *wrong),
+        "names": ("names", "list", *wrong),
         "trees": ("trees", "show", *wrong),
         "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
         "export": ("export", *wrong, "--output", "x"),
