@@ -1,13 +1,14 @@
 """UIDs of OpenTSDB: looked up and assigned in Bigtable, beside any number of writers and TSDs.
 
-As uid/UniqueId.UniqueIdAllocator of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §5.2), with two differences that no
-reader can see: one increment of the counter reserves the ids of all new names of a kind,
-and after a lost answer the cell is read, instead of starting from scratch. A forward mapping is never visible
-without its reverse mapping. Wasted ids stay unused, as with a TSD.
+As uid/UniqueId.UniqueIdAllocator of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §5.2), with three differences that
+no reader can see: one increment of the counter reserves the ids of many names; after a lost answer the cell
+is read, instead of starting from scratch; an id that is lost in a race goes to the next name. A forward
+mapping is never visible without its reverse mapping.
 """
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import hashlib
@@ -15,11 +16,12 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from timebeam.schema.layouts import Layout, Name
 from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.points import Reason, RefusedError
-from timebeam.transforms.bigtable.conditional import CellColumn, create_cells
+from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment
 from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import BigtableError, Target
@@ -30,6 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 10
 _WARN_SHARE = 0.8
 _CONNECTIONS = 16
+_NAMES_AT_ONCE = 64
 
 
 class UidWidthError(BigtableError, ValueError):
@@ -59,8 +62,19 @@ class UidPolicy:
         }[kind]
 
 
+class _Number(NamedTuple):
+    """A UID that this process may assign.
+
+    Attributes:
+      reverse: its reverse mapping, to a name that got another UID in a race; None if it has none.
+    """
+
+    uid: bytes
+    reverse: BigtableCell | None = None
+
+
 class UidTable:
-    """The UID table of one layout in one Bigtable instance."""
+    """The UID table of one layout in one Bigtable instance. Not for threads."""
 
     def __init__(self, target: Target, layout: Layout, policy: UidPolicy | None = None) -> None:
         if layout.uids is None:
@@ -69,6 +83,8 @@ class UidTable:
         self._spec = layout.uids
         self._policy = policy or UidPolicy()
         self._warned: set[str] = set()
+        self._highest: dict[str, int] = {}
+        self._spare = collections.defaultdict[str, list[_Number]](list)
 
     def snapshot(self) -> Iterator[tuple[Name, bytes]]:
         """Every name and its UID.
@@ -119,58 +135,90 @@ class UidTable:
         """Assigns a UID to each name; (the UIDs, how many are new): a faster writer's UID is used."""
         result: dict[Name, bytes | RefusedError] = {}
         pending, assigned = list(names), 0
+        collisions: collections.Counter[Name] = collections.Counter()
         with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
-            for _ in range(_ATTEMPTS):
-                uids = self._new_uids(kind, len(pending))
-                result.update({name: _exhausted(name) for name in pending[len(uids) :]})
-                tried = list(zip(pending, uids, strict=False))
-                outcomes = list(pool.map(lambda pair: self._map(*pair), tried))
-                mapped = {
-                    name: uid for (name, _), uid in zip(tried, outcomes, strict=True) if uid is not None
-                }
-                result.update(mapped)
-                assigned += sum(mapped.get(name) == uid for name, uid in tried)
-                pending = [name for name, _ in tried if name not in mapped]
-                if not pending:
-                    return result, assigned
-        # All random ids were taken: the kind is full, or nearly full.
-        result.update({name: _exhausted(name) for name in pending})
+            while pending:
+                size = self._names_at_once(kind)
+                batch, pending = pending[:size], pending[size:]
+                numbers = self._numbers(kind, len(batch))
+                outcomes = list(pool.map(self._map, batch, numbers))
+                mapped = dict(zip(batch, outcomes, strict=False))
+                result.update({name: uid for name, uid in mapped.items() if uid is not None})
+                new = sum(
+                    result.get(name) == number.uid for name, number in zip(batch, numbers, strict=False)
+                )
+                assigned += new
+                unmapped = [name for name in batch if name not in result]
+                collisions.update(unmapped)
+                pending += unmapped
+                is_exhausted = len(numbers) < len(batch) or max(collisions.values(), default=0) == _ATTEMPTS
+                if is_exhausted or new < len(batch):  # others are assigning the same names
+                    result.update(self.look_up(pending))
+                    pending = [name for name in pending if name not in result]
+                    random.shuffle(pending)
+                if is_exhausted:
+                    result.update({name: _exhausted(name) for name in pending})
+                    break
+        self._warn(kind)
         return result, assigned
 
-    def _new_uids(self, kind: str, n: int) -> list[bytes]:
-        """Up to n unused UIDs; fewer if the kind is exhausted."""
+    def _names_at_once(self, kind: str) -> int:
+        """How many names get a number together: the fewer are left, the fewer may be lost in a race."""
+        remaining = uid_table.last_id(self._spec.widths[kind]) - self._highest.get(kind, 0)
+        return max(1, min(_NAMES_AT_ONCE, remaining // _NAMES_AT_ONCE))
+
+    def _numbers(self, kind: str, n: int) -> list[_Number]:
+        """Up to n unused UIDs, those first that were lost in a race; fewer if the kind is exhausted."""
+        spare = [self._spare[kind].pop() for _ in range(min(n, len(self._spare[kind])))]
+        n -= len(spare)
         width = self._spec.widths[kind]
         last = uid_table.last_id(width)
         if kind == "metrics" and self._policy.random_metrics:
-            return [uid_table.uid_bytes(random.randint(1, last), width) for _ in range(n)]
-        highest = self._increment(kind, n)
+            ids: Iterable[int] = [random.randint(1, last) for _ in range(n)]
+        else:
+            highest = self._increment(kind, n) if n else 0
+            self._highest[kind] = max(highest, self._highest.get(kind, 0))
+            ids = range(highest - n + 1, highest + 1)
+        return spare + [_Number(uid_table.uid_bytes(number, width)) for number in ids if 0 < number <= last]
+
+    def _warn(self, kind: str) -> None:
+        """Warns once if most UIDs of a kind are used."""
+        highest, last = self._highest.get(kind, 0), uid_table.last_id(self._spec.widths[kind])
         if highest > _WARN_SHARE * last and kind not in self._warned:
             self._warned.add(kind)
             _LOGGER.warning("%d of %d UIDs of kind %s are used", min(highest, last), last, kind)
-        return [
-            uid_table.uid_bytes(number, width)
-            for number in range(highest - n + 1, highest + 1)
-            if 0 < number <= last
-        ]
 
     def _increment(self, kind: str, by: int) -> int:
         """Adds to the counter of a kind; its new value. Each lost answer wastes `by` ids."""
         column = (uid_table.ID_FAMILY, kind.encode())
         return increment(self._target, self._spec.table, uid_table.COUNTER_ROW, column, by)
 
-    def _map(self, name: Name, uid: bytes) -> bytes | None:
-        """Stores both mappings, reverse first; the name's UID, or None if `uid` belongs to another name."""
-        stored, kind = uid_table.name_bytes(name.text), name.kind.encode()
-        if self._create(uid, uid_table.NAME_FAMILY, kind, stored) != stored:
-            return None
-        return self._checked(name, self._create(stored, uid_table.ID_FAMILY, kind, uid))
+    def _map(self, name: Name, number: _Number) -> bytes | None:
+        """Stores both mappings, reverse first; the name's UID, or None if the number's is of another name.
 
-    def _create(self, key: bytes, family: str, qualifier: bytes, value: bytes) -> bytes:
-        """Stores a cell if the column has none; the value of the column afterwards."""
-        cell = BigtableCell(family, qualifier, int(time.time() * 1000), value)
-        table = self._spec.table
-        values = create_cells(self._target, table, [BigtableRow(table, key, [cell])], {}).values
-        return values[CellColumn(key, family, qualifier)]
+        A number whose forward mapping another writer was faster to store is kept for the next name.
+        """
+        stored, kind = uid_table.name_bytes(name.text), name.kind.encode()
+        cell = BigtableCell(uid_table.NAME_FAMILY, kind, int(time.time() * 1000), stored)
+        if number.reverse is None:
+            value, created = self._create(number.uid, cell)
+            if value != stored:
+                return None
+        else:
+            replacement = Replacement(number.uid, number.reverse, cell)
+            (created,) = replace_cells(self._target, self._spec.table, [replacement])
+            if not created:
+                return None
+        forward, _ = self._create(stored, cell._replace(family=uid_table.ID_FAMILY, value=number.uid))
+        if created and forward != number.uid:
+            self._spare[name.kind].append(_Number(number.uid, cell))
+        return self._checked(name, forward)
+
+    def _create(self, key: bytes, cell: BigtableCell) -> tuple[bytes, bool]:
+        """Stores a cell if the column has none; (the column's value afterwards, whether it was stored)."""
+        table, column = self._spec.table, CellColumn(key, cell.family, cell.qualifier)
+        created = create_cells(self._target, table, [BigtableRow(table, key, [cell])], {})
+        return created.values[column], column in created.created
 
     def _checked(self, name: Name, uid: bytes) -> bytes:
         width = self._spec.widths[name.kind]

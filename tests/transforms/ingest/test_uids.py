@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import logging
 
@@ -92,6 +93,19 @@ def test_the_last_uids_are_assigned_and_no_more(
     assert {name: uid for name, uid in again.items() if isinstance(uid, bytes)} == {
         name: uid for name, uid in found.items() if isinstance(uid, bytes)
     }
+
+
+def test_a_race_uses_up_few_uids(bigtable: tuple[str, str], prefix: str) -> None:
+    """Four writers assign the same 195 metrics; before lost ids went to the next names, 48 got no UID."""
+    store = Store.create(bigtable, prefix, uid_width_metric=1)
+    names = [Name("metrics", f"m{number}") for number in range(195)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: assigned(store, names), range(4)))
+    assert all(uids == runs[0] for uids in runs)
+    assert store.uids() == runs[0]
+    reverse = store.names()
+    assert all(reverse[name.kind, uid] == name.text for name, uid in runs[0].items())
+    assert store.counters()["metrics"] <= 195 + 4 * 3  # each writer reserves three at a time
 
 
 @pytest.mark.parametrize("used", [203, 204])
