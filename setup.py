@@ -12,6 +12,7 @@ REQUIRES = [
     "apache-beam[gcp]>=2.77,<2.79",  # the pipelines
     "google-cloud-bigtable>=2.44,<3",  # the tables; below 2.42 write errors could vanish
     "google-cloud-pubsub>=2.30,<3",  # streaming input
+    "datasketches>=5.1,<6",  # HyperLogLog: counts of series, for limits
     "fastavro>=1.9,<2",  # Avro messages
     "msgspec>=0.18,<1",  # JSON of records, heroic-json and kairosdb-json
     "numpy>=1.26,<3",  # points in columns

@@ -91,6 +91,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_FORMAT = "unknown-format"
     UNKNOWN_NAME = "unknown-name"
     UIDS_EXHAUSTED = "uids-exhausted"
+    SERIES_LIMIT = "series-limit"
     OVER_BIGTABLE_LIMIT = "over-bigtable-limit"
     WRITE_REFUSED = "write-refused"
     INTERNAL_ERROR = "internal-error"

@@ -39,6 +39,7 @@ COUNTERS = (
     "refused_time",
     "refused_value",
     "refused_uid",
+    "refused_limit",
     "refused_bigtable",
 )
 META_NAMESPACE = "timebeam-meta"
@@ -85,6 +86,7 @@ _KINDS = {
         Reason.VALUE_NOT_STORABLE,
     ),
     "refused_uid": (Reason.UNKNOWN_NAME, Reason.UIDS_EXHAUSTED),
+    "refused_limit": (Reason.SERIES_LIMIT,),
     OF_ROWS: (Reason.OVER_BIGTABLE_LIMIT, Reason.WRITE_REFUSED),
 }
 KIND_OF = dict.fromkeys(Reason, "refused_input") | {

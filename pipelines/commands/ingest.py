@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import functools
 
 from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
@@ -31,6 +33,7 @@ from timebeam.pipelines.options.parameters import (
 from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.messages import AUTO, FORMATS
 from timebeam.schema.meta.documents import MetaMode
+from timebeam.schema.meta.limits import MOST_VALUES, parse_limits
 
 SOURCE = (
     Parameter(
@@ -174,6 +177,61 @@ _TAGS = tuple(
     )
 )
 
+
+def _limits(text: str, most: int | None = None) -> str:
+    """The text of limits."""
+    try:
+        limits = parse_limits([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if most is not None and any(limit.number > most for limit in limits):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is more than {most:,}")
+    return text
+
+
+LIMITS = (
+    *(
+        Parameter(
+            name,
+            text,
+            "Series",
+            kind,
+            default=[],
+            many=True,
+            template=TemplateType.TEXT,
+            regex=r"([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*",
+            example="app.*=1000,50000",
+            setting=True,
+        )
+        for name, text, kind in (
+            (
+                "max_new_series",
+                "new series of a metric in a minute, of each worker process; more become dead letters: N, or "
+                "PATTERN=N of metrics; the first that matches applies",
+                _limits,
+            ),
+            (
+                "max_series",
+                "series of a metric; new ones beyond it become dead letters: N, or PATTERN=N",
+                _limits,
+            ),
+            (
+                "max_tag_values",
+                "values of a tag key in a metric; new ones beyond it become dead letters: N, or PATTERN=N",
+                functools.partial(_limits, most=MOST_VALUES),
+            ),
+        )
+    ),
+    Parameter(
+        "max_all_series",
+        "series of all metrics; new ones beyond it become dead letters",
+        "Series",
+        whole,
+        example="10000000",
+        setting=True,
+    ),
+)
+
 STORING = (
     Parameter(
         "format",
@@ -207,6 +265,7 @@ STORING = (
     *_TAGS,
     TABLES,
     *WRITING,
+    *LIMITS,
     FORMATS_OF_MESSAGES,
 )
 

@@ -46,6 +46,13 @@ TABLES_COMMAND = Command(
         Parameter("meta", "opentsdb: also the meta table", "Layout", boolean, False),
         Parameter("trees", "opentsdb: also the tree table", "Layout", boolean, False),
         Parameter(
+            "series_limits",
+            "also the table of counts, for limits such as --max_series",
+            "Layout",
+            boolean,
+            False,
+        ),
+        Parameter(
             "max_age_days",
             "retention: maximum age in days of the cells of data tables; 0 removes it; "
             "docs/how-to/store/compact.md explains age",

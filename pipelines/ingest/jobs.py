@@ -28,6 +28,7 @@ from timebeam.pipelines.options.values import (
 from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
 from timebeam.schema.messages import FORMATS, Framing, Message
 from timebeam.schema.meta.documents import MetaMode
+from timebeam.schema.meta.limits import SeriesLimits, parse_limits
 from timebeam.schema.points import Rejected
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
@@ -190,9 +191,24 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsG
     if options.format in FORMATS and FORMATS[options.format].edits_annotations:
         layout_with(options, Annotations)
     graph = dataclasses.replace(
-        graph, format_name=options.format, format_options=format_options, formats=formats
+        graph,
+        format_name=options.format,
+        format_options=format_options,
+        formats=formats,
+        limits=_limits_of(options),
     )
     return graph, framing
+
+
+def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:
+    """The limits of new series; None for none."""
+    limits = SeriesLimits(
+        parse_limits(options.max_new_series),
+        parse_limits(options.max_series),
+        parse_limits(options.max_tag_values),
+        options.max_all_series,
+    )
+    return limits if limits else None
 
 
 def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool) -> PointsGraph:
@@ -229,6 +245,7 @@ def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool)
         options.dry_run,
         _marker_of(options, layout, packing),
         _meta_of(options, layout),
+        table_prefix=options.table_prefix,
     )
 
 

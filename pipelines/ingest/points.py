@@ -31,6 +31,7 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.messages import Message
 from timebeam.schema.meta.documents import MetaMode, meta_table
+from timebeam.schema.meta.limits import SeriesLimits, counts_table
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
@@ -38,6 +39,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
+from timebeam.transforms.ingest.limits import SeriesLimiter
 from timebeam.transforms.ingest.pack import EncodeFn, EncodePointsFn, PackFn, PackPortionFn, RowKey
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
@@ -55,6 +57,8 @@ class PointsGraph:
       marker: marks the rows that the direct writer has written.
       meta: what is written of new series beside their points; only for OpenTSDB's layout.
       formats: other formats that messages may name in their attributes.
+      limits: of new series; None for none.
+      table_prefix: of all tables.
     """
 
     format_name: str
@@ -68,12 +72,16 @@ class PointsGraph:
     marker: Marker | None = None
     meta: MetaMode = MetaMode.OFF
     formats: Sequence[str] = ()
+    limits: SeriesLimits | None = None
+    table_prefix: str = ""
 
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""
         tables = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
         if self.meta is not MetaMode.OFF:
-            tables.append(meta_table(capability(self.layout, SeriesMeta).options.table_prefix))
+            tables.append(meta_table(self.table_prefix))
+        if self.limits is not None:
+            tables.append(counts_table(self.table_prefix))
         return tables
 
     def needs(self) -> Needs:
@@ -244,7 +252,17 @@ class Steps:
             else PackFn(job.layout, job.packing)
         )
         self.parse = ParseMessagesFn(job.format_name, job.format_options, job.formats)
-        self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run)
+        limiter = None
+        if job.limits is not None:
+            limiter = SeriesLimiter(
+                job.target,
+                job.layout,
+                job.limits,
+                counts_table(job.table_prefix).name,
+                with_meta=job.meta is not MetaMode.OFF,
+                dry_run=job.dry_run,
+            )
+        self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=limiter)
         indexed = find_capability(job.layout, SeriesIndex)
         self.index = (
             None

@@ -325,4 +325,9 @@ def create_command(options: argparse.Namespace) -> str:
         command += " --meta"
     if getattr(options, "trees", False):
         command += " --trees"
+    if any(
+        getattr(options, name, None) not in (None, [])
+        for name in ("max_new_series", "max_series", "max_tag_values", "max_all_series")
+    ):
+        command += " --series_limits"
     return command

@@ -33,6 +33,7 @@ from timebeam.pipelines.tables.check import audit_aloud
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
 from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.meta.limits import counts_table
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.tables import create_tables, set_max_age, show_rules
 from timebeam.transforms.trees.table import tree_table
@@ -54,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if options.trees:
         layout_with(options, Trees)
         specs.append(tree_table(options.table_prefix))
+    if options.series_limits:
+        specs.append(counts_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
     settings = store_new(options, dry_run=options.dry_run)

@@ -98,6 +98,22 @@ class SeriesIndex(Capability, ReadableLayout):
           ValueError: the key does not hold them.
         """
 
+    @abc.abstractmethod
+    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        """(index table, keys): one of these rows exists if the series has points of late.
+
+        Args:
+          base_ms: an entry of `index_entries`.
+        """
+
+    @abc.abstractmethod
+    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        """(series, base time in ms of a row of it), for the series in the index tables, each at least once.
+
+        Args:
+          metric: None for all.
+        """
+
     def key_error(self, key: bytes) -> str:
         """See `ReadableLayout.key_error`."""
         try:

@@ -155,6 +155,10 @@ variable "ingest" {
     mark_touched: direct writer: mark hours of complete days that receive points, for rollup touched
     meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/how-to/meta.md
     dry_run: parse, pack and count; write nothing but dead letters
+    max_new_series: new series of a metric in a minute, of each worker process; more become dead letters: N, or PATTERN=N of metrics; the first that matches applies
+    max_series: series of a metric; new ones beyond it become dead letters: N, or PATTERN=N
+    max_tag_values: values of a tag key in a metric; new ones beyond it become dead letters: N, or PATTERN=N
+    max_all_series: series of all metrics; new ones beyond it become dead letters
   EOT
 
   type = object({
@@ -189,6 +193,10 @@ variable "ingest" {
     mark_touched         = optional(bool)
     meta                 = optional(string)
     dry_run              = optional(bool)
+    max_new_series       = optional(string)
+    max_series           = optional(string)
+    max_tag_values       = optional(string)
+    max_all_series       = optional(number)
   })
   default = {}
 
@@ -310,6 +318,26 @@ variable "ingest" {
   validation {
     condition     = contains(["off", "track", "full"], coalesce(var.ingest.meta, "off"))
     error_message = "meta must be one of off, track, full."
+  }
+
+  validation {
+    condition     = var.ingest.max_new_series == null || can(regex("^(([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*)$", var.ingest.max_new_series))
+    error_message = "max_new_series must be such as app.*=1000,50000."
+  }
+
+  validation {
+    condition     = var.ingest.max_series == null || can(regex("^(([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*)$", var.ingest.max_series))
+    error_message = "max_series must be such as app.*=1000,50000."
+  }
+
+  validation {
+    condition     = var.ingest.max_tag_values == null || can(regex("^(([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*)$", var.ingest.max_tag_values))
+    error_message = "max_tag_values must be such as app.*=1000,50000."
+  }
+
+  validation {
+    condition     = var.ingest.max_all_series == null || can(regex("^([0-9]+)$", var.ingest.max_all_series))
+    error_message = "max_all_series must be such as 10000000."
   }
 }
 

@@ -18,6 +18,7 @@ from timebeam.schema.points import Int64s, PointBatch, RefusedError, Rejected, S
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.ingest.limits import LimitState, SeriesLimiter
 from timebeam.transforms.ingest.uids import DryUidTable, UidPolicy, UidTable
 
 
@@ -44,6 +45,7 @@ class _Cache:
     Attributes:
       replaced: the first name that is stored as a name, where several may be.
       refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
+      limits: what is known of metrics with limits.
       filled: whether the snapshot is in the cache.
     """
 
@@ -53,14 +55,24 @@ class _Cache:
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.replaced: LruCache[Name, str] = LruCache(size)
+        self.limits = LimitState(size)
         self.filled = False
 
 
 class SeriesKeys:
     """Makes the keys of series. It can be pickled until it is opened."""
 
-    def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        layout: Layout,
+        options: UidOptions,
+        *,
+        dry_run: bool = False,
+        limiter: SeriesLimiter | None = None,
+    ) -> None:
         self._target, self._layout, self._options, self._dry_run = target, layout, options, dry_run
+        self._limiter = limiter
         self._shared = shared.Shared()
         self._cache: _Cache | None = None
         self._table: UidTable | None = None
@@ -79,11 +91,15 @@ class SeriesKeys:
             self._table = table(self._target, self._layout, self._options.policy)
 
     def series_keys(
-        self, series: Sequence[Series], snapshot: Iterable[list[tuple[Name, bytes]]] = ()
+        self,
+        series: Sequence[Series],
+        snapshot: Iterable[list[tuple[Name, bytes]]] = (),
+        batch: PointBatch | None = None,
     ) -> list[SeriesKey | RefusedError]:
         """The key of each series, or why it has none; resolves all uncached names together.
 
         Args:
+          batch: the points of the series, which limits need.
           snapshot: (name, UID) of existing names, put into the cache of the process once.
         """
         assert self._cache is not None
@@ -93,9 +109,17 @@ class SeriesKeys:
                     for name, uid in chunk:
                         self._cache.uids[name] = uid
                 self._cache.filled = True
-            return self._cached_keys(series)
+            return self._cached_keys(series, batch)
 
-    def _cached_keys(self, batch_series: Sequence[Series]) -> list[SeriesKey | RefusedError]:
+    def merge_counts(self) -> None:
+        """Adds the new series of this process to the counts that limits are compared with."""
+        if self._limiter is not None and self._cache is not None:
+            with self._cache.lock:
+                self._limiter.merge(self._cache.limits)
+
+    def _cached_keys(
+        self, batch_series: Sequence[Series], batch: PointBatch | None
+    ) -> list[SeriesKey | RefusedError]:
         """The key of each series, or why it has none."""
         assert self._cache is not None
         cached = self._cache.keys
@@ -111,6 +135,11 @@ class SeriesKeys:
             else:
                 names_by_series[series] = self._layout.names(series)
                 self._count_collisions(series)
+        if names_by_series and self._limiter is not None and batch is not None:
+            results |= self._refused_by_limits(names_by_series, batch)
+            names_by_series = {
+                series: names for series, names in names_by_series.items() if series not in results
+            }
         if names_by_series:
             uids = self._uids({name for names in names_by_series.values() for name in names})
             for series, names in names_by_series.items():
@@ -122,6 +151,30 @@ class SeriesKeys:
                     results[series] = key
                     cached[series] = key
         return [results[series] for series in batch_series]
+
+    def _refused_by_limits(
+        self, names_by_series: Mapping[Series, Sequence[Name]], batch: PointBatch
+    ) -> Mapping[Series, RefusedError]:
+        """The series that limits refuse. Of these no name is assigned a UID."""
+        assert self._limiter is not None
+        assert self._cache is not None
+        uids: dict[Name, bytes | RefusedError] = {}
+        if self._table is not None:
+            names = {name for names in names_by_series.values() for name in names}
+            uids |= {name: uid for name in names if (uid := self._cache.uids.get(name)) is not None}
+            unknown = names.difference(uids)
+            stored = self._table.look_up(unknown)
+            for name, uid in stored.items():
+                uids[name] = self._cache.uids[name] = uid
+            # A name that cannot be assigned is refused as such, and does not count.
+            uids |= self._table.unassignable(unknown.difference(stored))
+        candidates: dict[Series, SeriesKey | None] = {}
+        for series, series_names in names_by_series.items():
+            known = [uids.get(name) for name in series_names]
+            if not any(isinstance(uid, RefusedError) for uid in known):
+                is_named = None not in known
+                candidates[series] = self._layout.series_key(series, uids) if is_named else None  # type: ignore[arg-type]
+        return self._limiter.refusals(self._cache.limits, candidates, batch)
 
     def _count_collisions(self, series: Series) -> None:
         """Counts the names that are stored as another name is."""
@@ -212,8 +265,16 @@ class _SnapshotFn(beam.DoFn):
 class AssignFn(beam.DoFn):
     """`PointBatch` in, side input `ReadUidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
 
-    def __init__(self, target: Target, layout: Layout, options: UidOptions, *, dry_run: bool = False) -> None:
-        self._keys = SeriesKeys(target, layout, options, dry_run=dry_run)
+    def __init__(
+        self,
+        target: Target,
+        layout: Layout,
+        options: UidOptions,
+        *,
+        dry_run: bool = False,
+        limiter: SeriesLimiter | None = None,
+    ) -> None:
+        self._keys = SeriesKeys(target, layout, options, dry_run=dry_run, limiter=limiter)
 
     def hold(self) -> object:
         """See `SeriesKeys.hold`."""
@@ -226,7 +287,7 @@ class AssignFn(beam.DoFn):
     def process(
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
     ) -> Iterator[KeyedBatch | RejectedOutput]:
-        keys = self._keys.series_keys(batch.series, snapshot)
+        keys = self._keys.series_keys(batch.series, snapshot, batch)
         has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
         if not has_key.all():
             is_stored = has_key[batch.index]
@@ -235,6 +296,10 @@ class AssignFn(beam.DoFn):
             batch = batch.take(np.flatnonzero(is_stored))
         if len(batch):
             yield KeyedBatch(batch, [None if isinstance(key, RefusedError) else key for key in keys])
+
+    def finish_bundle(self) -> None:
+        """Adds the new series to the counts of their metrics, if there are limits."""
+        self._keys.merge_counts()
 
 
 def _refusals(

@@ -113,23 +113,27 @@ class UidTable:
     def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
         """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
         names = sorted(set(names))
-        result: dict[Name, bytes | RefusedError] = {
-            name: _not_storable(name) for name in names if uid_table.row_key(name.text) is None
-        }
-        result.update(self.look_up(names))
+        result: dict[Name, bytes | RefusedError] = dict(self.look_up(names))
+        result.update(self.unassignable(name for name in names if name not in result))
         assigned = 0
         for kind in uid_table.KINDS:
             missing = [name for name in names if name.kind == kind and name not in result]
-            if not missing:
-                continue
-            if self._policy.creates(kind):
+            if missing:
                 created, new = self._assign(kind, missing)
                 result.update(created)
                 assigned += new
-            else:
-                flag = "metrics" if kind == "metrics" else kind + "s"
-                result.update({name: _unknown(name, f"--auto_create_{flag}") for name in missing})
         return result, assigned
+
+    def unassignable(self, names: Iterable[Name]) -> dict[Name, RefusedError]:
+        """Why names without a UID are not assigned one, for those that are not."""
+        result: dict[Name, RefusedError] = {}
+        for name in names:
+            if uid_table.row_key(name.text) is None:
+                result[name] = _not_storable(name)
+            elif not self._policy.creates(name.kind):
+                flag = "metrics" if name.kind == "metrics" else name.kind + "s"
+                result[name] = _unknown(name, f"--auto_create_{flag}")
+        return result
 
     def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
         """Assigns a UID to each name; (the UIDs, how many are new): a faster writer's UID is used."""

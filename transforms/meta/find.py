@@ -62,17 +62,19 @@ def from_data(
     meter: Meter | None = None,
     *,
     once: bool = True,
+    start_ms: int = 0,
 ) -> Iterator[Found]:
     """The series that have rows in the data table, in the order of the rows.
 
     Args:
+      start_ms: without rows that begin before the hour of this time.
       once: each series once, which holds those of one metric in memory; else one for each of its rows.
     """
     reader = metered(TableReader(target), meter)
     rows = (
         row
         for uid in _metrics(layout, query, reader)
-        for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid), meter), once)
+        for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
     )
     return search.listed(
         layout.options, rows, CachedUidNames(layout.options.names, layout.uid_table, reader), query
@@ -127,9 +129,9 @@ def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[byt
     return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
 
 
-def metric_keys(target: Target, layout: SeriesMeta, metric: bytes) -> Iterator[bytes]:
-    """The keys of all data rows of a metric, by its UID."""
-    for start, end in keys.ranges(layout.options, metric, 0, _LAST_MS):
+def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:
+    """The keys of the data rows of a metric, by its UID, from the hour of a time on."""
+    for start, end in keys.ranges(layout.options, metric, start_ms, _LAST_MS):
         yield from scan_keys(target, layout.data_table, start, end)
 
 

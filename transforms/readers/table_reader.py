@@ -85,6 +85,11 @@ def read_rows(target: Target, table: str, keys: Sequence[bytes]) -> dict[bytes, 
     return {row.key: row for row in read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell))}
 
 
+def existing_keys(target: Target, table: str, keys: Sequence[bytes]) -> set[bytes]:
+    """Those of the keys that rows of a table with one family have."""
+    return {key for key, _ in read_keys(target, table, keys, QualifierMerger, row_filter(keys_only=True))}
+
+
 class RememberingReader:
     """A `Reader` that reads each row by key once, for rows that never change, as those of the UID table.
 

@@ -220,6 +220,14 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             raise ValueError(f"row key {key[:80]!r} holds resources without their names")
         return row_key.series, row_key.base_ms
 
+    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        """See `SeriesIndex.index_keys`."""
+        return self.series_table, [series_table.series_row(series)]
+
+    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        """See `SeriesIndex.indexed`; the base of the first row."""
+        return series_table.indexed(self.series_table, metric, reader)
+
 
 @dataclasses.dataclass(frozen=True)
 class HeroicReadable(Heroic):

@@ -14,6 +14,7 @@ so the last and the first base stay, whatever the order of the writes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -59,9 +60,13 @@ def row_key(kind: bytes, *names: str) -> bytes:
     return _NUL.join([kind, *map(_escaped, names)])
 
 
+def series_row(series: Series) -> bytes:
+    """The key of the row of a series."""
+    return row_key(SERIES, series.metric) + _NUL + series_id(series)
+
+
 def index_rows(table: str, series: Series, base_ms: int) -> list[Row]:
     """The rows that the table needs for a series with points in the data row of this base."""
-    id_suffix = _NUL + series_id(series)
     period = base_ms // PERIOD_MS
     base = b"%d" % base_ms
     cells = [
@@ -71,11 +76,11 @@ def index_rows(table: str, series: Series, base_ms: int) -> list[Row]:
     ]
     return [
         Row(table, row_key(METRIC, series.metric), [Cell(FAMILY, b"metric", _ALWAYS, b"")]),
-        Row(table, row_key(SERIES, series.metric) + id_suffix, cells),
+        Row(table, series_row(series), cells),
         *(
             Row(
                 table,
-                row_key(TAG, series.metric, key, value) + id_suffix,
+                row_key(TAG, series.metric, key, value) + _NUL + series_id(series),
                 [Cell(FAMILY, b"tag", _ALWAYS, b"")],
             )
             for key, value in series.tags
@@ -160,7 +165,7 @@ def read_series(row: Row) -> SeriesEntry:
         document = json.loads(cells[b"series"])
         series = Series.of(document["key"], document["tags"], document["resource"])
         entry = SeriesEntry(series, int(cells[b"first"]), int(cells[b"last"]))
-        expected_key = row_key(SERIES, series.metric) + _NUL + series_id(series)
+        expected_key = series_row(series)
     except KeyError as error:
         raise ValueError(f"series row without {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
@@ -202,6 +207,15 @@ def find(table: str, selection: Selection, reader: Reader) -> Iterator[SeriesEnt
             continue
         if selection.takes(entry.series):
             yield entry
+
+
+def indexed(table: str, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+    """(series, first base in ms) of a metric, or of all for None; rows that cannot be read are left out."""
+    prefix = SERIES if metric is None else row_key(SERIES, metric)
+    for row in reader.scan(Scan(table, [_below(prefix)])):
+        with contextlib.suppress(ValueError):  # `timebeam check` reports it
+            entry = read_series(row)
+            yield entry.series, entry.first_ms
 
 
 def _metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:

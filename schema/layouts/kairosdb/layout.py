@@ -159,6 +159,14 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
         return select.entry_of(key)
 
+    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        """See `SeriesIndex.index_keys`: the row of the entry and the one before, of any type."""
+        return self.table_names.row_keys, select.index_keys(series, base_ms, self.options.row_spec)
+
+    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        """See `SeriesIndex.indexed`."""
+        return select.indexed(self.table_names.row_keys, metric, reader)
+
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; points of any retention class go into the one of this run."""
         data, row_keys, strings = self.table_names

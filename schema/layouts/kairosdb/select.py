@@ -10,6 +10,7 @@ times are multiples of the width of a row, so two entries never share a number.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -104,6 +105,22 @@ def entry_of(key: bytes) -> tuple[Series, int]:
         if row_key.data_type == name:
             return row_key.series, row_key.row_ms + kind
     raise ValueError(f"row key {key[:80].hex()} is of type {row_key.data_type!r}, which has no index entry")
+
+
+def index_keys(series: Series, entry: int, spec: RowSpec) -> list[bytes]:
+    """The keys in `row_keys` of a series in the row of an entry and in the one before, of each type."""
+    row_ms, key = entry // spec.width_ms * spec.width_ms, keys.series_key(series)
+    times_ms = (row_ms, row_ms - spec.width_ms) if row_ms else (row_ms,)
+    return [keys.row_key(key, time_ms, kind) for time_ms in times_ms for kind in range(KINDS)]
+
+
+def indexed(row_keys: str, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+    """(series, row time in ms) of the rows of a metric, or of all for None; unreadable ones are left out."""
+    ranges = ((b"", b"") if metric is None else keys.metric_range(metric, 0, keys.LAST_MS),)
+    for row in reader.scan(Scan(row_keys, ranges, keys_only=True)):
+        with contextlib.suppress(ValueError):  # `timebeam check` reports it
+            row_key = keys.parse_key(row.key)
+            yield row_key.series, row_key.row_ms
 
 
 def _names(names: Iterable[str]) -> Sequence[Cell]:
