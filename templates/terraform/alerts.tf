@@ -53,6 +53,15 @@ locals {
       meaning  = "The nodes cannot hold much more: writes fail at 100 %. Raise nodes.min, or set max_age_days."
     }
 
+    series-limit = {
+      title    = "a metric grows beyond its limit"
+      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${google_dataflow_flex_template_job.ingest.name}\" AND metric.type = \"dataflow.googleapis.com/job/user_counter\" AND metric.label.metric_name = \"refused_limit\""
+      above    = 0
+      duration = "0s"
+      aligner  = "ALIGN_DELTA"
+      meaning  = "A producer makes new series: they are refused, all other points are stored. The dead letters say which metric and tag key."
+    }
+
     nightly-failed = {
       title    = "the nightly rollup has failed"
       filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${var.name}-rollup\" AND metric.type = \"dataflow.googleapis.com/job/is_failed\""
