@@ -32,9 +32,9 @@ BAD_TEXTS = {
     "dead_letters": ["", "dead-letters", "projects/p/subscriptions/s", "gs://bucket"],
     "instance": ["", "1", "My-Instance", "projects/p/instances/i"],
     "app_profile": ["", "-p", "a b"],
-    **dict.fromkeys(
-        ("max_new_series", "max_series", "max_tag_values"), ["", "app.*", "app.*=", "=5", "-1", "5,", "1.5"]
-    ),
+    "max_new_series": ["", "app.*", "app.*=", "=5", "-1", "5,", "1.5"],
+    "max_series": ["", "app.*="],
+    "max_tag_values": ["", "app.*="],
     "table_prefix": ["a/b", "ä"],
     "day": ["", "2026", "20-11-2026", "yesterday", "2026-11-20T00:00:00Z"],
     "start": ["", "yesterday", "1h", "2026-11-20T", "-1h-ago"],
