@@ -37,7 +37,7 @@ unit: $(READY)
 
 # Bytes, columns, parsers and options: no Bigtable, no process, no pipeline, no example of Hypothesis.
 quick: $(READY)
-	$(VENV)/bin/pytest -q -n 2 -m "not emulator and not process and not hypothesis"
+	$(VENV)/bin/pytest -q -n 2 -m "not emulator and not hypothesis"
 
 # The tests marked long and all examples of Hypothesis, then random histories of whole commands against a model until MINUTES have passed.
 # SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.

@@ -2,10 +2,9 @@
 
 Tests share one emulator per pytest (or pytest-xdist worker) process and keep apart by table names.
 
-A test that uses the fixture `emulator` has the marker of that name, one that starts processes or runs Beam
-pipelines the marker `process`. Tests marked `long` run only if `-m`
-names the marker: `make test-long` does; those marked `clients` and `engines` likewise, by
-`make test-clients` and `make test-engines`.
+A test that uses the fixture `emulator`, starts other processes or runs Beam pipelines has the marker
+`emulator`. Tests marked `long` run only if `-m` names the marker: `make test-long` does; those marked
+`clients` and `engines` likewise, by `make test-clients` and `make test-engines`.
 """
 
 from __future__ import annotations
@@ -46,12 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests that use an emulator or processes, deselects those that run only if `-m` names them."""
+    """Marks the tests that use an emulator or processes; deselects those that run only if `-m` names them."""
     for item in items:
-        if "emulator" in getattr(item, "fixturenames", ()):
+        if "emulator" in getattr(item, "fixturenames", ()) or starts_processes(item):
             item.add_marker("emulator")
-        if starts_processes(item):
-            item.add_marker("process")
     for marker in ("long", "clients", "engines"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])

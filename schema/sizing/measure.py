@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -255,6 +256,7 @@ def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
     )
 
 
+@functools.lru_cache(maxsize=1)  # of all cases of a plan
 def row_span(layout: Layout, load: SizingLoad) -> tuple[int, int]:
     """(start, length) in ms of the time that a row holds, from the times at which keys change.
 
@@ -315,6 +317,7 @@ def _new_bytes(rows: Sequence[Row], seen: set[tuple[str, bytes, str, bytes]]) ->
     return size
 
 
+@functools.lru_cache(maxsize=1)
 def _busiest_head(layout: Layout, load: SizingLoad) -> float:
     """See `Measured.busiest_head`."""
     uids = Uids(layout)

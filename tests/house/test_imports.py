@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import graphlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,33 +45,47 @@ _NETWORK = {
 }
 
 
-def _modules(folder: str) -> Iterator[tuple[str, ast.Module]]:
-    """(dotted name below `timebeam`, syntax tree) of every module of a folder."""
+class _Module(NamedTuple):
+    """A module's dotted name below `timebeam`, the names that it imports anywhere in it, and its classes."""
+
+    name: str
+    imports: list[str]
+    classes: list[str]
+
+
+@functools.cache
+def _modules(folder: str) -> list[_Module]:
+    """Every module of a folder."""
+    if folder.count("/"):
+        parent = folder.rpartition("/")[0]
+        prefix = folder.replace("/", ".")
+        return [module for module in _modules(parent) if f"{module.name}.".startswith(f"{prefix}.")]
+    modules = []
     for path in sorted((_ROOT / folder).rglob("*.py")):
         name = ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
-        yield name, ast.parse(path.read_text(encoding="utf-8"))
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """The dotted names that a module imports, also inside functions and under `TYPE_CHECKING`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        module = _Module(name, [], [])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                module.imports.extend(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, "imports are absolute"
+                module.imports.extend(f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.ClassDef):
+                module.classes.append(node.name)
+        modules.append(module)
+    return modules
 
 
 def _edges(package: str) -> dict[str, set[str]]:
     """Imports between the entries of a package: entry → the other entries that it imports."""
     prefix = package + "."
     edges: dict[str, set[str]] = {}
-    for module, tree in _modules(package.replace(".", "/")):
-        if module == package:
+    for module in _modules(package.replace(".", "/")):
+        if module.name == package:
             continue
-        entry = module.removeprefix(prefix).split(".")[0]
+        entry = module.name.removeprefix(prefix).split(".")[0]
         imported = edges.setdefault(entry, set())
-        for name in _imports(tree):
+        for name in module.imports:
             target = name.removeprefix("timebeam.")
             if target.startswith(prefix):
                 imported.add(target.removeprefix(prefix).split(".")[0])
@@ -81,9 +96,9 @@ def _edges(package: str) -> dict[str, set[str]]:
 def test_layers_import_downwards(layer: str) -> None:
     upper = _LAYERS[: _LAYERS.index(layer)]
     wrong = [
-        (module, name)
-        for module, tree in _modules(layer)
-        for name in _imports(tree)
+        (module.name, name)
+        for module in _modules(layer)
+        for name in module.imports
         if name.startswith(tuple(f"timebeam.{other}" for other in upper))
     ]
     assert wrong == []
@@ -91,9 +106,9 @@ def test_layers_import_downwards(layer: str) -> None:
 
 def test_the_bigtable_connector_imports_nothing_else_of_timebeam() -> None:
     wrong = [
-        (module, name)
-        for module, tree in _modules("transforms/bigtable")
-        for name in _imports(tree)
+        (module.name, name)
+        for module in _modules("transforms/bigtable")
+        for name in module.imports
         if name.split(".")[0] == "timebeam" and not name.startswith("timebeam.transforms.bigtable.")
     ]
     assert wrong == []
@@ -132,9 +147,9 @@ def test_declared_tables_import_one_way() -> None:
 def test_schema_needs_no_beam_and_no_network() -> None:
     allowed = (set(sys.stdlib_module_names) - _NETWORK) | _LIBRARIES
     wrong = [
-        (module, name)
-        for module, tree in _modules("schema")
-        for name in _imports(tree)
+        (module.name, name)
+        for module in _modules("schema")
+        for name in module.imports
         if name.split(".")[0] not in allowed and not name.startswith("timebeam.schema.")
     ]
     assert wrong == []
@@ -142,9 +157,9 @@ def test_schema_needs_no_beam_and_no_network() -> None:
 
 def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
     wrong = [
-        module
-        for module, tree in _modules("transforms")
-        if any(name.startswith("timebeam.schema.sizing") for name in _imports(tree))
+        module.name
+        for module in _modules("transforms")
+        if any(name.startswith("timebeam.schema.sizing") for name in module.imports)
     ]
     assert wrong == []
 
@@ -152,10 +167,9 @@ def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
 def test_a_class_name_exists_once() -> None:
     places: dict[str, list[str]] = {}
     for layer in _LAYERS:
-        for module, tree in _modules(layer):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name.lstrip("_"), []).append(module)
+        for module in _modules(layer):
+            for name in module.classes:
+                places.setdefault(name.lstrip("_"), []).append(module.name)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
 
 
@@ -168,9 +182,9 @@ def test_test_modules_have_names_of_their_own() -> None:
 def test_no_test_module_imports_another() -> None:
     """What several of them use is in tests/support."""
     assert not [
-        f"{name} imports {imported}"
-        for name, tree in _modules("tests")
-        for imported in _imports(tree)
+        f"{module.name} imports {imported}"
+        for module in _modules("tests")
+        for imported in module.imports
         if any(part.startswith("test_") for part in imported.removeprefix("tests.").split(".")[:-1])
         and imported.startswith("tests.")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,4 +28,19 @@ def long_after(count: int, values: Iterable[Any]) -> list[Any]:
             *(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.long] if n >= count else []
         )
         for n, value in enumerate(values)
+    ]
+
+
+def long_but_every(step: int, *values: Iterable[Any]) -> list[Any]:
+    """Parameters for all combinations of values, of which `make test` takes each `step`-th diagonal.
+
+    So each value is tried with some of the others; the other combinations are long.
+    """
+    combinations = itertools.product(*(enumerate(column) for column in values))
+    return [
+        pytest.param(
+            *(value for _, value in combination),
+            marks=[pytest.mark.long] if sum(number for number, _ in combination) % step else [],
+        )
+        for combination in combinations
     ]

@@ -17,24 +17,28 @@ def starts_processes(item: pytest.Item) -> bool:
         return False
     fixtures = item._fixtureinfo.name2fixturedefs.values()
     functions = [item.function, *(definition.func for definitions in fixtures for definition in definitions)]
-    return any(map(_reaches, functions))
+    return any(_reaches(_unwrapped(function)) for function in functions)
 
 
 @functools.cache
 def _reaches(function: object) -> bool:
-    function = getattr(function, "__wrapped__", function)
     hypothesis = getattr(function, "hypothesis", None)
     function = hypothesis.inner_test if hypothesis else function
     if not isinstance(function, types.FunctionType) or not function.__module__.startswith("test"):
         return False  # also of conftest.py, whose fixtures are everybody's
     for name in _names(function.__code__):
-        value = function.__globals__.get(name)
+        value = _unwrapped(function.__globals__.get(name))
         module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", "")
         if isinstance(module, str) and module.partition(".")[0] in _STARTERS:
             return True
         if value is not function and isinstance(value, types.FunctionType) and _reaches(value):
             return True
     return False
+
+
+def _unwrapped(value: object) -> object:
+    """The function that a decorator has wrapped, as those of fixtures and caches do."""
+    return getattr(value, "__wrapped__", value)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

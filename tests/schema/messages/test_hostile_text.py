@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.budget import long_but_every
 from tests.support.confined import parsed
 from timebeam.schema.messages import FORMATS
 
@@ -77,16 +78,14 @@ SHORT_LINES = {"short lines": times(b"x\n", SMALL), "no text": times(b"\xff\n", 
 
 
 @sizes
-@pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
-@pytest.mark.parametrize("form", GOOD)
-def test_lines_that_are_none(form: str, text: Callable[[int], bytes], size: int) -> None:
-    check(form, text(size), MEMORY[size])
+@pytest.mark.parametrize(("form", "text"), long_but_every(3, GOOD, BAD_LINES))
+def test_lines_that_are_none(form: str, text: str, size: int) -> None:
+    check(form, BAD_LINES[text](size), MEMORY[size])
 
 
-@pytest.mark.parametrize("text", SHORT_LINES.values(), ids=SHORT_LINES)
-@pytest.mark.parametrize("form", GOOD)
-def test_many_lines_that_are_none(form: str, text: bytes) -> None:
-    check(form, text, LITTLE)
+@pytest.mark.parametrize(("form", "text"), long_but_every(2, GOOD, SHORT_LINES))
+def test_many_lines_that_are_none(form: str, text: str) -> None:
+    check(form, SHORT_LINES[text], LITTLE)
 
 
 @pytest.mark.parametrize("form", GOOD)
@@ -126,10 +125,9 @@ BAD_JSON: dict[str, Callable[[int], bytes]] = {
 
 
 @sizes
-@pytest.mark.parametrize("text", BAD_JSON.values(), ids=BAD_JSON)
-@pytest.mark.parametrize("form", JSON)
-def test_json_that_is_no_record(form: str, text: Callable[[int], bytes], size: int) -> None:
-    check(form, text(size), MEMORY[size])
+@pytest.mark.parametrize(("form", "text"), long_but_every(3, JSON, BAD_JSON))
+def test_json_that_is_no_record(form: str, text: str, size: int) -> None:
+    check(form, BAD_JSON[text](size), MEMORY[size])
 
 
 @sizes

@@ -140,15 +140,15 @@ def test_hostile_query_strings(door: Door) -> None:
 
 
 def test_a_long_body_does_not_stall_short_ones(door: Door) -> None:
-    """Half a million objects that are refused one by one take seconds."""
-    slow = b"[" + b",".join([b'{"metric":"a"}'] * 500_000) + b"]"
+    """Objects that are refused one by one take about a second."""
+    slow = b"[" + b",".join([b'{"metric":"a"}'] * 200_000) + b"]"
     with concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(door[0].post, "/api/put?summary", content=slow, timeout=SECONDS)
         answered = 0
         while not long.done():
             assert door[0].post("/api/put", content=BODY, timeout=SECONDS).status_code == 204
             answered += 1
-        assert long.result().json() == {"success": 0, "failed": 500_000}
+        assert long.result().json() == {"success": 0, "failed": 200_000}
     assert answered > 3
 
 
