@@ -255,17 +255,17 @@ def write_dead_letters(
     dead_letters: str | None,
     run_ms: int | None,
     *,
-    portions: bool = False,
+    in_process: bool = False,
 ) -> None:
     """Adds the last step of every graph.
 
     Args:
       dead_letters: a topic, or how the names of files begin.
       run_ms: time of the run in ms; None for a stream, whose dead letters have the time of each refusal.
-      portions: whether the graph runs repeatedly.
+      in_process: whether all steps run in this process.
     """
     if not refused:
         return
     assert dead_letters is not None
-    letters = WriteDeadLetters(dead_letters, run_ms, portions=portions)
+    letters = WriteDeadLetters(dead_letters, run_ms, in_process=in_process)
     refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters

@@ -63,6 +63,6 @@ def _graphs(job: PortionedJob, run: Run) -> Iterator[Repeated]:
 
         def build(root: beam.Pipeline, read: TakeBatch, snapshot: bool = snapshot) -> None:
             refused = job.build_portion(root, read, snapshot=snapshot)
-            write_dead_letters(refused, run.dead_letters, run.run_ms, portions=True)
+            write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
 
         yield Repeated(build, run.flags, TakeBlocks)

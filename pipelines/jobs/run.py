@@ -120,7 +120,7 @@ def run_job(job: AnyJob, run: Run) -> int:
 def build(root: beam.Pipeline, job: Job, run: Run) -> None:
     """Adds the whole graph of a job to a pipeline."""
     coders.register()
-    write_dead_letters(job.build(root), run.dead_letters, run.run_ms)
+    write_dead_letters(job.build(root), run.dead_letters, run.run_ms, in_process=is_in_process(run.flags))
 
 
 def show(summary: Summary, run: Run) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import collections
 import glob
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 import uuid
@@ -18,8 +16,6 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 import apache_beam as beam
 import msgspec
-from apache_beam.coders import StrUtf8Coder
-from apache_beam.io.filebasedsink import FileBasedSink, FileBasedSinkWriter
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
@@ -169,55 +165,29 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
 
     Args:
       place: a topic, projects/P/topics/T, or a prefix of file names. Without refusals, no file is created.
-      run_ms: time of the run, in ms, written into each dead letter; PREFIX-SSSSS-of-NNNNN.jsonl are made at
-        its end. None for a stream: each dead letter has the time of its refusal, each bundle with refusals a
-        file PREFIX-UUID.jsonl.
-      portions: whether the graph runs repeatedly in this process: local letters are appended to one file.
+      run_ms: time of the run, in ms, written into each dead letter; None for a stream, each of whose dead
+        letters has the time of its refusal.
+      in_process: whether all steps run in this process: letters are appended to PREFIX-00000-of-00001.jsonl.
+        Otherwise a run makes PREFIX-SSSSS-of-NNNNN.jsonl at its end; a stream, and any run in this process
+        whose files are not local, PREFIX-UUID.jsonl for each bundle with refusals.
     """
 
-    def __init__(self, place: str, run_ms: int | None, *, portions: bool = False) -> None:
+    def __init__(self, place: str, run_ms: int | None, *, in_process: bool = False) -> None:
         super().__init__()
-        self._place, self._run_ms, self._portions = place, run_ms, portions
+        self._place, self._run_ms, self._in_process = place, run_ms, in_process
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
         lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
-        is_local = FileSystems.get_scheme(self._place) is None
-        if self._portions and is_local:
+        if self._in_process and FileSystems.get_scheme(self._place) is None:
             return lines | "WriteFiles" >> beam.ParDo(_AppendLettersFn(self._place))
-        if self._portions or self._run_ms is None:
+        if self._in_process or self._run_ms is None:
             return lines | "WriteFiles" >> beam.ParDo(_BundleFileFn(self._place))
-        if is_local:
-            return lines | "WriteFiles" >> beam.io.Write(_LocalSink(self._place))
         return lines | "WriteFiles" >> beam.io.WriteToText(
             self._place, file_name_suffix=".jsonl", skip_if_empty=True
         )
-
-
-class _LocalSink(FileBasedSink):
-    """Files of lines as by `WriteToText`, but without a temporary folder if there is nothing to write.
-
-    Beam creates the folder at the start and removes it at the end, which a stopped run does not reach. Here
-    the first line creates it, and it is removed when this process ends, unless it is killed.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__(prefix, StrUtf8Coder(), file_name_suffix=".jsonl", skip_if_empty=True)
-        parent, name = FileSystems.split(prefix)
-        self._folder = FileSystems.join(parent, f"beam-temp-{name}-{uuid.uuid4().hex}")
-        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-
-    def initialize_write(self) -> str:
-        return self._folder
-
-    def open_writer(self, init_result: str, uid: str) -> FileBasedSinkWriter:
-        os.makedirs(init_result, exist_ok=True)
-        return super().open_writer(init_result, uid)
-
-    def write_encoded_record(self, file_handle: BinaryIO, value: bytes) -> None:
-        file_handle.write(value + b"\n")
 
 
 def write_letter(place: str, rejected: Rejected) -> None:
@@ -268,7 +238,7 @@ class _BundleFileFn(beam.DoFn):
 
 
 class _AppendLettersFn(beam.DoFn):
-    """Lines in, appended to one local file."""
+    """Lines in, appended to one local file, each at once and whole."""
 
     def __init__(self, prefix: str) -> None:
         self._path = f"{prefix}-00000-of-00001.jsonl"
@@ -279,6 +249,7 @@ class _AppendLettersFn(beam.DoFn):
             os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
             self._file = open(self._path, "ab")  # noqa: SIM115
         self._file.write(line.encode() + b"\n")
+        self._file.flush()
 
     def finish_bundle(self) -> None:
         if self._file is not None:

@@ -1,4 +1,4 @@
-"""What files of dead letters a run leaves, and that it leaves no temporary folder, however it ends."""
+"""What files of dead letters a run in one process leaves, however it ends: its letters and nothing else."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.store import WriteDeadLetters
 
+FILE = "dead-00000-of-00001.jsonl"
+
 
 def refuse(folder: Path, letters: int, end: str) -> None:
     """A pipeline that makes letters in a folder; `during` has what is there when all are handed over."""
@@ -33,7 +35,7 @@ def refuse(folder: Path, letters: int, end: str) -> None:
 
     with beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"])) as pipeline:
         refused = pipeline | beam.Impulse() | beam.FlatMap(make).with_output_types(Rejected)
-        refused | "DeadLetters" >> WriteDeadLetters("dead", 1)
+        refused | "DeadLetters" >> WriteDeadLetters("dead", 1, in_process=True)
 
 
 @pytest.fixture
@@ -51,23 +53,24 @@ def run(folder: Path, letters: int, end: str) -> tuple[int, list[str]]:
     return process.exitcode, (folder.parent / "during").read_text().split()
 
 
-def test_a_run_leaves_its_letters_and_nothing_else(folder: Path) -> None:
-    code, during = run(folder, 3, "well")
-    assert (code, len(during)) == (0, 1)
-    assert during[0].startswith("beam-temp-dead-")
+def payloads(folder: Path) -> list[str]:
+    """Of the letters in the only file of a folder."""
     (path,) = folder.iterdir()
-    assert path.name == "dead-00000-of-00001.jsonl"
-    letters = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [letter["payload"] for letter in letters] == ["0", "1", "2"]
+    assert path.name == FILE
+    return [json.loads(line)["payload"] for line in path.read_text().splitlines()]
+
+
+def test_a_run_leaves_its_letters_and_nothing_else(folder: Path) -> None:
+    assert run(folder, 3, "well") == (0, [FILE])
+    assert payloads(folder) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(("end", "expected"), [("well", 0), ("kill", -signal.SIGKILL)])
-def test_a_run_that_refuses_nothing_never_makes_a_folder(folder: Path, end: str, expected: int) -> None:
+def test_a_run_that_refuses_nothing_makes_no_file(folder: Path, end: str, expected: int) -> None:
     assert run(folder, 0, end) == (expected, [])
     assert not list(folder.iterdir())
 
 
-def test_a_run_that_fails_removes_its_folder(folder: Path) -> None:
-    code, during = run(folder, 3, "error")
-    assert (code, len(during)) == (1, 1)
-    assert not list(folder.iterdir())
+def test_a_run_that_fails_leaves_its_letters(folder: Path) -> None:
+    assert run(folder, 3, "error") == (1, [FILE])
+    assert payloads(folder) == ["0", "1", "2"]
