@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     listening: dict[str, Any] = {
         "host": options.bind,
         "port": options.port,
-        "http": "h11",
+        "http": "timebeam.pipelines.serve.connections:TimedProtocol",
         "access_log": False,
     }
     _check_free(options.bind, options.port, "--port")

@@ -80,6 +80,25 @@ def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s)
     return order[is_last[: len(order)]]
 
 
+def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
+    """The points of batches of joined messages as one, in order; each has origins with `joined`."""
+    origins = [batch.origins for batch in batches if batch.origins is not None]
+    sources = [origin.joined for origin in origins if origin.joined is not None]
+    positions = np.cumsum([0, *(len(origin.text) + 1 for origin in origins)]).tolist()
+    joined = Joined(
+        np.concatenate([source.starts + start for source, start in zip(sources, positions, strict=False)]),
+        np.concatenate([source.arrivals_ms for source in sources]),
+        [envelope for source in sources for envelope in source.envelopes],
+        np.concatenate([source.offsets for source in sources]),
+    )
+    starts, ends = (
+        np.concatenate([span + start for span, start in zip(spans, positions, strict=False)])
+        for spans in ([origin.starts for origin in origins], [origin.ends for origin in origins])
+    )
+    text = b"\n".join([origin.text for origin in origins])
+    return _one_batch(batches, Origins(text, starts, ends, origins[0].source, 0, joined))
+
+
 def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointBatch:
     """The points of all batches, with these origins."""
     numbers: dict[Series, int] = {}

@@ -10,6 +10,7 @@ import abc
 import dataclasses
 import functools
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
@@ -160,6 +161,16 @@ def _size(key: Hashable, outcome: Outcome) -> int:
     return size + len(outcome.metric) + sum(len(a) + len(b) for a, b in (*outcome.tags, *outcome.resources))
 
 
+UNPACKED_BYTES = 256 << 20
+"""Memory for the points and series of histograms read together: a byte of a message can be one."""
+
+_POINT_BYTES, _SERIES_BYTES = 100, 1000
+
+
+class TooManyPointsError(Exception):
+    """The histograms of messages that are read together become points of more than `UNPACKED_BYTES`."""
+
+
 class SampleGatherer:
     """Gathers samples one by one: for histograms, and other records that are rare."""
 
@@ -167,8 +178,9 @@ class SampleGatherer:
         self._cache = cache
         self._numbers: dict[int, int] = {}
         self._outcomes: list[Outcome] = []
-        self._samples: list[tuple[int, int, int, int]] = []
-        self._values: list[int | float] = []
+        self._index, self._integers, self._doubles = array("q"), array("q"), array("d")
+        self._kinds = bytearray()
+        self._records: list[tuple[int, int, int, int]] = []  # (points, time, start, end)
         self._refusals: list[tuple[int, int, RefusedError]] = []
 
     def add(self, base: Outcome, time_ms: int, points: Iterable[SeriesPoint], span: tuple[int, int]) -> None:
@@ -176,6 +188,7 @@ class SampleGatherer:
 
         Raises:
           RefusedError: an integer needs more than 64 bits.
+          TooManyPointsError: there is no room for them.
         """
         values = list(points)  # all of them or, if that raises, none
         if any(isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63 for each in values):
@@ -188,8 +201,14 @@ class SampleGatherer:
             number = self._numbers.setdefault(id(outcome), len(self._outcomes))
             if number == len(self._outcomes):
                 self._outcomes.append(outcome)
-            self._samples.append((number, time_ms, *span))
-            self._values.append(value)
+            is_float = isinstance(value, float)
+            self._index.append(number)
+            self._kinds.append(Kind.FLOAT if is_float else Kind.INTEGER)
+            self._integers.append(0 if is_float else value)  # type: ignore[arg-type]
+            self._doubles.append(value if is_float else 0.0)
+        self._records.append((len(values), time_ms, *span))
+        if len(self._index) * _POINT_BYTES + len(self._outcomes) * _SERIES_BYTES > UNPACKED_BYTES:
+            raise TooManyPointsError
 
     def refuse(self, why: RefusedError, span: tuple[int, int]) -> None:
         """Adds the refusal of a record."""
@@ -197,11 +216,12 @@ class SampleGatherer:
 
     def finish(self) -> Samples:
         """What was gathered."""
-        index, times_ms, starts, ends = np.array(self._samples, np.int64).reshape(-1, 4).T
-        is_float = np.array([isinstance(value, float) for value in self._values], np.bool_)
-        bits = np.array([0 if isinstance(value, float) else value for value in self._values], np.int64)
-        bits.view(np.float64)[is_float] = [value for value in self._values if isinstance(value, float)]
-        kinds = np.where(is_float, Kind.FLOAT, Kind.INTEGER).astype(np.uint8)
+        counts, *columns = np.array(self._records, np.int64).reshape(-1, 4).T
+        times_ms, starts, ends = (np.repeat(column, counts) for column in columns)
+        kinds = np.frombuffer(self._kinds, np.uint8)
+        doubles = np.frombuffer(self._doubles, np.int64)
+        bits = np.where(kinds == Kind.FLOAT, doubles, np.frombuffer(self._integers, np.int64))
+        index = np.frombuffer(self._index, np.int64)
         return Samples(self._outcomes, index, times_ms, kinds, bits, starts, ends, self._refusals)
 
 
@@ -252,8 +272,12 @@ class WholeFormat(MessageFormat):
         """
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`; offsets count in the unpacked text."""
-        return next(self.parse_all([message]))
+        """See `MessageFormat.parse`; offsets count in the unpacked text. `parse_all` reads longer ones."""
+        parsed, *rest = self.parse_all([message])
+        if not rest:
+            return parsed
+        why = RefusedError(Reason.CORRUPT_MESSAGE, f"lines of more than {LARGEST} bytes unpacked")
+        return Parsed(PointBatch.of([], message.arrival_ms), [_refused(message, why)])
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages are read together, up to 64 MiB of them unpacked."""
@@ -269,14 +293,30 @@ class WholeFormat(MessageFormat):
                     refused.append(_refused(record, error))
             added = sum(len(record.text) for record in unpacked)
             if plain and size + added > LARGEST:
-                yield self._parse_plain(plain, refused)
+                yield from self._parse_plain(plain, refused)
                 refused, plain, size = [], [], 0
             plain += unpacked
             size += added
-        yield self._parse_plain(plain, refused)
+        yield from self._parse_plain(plain, refused)
 
-    def _parse_plain(self, plain: list[Message], refused: list[Rejected]) -> Parsed:
-        """What unpacked messages hold, and refusals of others."""
+    def _parse_plain(self, plain: list[Message], refused: list[Rejected]) -> Iterator[Parsed]:
+        """What unpacked messages hold, fewer together if there is no room, and refusals of others."""
+        try:
+            parsed = self._parse_together(plain, refused)
+        except TooManyPointsError:
+            if len(plain) == 1:
+                why = f"histograms that become points of more than {UNPACKED_BYTES} bytes: send fewer at once"
+                error = RefusedError(Reason.CORRUPT_MESSAGE, why)
+                parsed = self._parse_together([], [*refused, _refused(plain[0], error)])
+            else:
+                half = len(plain) // 2
+                yield from self._parse_plain(plain[:half], refused)
+                yield from self._parse_plain(plain[half:], [])
+                return
+        yield parsed
+
+    def _parse_together(self, plain: list[Message], refused: list[Rejected]) -> Parsed:
+        """As `_parse_plain`, of all messages at once; raises TooManyPointsError."""
         source = plain[0].source if plain else ""
         while True:  # once, and once more for each level of a message that can be damaged
             joined = joined_of(plain)

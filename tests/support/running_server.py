@@ -12,6 +12,7 @@ import uvicorn
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits, application
+from timebeam.pipelines.serve.connections import TimedProtocol
 from timebeam.pipelines.serve.writes.front_door import FrontDoor
 
 _SECONDS = 60
@@ -21,7 +22,7 @@ _SECONDS = 60
 def running(api: Api | None, limits: ServerLimits, writes: FrontDoor | None = None) -> Iterator[httpx.Client]:
     """A client of a server that runs meanwhile."""
     app = application(api, limits, writes)
-    config = uvicorn.Config(app, port=0, http="h11", log_level="error", access_log=False)
+    config = uvicorn.Config(app, port=0, http=TimedProtocol, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -9,13 +9,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from timebeam.schema.common.decompress import DamagedError, TruncatedError
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.protobuf import ProtoError, varint
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms.input.line_cutter import LineCutter
-
-MESSAGE_BYTES = 64 << 20
-"""Longest message; a longer one counts as damage."""
 
 _LENGTH_BYTES = 10
 
@@ -61,10 +59,10 @@ class DelimitedCutter:
             except IndexError:
                 break
             except ProtoError as error:
-                size, why = MESSAGE_BYTES + 1, str(error)
+                size, why = LARGEST + 1, str(error)
             else:
-                why = f"a message of {size} bytes; at most {MESSAGE_BYTES} are read"
-            if size > MESSAGE_BYTES:
+                why = f"a message of {size} bytes; at most {LARGEST} are read"
+            if size > LARGEST:
                 self._drop(position)
                 raise DamagedError(why)
             first = position + length_bytes

@@ -19,17 +19,18 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from timebeam.schema.common.decompress import DamagedError, TruncatedError, content, is_compressed
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.messages.parquet.columns import batch_bytes
+from timebeam.schema.messages.parquet.columns import batch_bytes, cut, open_file
 from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
 from timebeam.transforms.input import line_cutter
 from timebeam.transforms.input.delimited_cutter import DelimitedCutter
-from timebeam.transforms.input.json_cutter import DOCUMENT_BYTES, JsonCutter, starts_document
+from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
 from timebeam.transforms.input.line_cutter import Cutter, LineCutter
 
 
@@ -181,7 +182,7 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
 
     A file longer than the longest document is opened to find out.
     """
-    if framing is not Framing.JSON or file.size_in_bytes <= DOCUMENT_BYTES:
+    if framing is not Framing.JSON or file.size_in_bytes <= LARGEST:
         return framing is Framing.JSON
     with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
         return starts_document(opened.read(line_cutter.LINE_BYTES + 1))
@@ -233,23 +234,18 @@ def _row_groups(path: str) -> int:
 def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected]:
     """The rows of a row group, and a refusal if it is damaged or too large.
 
-    Columns of strings stay dictionaries, which do not take more memory than the file says.
-
     Args:
       span: its start is the number of the row group.
     """
     row = 0
     try:
-        columns = pq.ParquetFile(file)
-        strings = [field.name for field in columns.schema_arrow if pa.types.is_string(field.type)]
-        parquet = pq.ParquetFile(file, read_dictionary=strings, page_checksum_verification=True)
+        parquet = open_file(file, slice(span.start, span.start + 1), ROW_GROUP_BYTES)
         groups = [parquet.metadata.row_group(number) for number in range(span.start + 1)]
-        row, size = sum(group.num_rows for group in groups[:-1]), groups[-1].total_byte_size
-        if size > ROW_GROUP_BYTES:
-            raise OSError(f"it has {size:,} bytes; at most {ROW_GROUP_BYTES:,} are read")
+        row = sum(group.num_rows for group in groups[:-1])
         for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[span.start]):
-            yield Message(batch_bytes(batch), span.modified_ms, span.path, row)
-            row += len(batch)
+            for rows in cut(batch, LARGEST):
+                yield Message(batch_bytes(rows), span.modified_ms, span.path, row)
+                row += len(rows)
         metrics.work_done(
             sum(groups[-1].column(i).total_compressed_size for i in range(groups[-1].num_columns))
         )

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
 from timebeam.transforms.input import line_cutter
 from timebeam.transforms.input.line_cutter import LineCutter, refusal
-
-DOCUMENT_BYTES = 64 << 20
-"""Longest document."""
 
 RECORD_BYTES = 16 << 20
 """Longest element of a document, and longest document that is one object: these are parsed at once."""
@@ -191,8 +189,8 @@ class JsonCutter:
                     return
                 self._scan, self._cut_bytes = _JsonScan(is_array=self._text.startswith(b"[")), 0
             end = self._scan.end(self._text)
-            if self._cut_bytes + (end or len(self._text)) > DOCUMENT_BYTES:
-                yield self._too_long(f"document of more than {DOCUMENT_BYTES} bytes")
+            if self._cut_bytes + (end or len(self._text)) > LARGEST:
+                yield self._too_long(f"document of more than {LARGEST} bytes")
                 return
             if not end:
                 yield from self._portion(self._scan)

@@ -15,6 +15,7 @@ parsed together. Attributes of a message say how to read it:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,11 +24,17 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from timebeam.schema.messages import AUTO, FORMATS, Framing, Message, MessageFormat, message_format
+from timebeam.schema.messages import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
-from timebeam.transforms.input.opening import choose_format, is_told_by_content, unwrapped, with_format
+from timebeam.transforms.input.opening import (
+    ReadMessage,
+    choose_format,
+    is_told_by_content,
+    joined_contents,
+    unwrapped,
+)
 from timebeam.transforms.input.parse import AnnotationsOutput, parse_portions, parsed_points, refused_message
 
 GATHERED_BYTES = 4 << 20
@@ -81,13 +88,10 @@ class Formats:
         """
         attributes = message.envelope.attributes if message.envelope else {}
         name = attributes.get("format") or self._name
-        if name == AUTO:
-            name = choose_format(message, [(each, self[self._key(each, "")]) for each in self._selectable])
-        elif name != self._name and name in FORMATS and name not in self._selectable:
+        if name != self._name and name in FORMATS and name not in self._selectable:
             why = f"attribute format: {name} is not read here: add it with --formats {name}"
             raise RefusedError(Reason.UNKNOWN_FORMAT, why)
-        attribute = VARIANTS.get(name, ("", ""))[0]
-        return self._key(name, attributes.get(attribute, "").lower())
+        return self._key(name, attributes)
 
     def open(self, message: Message) -> Message:
         """A message without packings that its content tells, and with the name of its format.
@@ -96,18 +100,21 @@ class Formats:
           RefusedError: a packing is damaged, or `key` refuses the message.
         """
         attributes = message.envelope.attributes if message.envelope else {}
-        if self._name == AUTO and not attributes.get("format"):
+        if (attributes.get("format") or self._name) == AUTO:
             plain = unwrapped(message, is_whole=True)
-            return with_format(plain, self.key(plain)[0])
+            return choose_format(
+                plain, [(each, self[self._key(each, attributes)]) for each in self._selectable]
+            )
         return unwrapped(message, is_whole=False) if is_told_by_content(self[self.key(message)]) else message
 
-    def _key(self, name: str, variant: str) -> FormatKey:
-        """A format, made when it is needed; `variant` is the value of its option in `VARIANTS`.
+    def _key(self, name: str, attributes: Mapping[str, str]) -> FormatKey:
+        """A format, made when it is needed, with the option that the attributes of a message choose.
 
         Raises:
           RefusedError: no format has that name, or the options do not fit it.
         """
-        option = VARIANTS.get(name, ("", ""))[1]
+        attribute, option = VARIANTS.get(name, ("", ""))
+        variant = attributes.get(attribute, "").lower()
         if (name, variant) not in self._formats:
             options = self._options | ({option: variant} if variant else {})
             try:
@@ -175,17 +182,22 @@ class ParseMessagesFn(beam.DoFn):
         """The points of unpacked messages."""
         assert self._formats is not None
         by_format: dict[FormatKey, list[Message]] = {}
+        contents: dict[str, list[Parsed]] = {}
         for message in messages:
+            if isinstance(message, ReadMessage):
+                contents.setdefault(message.form, []).extend(message.content)
+                continue
             try:
                 by_format.setdefault(self._formats.key(message), []).append(message)
             except RefusedError as error:
                 metrics.count("points_read")
                 yield refuse(refused_message(message, error))
-        for key, group in by_format.items():
-            for parsed in self._formats[key].parse_all(group):
-                for rejected in parsed.rejected:
-                    yield refuse(rejected)
-                yield from parsed_points(parsed)
+        read = [joined_contents(of_format) for of_format in contents.values()]
+        parsed_now = [self._formats[key].parse_all(group) for key, group in by_format.items()]
+        for parsed in itertools.chain(*read, *parsed_now):
+            for rejected in parsed.rejected:
+                yield refuse(rejected)
+            yield from parsed_points(parsed)
 
 
 def pubsub_message(

@@ -10,13 +10,14 @@ import base64
 import binascii
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from timebeam.schema.common.batches import join_joined
 from timebeam.schema.common.encodings import GZIP, LARGEST, ZSTD, snappy, unpack
 from timebeam.schema.common.protobuf import ProtoError
-from timebeam.schema.messages import Framing, Message, MessageFormat
+from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.messages.series_columns import WholeFormat
-from timebeam.schema.points import Reason, RefusedError
+from timebeam.schema.points import Origins, PointBatch, Reason, RefusedError
 
 _WRAPPINGS = 2
 """Most content encodings of a message that are decoded."""
@@ -96,8 +97,21 @@ def is_told_by_content(form: MessageFormat) -> bool:
     return form.framing in (Framing.LINES, Framing.JSON) or isinstance(form, WholeFormat)
 
 
-def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]) -> str:
-    """The name of the format that a message is in: the first that reads it without refusals, or some of it.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadMessage(Message):
+    """A message that has been read, since only this told its format.
+
+    Attributes:
+      form: the name of its format.
+      content: what it holds.
+    """
+
+    form: str = ""
+    content: Sequence[Parsed] = ()
+
+
+def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]) -> Message:
+    """A message with the name of its format: the first that reads it without refusals, or some of it.
 
     Raises:
       RefusedError: UNKNOWN_FORMAT; no format reads a point or an annotation of it.
@@ -106,14 +120,17 @@ def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]
     names = [name for name, _ in formats]
     for (key, value), name in ATTRIBUTES.items():
         if attributes.get(key, "").replace(" ", "") == value and name in names:
-            return name
-    partly = ""
+            return _with(message, "format", name)
+    partly: ReadMessage | None = None
     for name, form in formats:
-        parsed = form.parse(message)
-        if len(parsed.batch) or parsed.annotations:
-            if not parsed.rejected:
-                return name
-            partly = partly or name
+        named = _with(message, "format", name)
+        content = list(form.parse_all([named]))
+        if any(len(parsed.batch) or parsed.annotations for parsed in content):
+            origin = (named.text, named.arrival_ms, named.source, named.offset, named.envelope)
+            read = ReadMessage(*origin, name, content)
+            if not any(parsed.rejected for parsed in content):
+                return read
+            partly = partly or read
     if partly:
         return partly
     shown = repr(message.text[:_SHOWN])
@@ -121,9 +138,21 @@ def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]
     raise RefusedError(Reason.UNKNOWN_FORMAT, why)
 
 
-def with_format(message: Message, name: str) -> Message:
-    """A message whose attribute names its format; unchanged without attributes."""
-    return _with(message, "format", name)
+def joined_contents(contents: Sequence[Parsed]) -> Iterator[Parsed]:
+    """What messages of one format hold, with the points of all in one batch where they come from text."""
+    batches = [parsed.batch for parsed in contents if _can_be_joined(parsed.batch)]
+    if len(batches) < 2:
+        yield from contents
+        return
+    yield Parsed(join_joined(batches), ())
+    for parsed in contents:
+        joined = _can_be_joined(parsed.batch)
+        yield dataclasses.replace(parsed, batch=PointBatch.of([], 0)) if joined else parsed
+
+
+def _can_be_joined(batch: PointBatch) -> bool:
+    """Whether a batch has points out of the texts of messages; rows of Parquet have none."""
+    return len(batch) > 0 and type(batch.origins) is Origins and batch.origins.joined is not None
 
 
 def _with(message: Message, attribute: str, value: str | None) -> Message:

@@ -16,18 +16,16 @@ from apache_beam.pvalue import TaggedOutput
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import follows, join_texts
 from timebeam.schema.common.decompress import DamagedError, TruncatedError, decompressed
-from timebeam.schema.common.encodings import unpack
+from timebeam.schema.common.encodings import LARGEST, unpack
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.line_cutter import LINES, LineCutter, refusal
+from timebeam.transforms.input.opening import ReadMessage
 
 Output = TypeVar("Output")
-
-UNPACKED_BYTES = 64 << 20
-"""Longest payload after decompression; Pub/Sub takes 10 MB before."""
 
 PORTION_BYTES = 4 << 20
 """Unpacked bytes that are parsed together; a longer message of lines or JSON is cut."""
@@ -79,7 +77,7 @@ def portions(
         except RefusedError as error:
             yield refused_message(packed, error)
             continue
-        if _is_small(message):
+        if isinstance(message, ReadMessage) or _is_small(message):
             portion.add(message)
         else:
             try:
@@ -152,7 +150,7 @@ def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Itera
         is_short = not may_be_cut or len(message.text) <= PORTION_BYTES
         stream: Iterable[bytes] = (message.text,)
     else:
-        text = _unpacked(message.text, encoding, PORTION_BYTES if may_be_cut else UNPACKED_BYTES)
+        text = _unpacked(message.text, encoding, PORTION_BYTES if may_be_cut else LARGEST)
         is_short = text is not None
         assert message.envelope is not None
         rest = {key: value for key, value in attributes.items() if key != "content-encoding"}
@@ -175,7 +173,7 @@ def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator
 
 def _stream(payload: bytes, encoding: str) -> Iterable[bytes]:
     if encoding not in _SUFFIXES:
-        return (unpack(encoding, payload, UNPACKED_BYTES),)
+        return (unpack(encoding, payload, LARGEST),)
     return decompressed(_SUFFIXES[encoding], io.BytesIO(payload))
 
 
@@ -186,15 +184,15 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
       RefusedError: the encoding is unknown, or the payload is damaged or too long.
     """
     if encoding not in _SUFFIXES:
-        text = unpack(encoding, payload, UNPACKED_BYTES)
+        text = unpack(encoding, payload, LARGEST)
         return text if len(text) <= most else None
     chunks: list[bytes] = []
     size = 0
     try:
         for chunk in _stream(payload, encoding):
             size += len(chunk)
-            if size > UNPACKED_BYTES:
-                why = f"more than {UNPACKED_BYTES} bytes after decompression"
+            if size > LARGEST:
+                why = f"more than {LARGEST} bytes after decompression"
                 raise RefusedError(Reason.CORRUPT_MESSAGE, why)
             if size <= most:
                 chunks.append(chunk)

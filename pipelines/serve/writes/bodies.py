@@ -27,8 +27,8 @@ SHORT_BYTES = 1 << 18
 
 BODIES_AT_ONCE = 256
 
-LISTED_REFUSALS = 1_000
-"""Refusals of a body that an answer can list."""
+LISTED_REFUSALS, LISTED_BYTES = 1_000, 1 << 20
+"""Refusals of a body that an answer can list, and the bytes of their payloads."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,7 +38,7 @@ class BodyContent:
     Attributes:
       points: that are good.
       refused: points and records that are not.
-      rejected: the first `LISTED_REFUSALS` refusals; each may stand for several points.
+      rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
       histograms, histogram_points: native histograms, and the points that they became.
       skipped: records left out on purpose, by kind.
     """
@@ -47,13 +47,17 @@ class BodyContent:
     refused: int = 0
     histograms: int = 0
     histogram_points: int = 0
+    listed_bytes: int = 0
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
     skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def refuse(self, rejected: Rejected) -> None:
         """Counts a refusal."""
         self.refused += rejected.points
-        if len(self.rejected) < LISTED_REFUSALS:
+        if len(self.rejected) < LISTED_REFUSALS and self.listed_bytes < LISTED_BYTES:
+            self.listed_bytes += len(rejected.payload)
+            if self.listed_bytes > LISTED_BYTES:  # of a body of one record, or of many
+                rejected = dataclasses.replace(rejected, payload=rejected.payload[:SHORT_BYTES])
             self.rejected.append(rejected)
 
 

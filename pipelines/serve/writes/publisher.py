@@ -112,10 +112,11 @@ class Publisher:
 
     async def _call(self, batch: list[_Pending]) -> bool:
         """Whether a call is over: its messages are confirmed, or cannot be published."""
-        if self._client is None:
-            self._client = async_publisher()
-        request = publish_request(self._topic, [(pending.data, pending.attributes) for pending in batch])
         try:
+            if self._client is None:
+                self._client = async_publisher()
+            messages = [(pending.data, pending.attributes) for pending in batch]
+            request = publish_request(self._topic, messages)
             await self._client.transport.publish(request, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             code = error.code()
@@ -125,6 +126,11 @@ class Publisher:
             if code not in _LASTING:
                 return False
             self._end(batch, PublishError(f"cannot publish to {self._topic}: {code.name}"))
+            return True
+        except Exception as error:  # no credentials, or no room for a channel: whoever waits is told
+            self.failure = type(error).__name__
+            _LOG.exception("cannot publish to %s", self._topic)
+            self._end(batch, PublishError(f"cannot publish to {self._topic}: {self.failure}"))
             return True
         if self.failure:
             _LOG.warning("publishes to %s again", self._topic)

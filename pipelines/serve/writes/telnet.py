@@ -26,8 +26,11 @@ CHUNK_BYTES = 1 << 16
 
 CONNECTIONS = 1_000
 
-ANSWERED_ERRORS = 100
-"""Refused lines of a chunk that are answered; a sender may read none of the answers."""
+ANSWERS = 100
+"""Lines of a chunk that are answered; a sender may read none of the answers."""
+
+IDLE_SECONDS = 300.0
+"""How long a connection may be without a whole line, or leave answers unread."""
 
 ATTRIBUTES = {"format": "opentsdb-text"}
 
@@ -85,6 +88,8 @@ class TelnetPort:
             if len(self._tasks) < CONNECTIONS:
                 self._tasks.add(task)
                 await self._read(reader, writer, task)
+        except TimeoutError:
+            writer.transport.abort()  # what it has not read is dropped too
         except (OSError, asyncio.CancelledError):
             pass  # the peer has gone, or the server stops
         finally:
@@ -97,7 +102,13 @@ class TelnetPort:
     ) -> None:
         """Reads lines until the end, or until `exit`."""
         rest, is_skipping = b"", False
-        while data := await reader.read(CHUNK_BYTES):
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + IDLE_SECONDS
+        while True:
+            async with asyncio.timeout_at(deadline):
+                data = await reader.read(CHUNK_BYTES)
+            if not data:
+                return
             lines, newline, rest = (rest + data).rpartition(b"\n")
             if is_skipping and newline:
                 lines, is_skipping = lines.partition(b"\n")[2], False
@@ -107,42 +118,48 @@ class TelnetPort:
                 rest, is_skipping = b"", True
             self._busy.add(task)
             goes_on = not newline or await self._take(lines.split(b"\n"), writer)
-            await writer.drain()
+            async with asyncio.timeout(IDLE_SECONDS):
+                await writer.drain()
             self._busy.discard(task)
             if not goes_on:
                 return
+            if newline:
+                deadline = clock() + IDLE_SECONDS
 
     async def _take(self, lines: list[bytes], writer: asyncio.StreamWriter) -> bool:
         """Stores and answers some lines; whether the connection goes on."""
         puts: list[bytes] = []
+        answers: list[bytes] = []
+        goes_on = True
         for line in lines:
             command = line.strip().partition(b" ")[0]
             if len(line) > LINE_BYTES:
-                writer.write(_too_long(line))
+                answers.append(_too_long(line))
             elif command == b"put":
                 puts.append(line.strip())
             elif command in (b"exit", b"diediedie"):
-                await self._store(puts, writer)
-                return False
+                goes_on = False
+                break
             elif command == b"version":
-                writer.write(_VERSION)
+                answers.append(_VERSION)
             elif command:
                 name = command.decode("utf-8", "replace")
-                writer.write(f"unknown command: {name}.  Try `help'.\n".encode())
-        await self._store(puts, writer)
-        return True
+                answers.append(f"unknown command: {name}.  Try `help'.\n".encode())
+        answers += await self._stored(puts)
+        writer.writelines(answers[:ANSWERS])
+        return goes_on
 
-    async def _store(self, puts: list[bytes], writer: asyncio.StreamWriter) -> None:
-        """Publishes lines, if one of them is good, and answers those that are refused."""
+    async def _stored(self, puts: list[bytes]) -> list[bytes]:
+        """Publishes lines, if one of them is good; the answers to those that are refused."""
         if not puts:
-            return
+            return []
         text = b"\n".join(puts)
         content = await self._parser.parse(text, ATTRIBUTES)
-        writer.writelines(_refusals(content))
         if content.points:
             await self._publish(text)
         self._points["telnet", "published"] += content.points
         self._points["telnet", "refused"] += content.refused
+        return _refusals(content)
 
     async def _publish(self, text: bytes) -> None:
         """Publishes lines, however long it takes."""
@@ -164,5 +181,5 @@ def _refusals(content: BodyContent) -> list[bytes]:
     return [
         f"put: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
         f"{rejected.message}\n".encode()
-        for rejected in content.rejected[:ANSWERED_ERRORS]
+        for rejected in content.rejected
     ]

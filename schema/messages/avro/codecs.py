@@ -17,9 +17,6 @@ import zstandard
 
 from timebeam.schema.common.protobuf import encoded_varint
 
-LARGEST_BLOCK = 64 << 20
-"""Bytes of a block, compressed or not; a larger one counts as damage."""
-
 _XZ_MEMORY = 128 << 20  # a header may ask for 4 GiB; xz -9 needs 65 MiB
 _ZSTD_STEP = 1024  # compressed bytes, which become 33 MiB at most
 _LONGEST_LONG = 10

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages.avro.codecs import (
-    LARGEST_BLOCK,
     ContainerError,
     EarlyEndError,
     TooLargeError,
@@ -26,9 +26,6 @@ from timebeam.schema.messages.avro.codecs import (
 )
 from timebeam.schema.messages.avro.schema import Schema, read_binary
 from timebeam.schema.points import Reason, RefusedError
-
-LARGEST_CONTAINER = 64 << 20
-"""Bytes of a container that is unpacked at once, after decompression."""
 
 LARGEST_HEADER = 1 << 20
 """Bytes of a header; a larger one counts as damage."""
@@ -107,7 +104,7 @@ def read_block(data: bytes, offset: int, sync: bytes) -> Block:
     """
     count, start = read_long(data, offset)
     size, start = read_long(data, start)
-    if count < 0 or not 0 <= size <= LARGEST_BLOCK:
+    if count < 0 or not 0 <= size <= LARGEST:
         raise ContainerError(f"damaged block: {count} records in {size} bytes")
     end = start + size
     if end + _SYNC_BYTES > len(data):
@@ -207,7 +204,7 @@ class ContainerCutter:
         if header.codec == "null":
             raw = data[offset : block.next]
         else:
-            limit = LARGEST_BLOCK
+            limit = LARGEST
             if self._limit is not None:
                 limit = max(min(limit, self._limit - len(header.plain) - self._buffered_bytes), 0)
             content = decompress(header.codec, data[block.start : block.end], limit)
@@ -231,12 +228,12 @@ class ContainerCutter:
 
 
 def unpack(data: bytes) -> Container:
-    """The whole blocks of a container; if compressed, up to `LARGEST_CONTAINER` bytes of them."""
-    cutter = ContainerCutter(sys.maxsize, LARGEST_CONTAINER)
+    """The whole blocks of a container; if compressed, up to `LARGEST` bytes of them."""
+    cutter = ContainerCutter(sys.maxsize, LARGEST)
     containers = [*cutter.add(data), *cutter.finish()]
     damage = cutter.damage
     if isinstance(damage, TooLargeError):
-        damage = TooLargeError(f"more than {LARGEST_CONTAINER} bytes after decompression")
+        damage = TooLargeError(f"more than {LARGEST} bytes after decompression")
     header_only = cutter.header.plain if cutter.header else b""
     text = containers[0][1] if containers else header_only
     return Container(cutter.header, text, cutter.offset, damage)

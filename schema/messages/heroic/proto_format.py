@@ -16,6 +16,7 @@ import struct
 
 import pyarrow as pa
 
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.messages.base import Framing
@@ -28,9 +29,6 @@ from timebeam.schema.messages.heroic.gathering import (
     series_of,
 )
 from timebeam.schema.points import Reason, RefusedError, Series
-
-LARGEST_BATCH = 64 << 20
-"""Bytes of a batch after decompression; a larger one is refused."""
 
 _METRIC = 1 << 3 | BYTES
 _KEY, _TIME, _VALUE = 1 << 3 | BYTES, 2 << 3 | VARINT, 3 << 3 | FIXED64
@@ -64,8 +62,8 @@ class HeroicProto(HeroicFormat):
         """
         try:
             size, _ = varint(text, 0)
-            if size > LARGEST_BATCH:
-                raise ProtoError(f"{size} bytes; at most {LARGEST_BATCH} are read")
+            if size > LARGEST:
+                raise ProtoError(f"{size} bytes; at most {LARGEST} are read")
             batch: bytes = pa.decompress(text, size, codec="snappy", asbytes=True)
         except (ProtoError, IndexError, OSError) as error:
             raise RefusedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -61,38 +61,57 @@ _OPTIONS = (
 )
 
 
-class Influx(LinewiseFormat):
-    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`."""
+class MeasurementFormat(LinewiseFormat):
+    """A format of measurements with tags and several fields; a subclass has options of its own precision.
 
-    name = "influx"
-    example = b"cpu,host=web01 user=42.5 1356998400000000000"
-    declared_options = _OPTIONS
+    Attributes:
+      precision_option: the name of the option for the unit of timestamps, and its default.
+    """
+
+    precision_option: ClassVar[tuple[str, Precision]]
 
     def __init__(
         self,
         metric: str = METRIC,
-        precision: Precision = Precision.NANOSECONDS,
+        precision: Precision | None = None,
         booleans: Booleans = Booleans.REFUSE,
         remembered: int = 200_000,
     ) -> None:
-        """A format with options as `--influx_...`; `remembered` is the number of cached series.
+        """A format with options as `--influx_metric`, `precision_option` and `--influx_booleans`.
+
+        Args:
+          remembered: the number of cached series.
 
         Raises:
           ValueError: `metric` is not a template, or gives all fields of a line the same metric.
         """
         self._metric = metric_template(metric)
-        self._precision, self._booleans = precision, booleans
-        self._probe_time = b"%d" % (1_700_000_000 * PER_SECOND.get(precision, 1))
+        self._precision, self._booleans = precision or self.precision_option[1], booleans
         self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Influx:
-        """See `MessageFormat.from_options`: `influx_metric`, `influx_precision`, `influx_booleans`."""
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """See `MessageFormat.from_options`: `influx_metric`, `precision_option`, `influx_booleans`."""
+        name, default = cls.precision_option
         return cls(
             options.get("influx_metric", METRIC),
-            member(Precision, "influx_precision", options.get("influx_precision", Precision.NANOSECONDS)),
+            member(Precision, name, options.get(name, default)),
             member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.REFUSE)),
         )
+
+    def _metric_name(self, measurement: str, field: str) -> str:
+        """The metric of a field."""
+        names = {"measurement": measurement, "field": field}
+        return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
+
+
+class Influx(MeasurementFormat):
+    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`."""
+
+    name = "influx"
+    example = b"cpu,host=web01 user=42.5 1356998400000000000"
+    declared_options = _OPTIONS
+    precision_option = ("influx_precision", Precision.NANOSECONDS)
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """One point per good field of a line, then one refusal for each reason to refuse other fields."""
@@ -180,15 +199,10 @@ class Influx(LinewiseFormat):
         """
         cached = self._resolved.get((head, key))
         if cached is None:
-            line = head + b" " + key + b"=1 " + self._probe_time
+            line = b"%s %s=1 %d" % (head, key, 1_700_000_000 * PER_SECOND.get(self._precision, 1))
             (record,) = self.records(line, 0, len(line))
             cached = self._resolved[head, key] = record.outcome
         return None if isinstance(cached, RefusedError) else cached.series
-
-    def _metric_name(self, measurement: str, field: str) -> str:
-        """The metric of a field."""
-        names = {"measurement": measurement, "field": field}
-        return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
 
 
 def metric_template(text: str) -> list[str]:

@@ -9,18 +9,18 @@ Source: plugins/serializers/json of Telegraf. Metrics, booleans and strings are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from timebeam.schema.common.option import Option, values_of
-from timebeam.schema.messages.base import Point, member
-from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC, METRIC_OPTION, metric_template
+from timebeam.schema.messages.base import Point
+from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.messages.influx.line import Booleans, Precision, parse_time
 from timebeam.schema.messages.rules import one_for_each_reason, short
-from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
+from timebeam.schema.messages.text.linewise import LineRecord, PointColumns
 from timebeam.schema.points import Int64s, Reason, RefusedError, Series
 
 _OPTIONS = (
@@ -35,7 +35,7 @@ _OPTIONS = (
 )
 
 
-class TelegrafJson(LinewiseFormat):
+class TelegrafJson(MeasurementFormat):
     """An object per line, or one document."""
 
     name = "telegraf-json"
@@ -43,28 +43,7 @@ class TelegrafJson(LinewiseFormat):
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
     declared_options = _OPTIONS
 
-    def __init__(
-        self,
-        metric: str = METRIC,
-        precision: Precision = Precision.SECONDS,
-        booleans: Booleans = Booleans.REFUSE,
-    ) -> None:
-        """A format with options as `--influx_metric`, `--telegraf_precision` and `--influx_booleans`.
-
-        Raises:
-          ValueError: see `metric_template`.
-        """
-        self._metric = metric_template(metric)
-        self._precision, self._booleans = precision, booleans
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> TelegrafJson:
-        """See `MessageFormat.from_options`."""
-        return cls(
-            options.get("influx_metric", METRIC),
-            member(Precision, "telegraf_precision", options.get("telegraf_precision", Precision.SECONDS)),
-            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.REFUSE)),
-        )
+    precision_option = ("telegraf_precision", Precision.SECONDS)
 
     def is_lines(self, text: bytes) -> bool:
         """See `LinewiseFormat.is_lines`: a document has a first line that is none by itself."""
@@ -144,9 +123,7 @@ class TelegrafJson(LinewiseFormat):
             except RefusedError as error:
                 yield RefusedError(error.reason, f"field {field[:40]}: {error.message}")
                 continue
-            names = {"measurement": name, "field": field}
-            text = "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
-            yield Point(Series.of(text, present), time_ms, in_ms, number)
+            yield Point(Series.of(self._metric_name(name, field), present), time_ms, in_ms, number)
 
     def _number(self, value: Any) -> int | float:
         """The number in a field.

@@ -15,11 +15,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
 
@@ -31,7 +33,7 @@ KINDS = ("integer", "double", "text", "bytes")
 
 TIME = pa.timestamp("ms", "UTC")
 _STRINGS = pa.dictionary(pa.int32(), pa.string())
-_MAP = pa.map_(_STRINGS, _STRINGS)
+MAP = pa.map_(_STRINGS, _STRINGS)
 
 
 def columns_of(series: Sequence[Series], *, metric: bool, tag_map: bool) -> pa.Schema:
@@ -43,12 +45,12 @@ def columns_of(series: Sequence[Series], *, metric: bool, tag_map: bool) -> pa.S
       tag_map: whether all tags are in one map, instead of a column for each key.
     """
     keys = sorted({key for each in series for key, _ in each.tags})
-    tags = [pa.field("tags", _MAP)] if tag_map else [pa.field(TAG + key, _STRINGS) for key in keys]
+    tags = [pa.field("tags", MAP)] if tag_map else [pa.field(TAG + key, _STRINGS) for key in keys]
     return pa.schema(
         [
             *([pa.field("metric", _STRINGS, nullable=False)] if metric else []),
             *tags,
-            *([pa.field("resources", _MAP)] if any(each.resources for each in series) else []),
+            *([pa.field("resources", MAP)] if any(each.resources for each in series) else []),
             pa.field("time", TIME, nullable=False),
             pa.field("kind", _STRINGS, nullable=False),
             pa.field("int_value", pa.int64()),
@@ -68,7 +70,7 @@ def written(columns: pa.Schema) -> dict[str, Any]:
         for field in columns
         for leaf in (
             [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
-            if field.type == _MAP
+            if field.type == MAP
             else [field.name]
         )
     ]
@@ -162,6 +164,50 @@ def join_sums(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _exact_sum(numbers: Int64s) -> int:
     """The sum of int64[n], which may need more than 64 bits."""
     return (int(np.sum(numbers >> 32)) << 32) + int(np.sum(numbers & 0xFFFFFFFF))
+
+
+def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
+    """A file whose strings and bytes stay dictionaries: equal ones are in memory once, as in the file.
+
+    Args:
+      groups: the numbers of the row groups that will be read.
+      most_bytes: that they may have in the file, and their numbers in memory.
+
+    Raises:
+      pyarrow.ArrowException, OSError: it is damaged or too large.
+    """
+    columns = pq.ParquetFile(source).schema
+    texts = [
+        column.path
+        for column in (columns.column(number) for number in range(len(columns)))
+        if column.physical_type == "BYTE_ARRAY" and column.logical_type.type in ("STRING", "NONE")
+    ]
+    file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
+    chosen = [file.metadata.row_group(number) for number in range(file.num_row_groups)[groups]]
+    numbers = sum(group.column(i).num_values for group in chosen for i in range(group.num_columns))
+    size = max(sum(group.total_byte_size for group in chosen), 8 * numbers)
+    if size > most_bytes:
+        raise OSError(f"it has {size:,} bytes; at most {most_bytes:,} are read")
+    return file
+
+
+def row_bytes(rows: pa.RecordBatch | pa.Table) -> Int64s:
+    """int64[n]: the bytes in each of n rows, as many as they are outside of dictionaries."""
+    sizes = np.zeros(len(rows), np.int64)
+    for column in rows.columns:
+        if column.type == pa.dictionary(pa.int32(), pa.binary()):
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            lengths = [pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in chunks]
+            sizes += pa.chunked_array(lengths, pa.int32()).fill_null(0).to_numpy().astype(np.int64)
+    return sizes
+
+
+def cut(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Rows in pieces of about so many bytes (`row_bytes`)."""
+    piece = (np.cumsum(row_bytes(rows)) - 1) // most_bytes
+    starts = np.flatnonzero(np.diff(piece, prepend=-2)).tolist()
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        yield rows.slice(start, end - start)
 
 
 def batch_bytes(batch: pa.RecordBatch) -> bytes:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.option import Option
 from timebeam.schema.messages.base import (
     FieldSource,
@@ -27,7 +27,7 @@ from timebeam.schema.messages.base import (
     RecordFields,
     joined_of,
 )
-from timebeam.schema.messages.parquet.columns import KINDS, TAG, TIME, batch_bytes
+from timebeam.schema.messages.parquet.columns import KINDS, MAP, TAG, TIME, batch_bytes, open_file, row_bytes
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.points import (
     Bools,
@@ -60,9 +60,27 @@ class RowOrigins(Origins):
     def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
         """See `Origins.refuse`; the payload is the row."""
         row = int(self.starts[point])
-        payload = batch_bytes(self.table.slice(row, 1).combine_chunks().to_batches()[0])
+        payload = batch_bytes(
+            _without_dictionaries(self.table.slice(row, 1)).combine_chunks().to_batches()[0]
+        )
         rejected = Rejected(payload, reason, message, stage, self.source, self.offset + row)
         return self.joined.addressed(rejected) if self.joined else rejected
+
+
+def _without_dictionaries(rows: pa.Table) -> pa.Table:
+    """Rows without the strings of other rows."""
+    return rows.cast(
+        pa.schema(
+            [
+                pa.field(field.name, field.type.value_type)
+                if pa.types.is_dictionary(field.type)
+                else pa.field(field.name, pa.map_(pa.string(), pa.string()))
+                if field.type == MAP
+                else field
+                for field in rows.schema
+            ]
+        )
+    )
 
 
 class _Example:
@@ -189,10 +207,13 @@ def _table_of(text: bytes) -> pa.Table:
         table = pa.ipc.open_stream(text).read_all()
         table.validate(full=True)
         return table
-    file = pq.ParquetFile(pa.BufferReader(text))
+    file = open_file(pa.BufferReader(text), slice(None), 4 * LARGEST)
     if file.metadata.num_rows > MOST_ROWS:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
-    return file.read()
+    rows = file.read()
+    if row_bytes(rows).sum() > LARGEST:
+        raise RefusedError(Reason.CORRUPT_MESSAGE, f"values of more than {LARGEST} bytes in a message")
+    return rows
 
 
 def _exported_fields(names: Sequence[str], source: str) -> RecordFields:
@@ -395,7 +416,12 @@ def _exported_values(table: pa.Table) -> tuple[Any, Int64s, Sequence[bytes], Boo
         has_value = np.where(
             is_payload, texts.is_valid().to_numpy(zero_copy_only=False) & (kinds < len(KINDS)), has_value
         )
-        payloads = texts.filter(pa.array(is_payload)).fill_null(b"").to_pylist()
+        chosen = texts.filter(pa.array(is_payload))
+        if pa.types.is_dictionary(chosen.type):
+            values = [*chosen.dictionary.to_pylist(), b""]
+            payloads = [values[code] for code in chosen.indices.fill_null(len(values) - 1).to_pylist()]
+        else:
+            payloads = chosen.fill_null(b"").to_pylist()
         bits = bits.copy()
         bits[is_payload] = np.arange(len(payloads))
     return kinds, bits, payloads, has_value

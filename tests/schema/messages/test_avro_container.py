@@ -230,7 +230,7 @@ def test_blocks_with_another_number_of_records_than_they_say(records: int) -> No
 
 @pytest.mark.parametrize("codec", COMPRESS)
 def test_little_data_that_expand_to_much_are_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_container, "LARGEST_CONTAINER", 100_000)
+    monkeypatch.setattr(avro_container, "LARGEST", 100_000)
     raw = container(codec=codec.encode()) + packed(codec, [bytes(1_000_000)])
     (refused,) = parse(raw).rejected
     assert refused.reason is Reason.CORRUPT_FILE

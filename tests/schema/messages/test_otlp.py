@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from timebeam.schema.common import wire_fields
-from timebeam.schema.messages import Message, message_format
+from timebeam.schema.messages import Message, message_format, series_columns
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.points import Reason, Series
 
@@ -451,3 +451,35 @@ def test_hostile_requests_never_raise(text: bytes) -> None:
     except DecodeError:  # a string that is not UTF-8, of no series
         return
     assert len(parsed.batch) >= len(set(expected(request)))
+
+
+def exponential_histograms(number: int, buckets: int, name: str = "sizes") -> ExportMetricsServiceRequest:
+    """Histograms of one series with a count in each bucket."""
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name=name)
+    metric.exponential_histogram.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+    for second in range(number):
+        point = metric.exponential_histogram.data_points.add(time_unix_nano=NS + second * 10**9)
+        point.positive.bucket_counts.extend([1] * buckets)
+    return request
+
+
+def test_histograms_that_become_too_many_points_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte of a message is a bucket, which is a point."""
+    monkeypatch.setattr(series_columns, "UNPACKED_BYTES", 200_000)
+    small, large = exponential_histograms(2, 30), exponential_histograms(20, 100)
+    assert len(parse(small).batch) == 2 * (30 + 2)
+    parsed = parse(large)
+    assert not len(parsed.batch)
+    (refused,) = parsed.rejected
+    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, large.SerializeToString())
+    assert "points of more than 200000 bytes" in refused.message
+    # Together they need too much, of which each has enough.
+    texts = [small.SerializeToString()] * 10 + [large.SerializeToString()] + [small.SerializeToString()]
+    form = message_format("otlp")
+    messages = [Message(text, number, "topic") for number, text in enumerate(texts)]
+    contents = list(form.parse_all(messages))
+    arrivals = [each for parsed in contents for each in parsed.batch.arrivals_ms.tolist()]
+    assert arrivals == [number for number in range(12) if number != 10 for _ in range(64)]
+    refusals = [(each.arrival_ms, each.payload) for parsed in contents for each in parsed.rejected]
+    assert refusals == [(10, texts[10])]

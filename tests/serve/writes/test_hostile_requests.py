@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import gzip
 import json
 import socket
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -14,7 +16,10 @@ import pytest
 import zstandard
 
 from tests.support.front_door import Door, front_door
+from timebeam.pipelines.serve import connections
+from timebeam.pipelines.serve.writes.bodies import LISTED_BYTES, SHORT_BYTES, BodyContent
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
+from timebeam.schema.points import Reason, Rejected, Stage
 
 POINT = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}
 BODY = json.dumps(POINT).encode()
@@ -160,3 +165,48 @@ def test_many_connections(door: Door) -> None:
     assert door[0].post("/api/put", content=BODY).status_code == 204
     for connection in idle:
         connection.close()
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /api/put HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_headers_that_do_not_arrive(start: bytes, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 such connections kept others out; a request after an answer has a time limit too."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
+    url = door[0].base_url
+    whole = head(f"Content-Length: {len(BODY)}") + BODY
+    for first in (b"", whole):
+        with socket.create_connection((url.host, url.port), timeout=SECONDS) as connection:
+            connection.sendall(first)
+            if first:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
+            for byte in start:
+                try:
+                    connection.sendall(bytes([byte]))
+                except OSError:
+                    break
+                time.sleep(0.02)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(65536) == b""
+
+
+def test_a_slow_body_or_answer_is_not_cut_by_the_time_limit_of_headers(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
+    url = door[0].base_url
+    with socket.create_connection((url.host, url.port), timeout=SECONDS) as connection:
+        connection.sendall(head(f"Content-Length: {len(BODY)}"))
+        time.sleep(0.3)
+        connection.sendall(BODY)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
+
+
+def test_refusals_that_are_listed_have_a_bound() -> None:
+    """1,000 refusals of a body of 64 MiB unpacked could hold as much each."""
+    content = BodyContent()
+    for _ in range(100):
+        content.refuse(Rejected(bytes(SHORT_BYTES // 2), Reason.BAD_SYNTAX, "why", Stage.PARSE))
+    assert content.refused == 100
+    assert sum(len(rejected.payload) for rejected in content.rejected) <= LISTED_BYTES + SHORT_BYTES
+    content = BodyContent()
+    content.refuse(Rejected(bytes(64 << 20), Reason.BAD_SYNTAX, "why", Stage.PARSE))
+    assert [len(rejected.payload) for rejected in content.rejected] == [SHORT_BYTES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ import pytest
 from tests.support.front_door import front_door
 from tests.support.programs import free_port
 from tests.support.pubsub_server import PubSubServer
-from timebeam.pipelines.serve.writes.telnet import LINE_BYTES, TelnetAddress
+from timebeam.pipelines.serve.writes import telnet
+from timebeam.pipelines.serve.writes.telnet import ANSWERS, CHUNK_BYTES, LINE_BYTES, TelnetAddress
 
 SECONDS = 60
 
@@ -137,3 +139,31 @@ def test_lines_wait_for_pubsub(port: Port) -> None:
         connection.sendall(put(2) + b"\n")
         port.wait_for(2)
     assert port.lines() == [put(1), put(2)]
+
+
+def test_only_some_lines_of_a_chunk_are_answered(port: Port) -> None:
+    """A sender that reads nothing could fill the memory with answers of 30 bytes to lines of two."""
+    with port.connect() as connection:
+        connection.sendall(b"x\n" * (CHUNK_BYTES // 2))
+        connection.sendall(b"version\n" * 1000 + put(1) + b"\nexit\n")
+        received = answers(connection)
+    assert received[0] == "unknown command: x.  Try `help'."
+    assert len(received) <= 20 * ANSWERS  # chunks are as the system cuts them
+    assert port.lines() == [put(1)]
+
+
+def test_idle_connections_are_closed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They kept others out; a byte now and then does not keep one open, but lines do."""
+    monkeypatch.setattr(telnet, "IDLE_SECONDS", 0.4)
+    with port.connect() as silent, port.connect() as slow, port.connect() as busy:
+        for number in range(8):
+            busy.sendall(put(number) + b"\n")
+            with contextlib.suppress(OSError):
+                slow.sendall(b"p")
+            time.sleep(0.1)
+        assert answers(silent) == []
+        with contextlib.suppress(ConnectionResetError):
+            assert answers(slow) == []
+        busy.sendall(b"exit\n")
+        assert answers(busy) == []
+    assert port.lines() == [put(number) for number in range(8)]

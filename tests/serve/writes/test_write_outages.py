@@ -8,9 +8,11 @@ import time
 import grpc
 import httpx
 import pytest
+from google.auth.exceptions import DefaultCredentialsError
 
 from tests.support.front_door import front_door
 from tests.support.pubsub_server import PubSubServer
+from timebeam.pipelines.serve.writes import publisher
 from timebeam.pipelines.serve.writes.front_door import WriteLimits
 from timebeam.pipelines.serve.writes.tokens import Tokens
 
@@ -49,6 +51,24 @@ def test_a_topic_that_does_not_exist_is_told_at_once() -> None:
         response = client.post("/write", content="m,host=a v=1 1356998400000000000")
         assert (response.status_code, response.headers["retry-after"]) == (503, "5")
         assert "NOT_FOUND" in response.json()["error"]
+
+
+def test_any_error_of_a_publish_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of credentials, which is no error of gRPC: whoever waited for it waited until the time limit."""
+
+    def fail() -> None:
+        raise DefaultCredentialsError("none")
+
+    monkeypatch.setattr(publisher, "async_publisher", fail)
+    with front_door(WriteLimits(publish_seconds=60)) as (client, server):
+        for _ in range(2):
+            response = client.post("/api/put", json=BODY, timeout=20)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+            assert "DefaultCredentialsError" in response.json()["error"]["message"]
+        assert client.get("/readyz").text == "cannot publish: DefaultCredentialsError\n"
+        monkeypatch.undo()
+        assert client.post("/api/put", json=BODY).status_code == 204
+        assert len(server.published) == 1
 
 
 def test_an_answer_comes_after_the_publish() -> None:

@@ -55,8 +55,8 @@ def scale(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     divisor: int = request.param
     for module, name in (
         (files, "BLOCK_BYTES"),
-        (files, "DOCUMENT_BYTES"),
-        (json_cutter, "DOCUMENT_BYTES"),
+        (files, "LARGEST"),
+        (json_cutter, "LARGEST"),
         (json_cutter, "RECORD_BYTES"),
         (json_cutter, "_STEP"),
         (line_cutter, "LINE_BYTES"),

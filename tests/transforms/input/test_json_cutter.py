@@ -29,7 +29,7 @@ def sizes(
 ) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutters, "LINE_BYTES", line)
-        patch.setattr(json_cutter, "DOCUMENT_BYTES", document)
+        patch.setattr(json_cutter, "LARGEST", document)
         patch.setattr(json_cutter, "RECORD_BYTES", record)
         patch.setattr(json_cutter, "_STEP", step)
         yield

@@ -6,14 +6,16 @@ import base64
 import gzip
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import zstandard
 
 from timebeam.schema.messages import AUTO, FORMATS, Message
-from timebeam.schema.points import Envelope, Reason, RefusedError
-from timebeam.transforms.input.messages import Formats
+from timebeam.schema.messages.influx.influx_format import Influx
+from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError, Stage
+from timebeam.transforms.input.messages import Formats, ParseMessagesFn
 
 TEXT = FORMATS["influx"].example
 
@@ -139,3 +141,31 @@ def test_some_bad_lines_do_not_hide_a_format() -> None:
     formats = Formats(AUTO, {}, ["opentsdb-text", "influx"])
     plain = formats.open(message(TEXT + b"\nrubbish"))
     assert formats.key(plain)[0] == "influx"
+
+
+def test_messages_whose_content_tells_their_format_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read to find the format, and then again."""
+    texts: list[bytes] = []
+    read = Influx.columnar
+
+    def counted(form: Influx, text: bytes, *spans: Any) -> Any:
+        texts.append(text)
+        return read(form, text, *spans)
+
+    monkeypatch.setattr(Influx, "columnar", counted)
+    fn = ParseMessagesFn(AUTO, {}, ["influx", "otlp"])
+    fn.setup()
+    good = [TEXT, b"cpu,host=b user=1 1700000000000000000\nrubbish", base64.b64encode(TEXT)]
+    messages = [Message(text, 7 + n, "topic", 0, Envelope(str(n), 7 + n, {})) for n, text in enumerate(good)]
+    batch, refused = sorted(fn.process(messages), key=lambda output: not isinstance(output, PointBatch))
+    fn.teardown()
+    assert texts == [TEXT, good[1], TEXT]
+    assert isinstance(batch, PointBatch)
+    assert batch.arrivals_ms.tolist() == [7, 8, 9]
+    assert batch.origins is not None
+    spans = zip(batch.origins.starts.tolist(), batch.origins.ends.tolist(), strict=True)
+    assert [batch.origins.text[start:end] for start, end in spans] == [TEXT, good[1][:-8], TEXT]
+    again = batch.refuse(2, Reason.BAD_NUMBER, "why", Stage.PARSE)
+    assert (again.payload, again.offset, again.arrival_ms) == (TEXT, 0, 9)
+    assert again.envelope == Envelope("2", 9, {"format": "influx"})
+    assert (refused.value.payload, refused.value.offset, refused.value.arrival_ms) == (b"rubbish", 38, 8)

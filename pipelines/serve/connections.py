@@ -1,0 +1,50 @@
+"""Connections of the HTTP server: one on which no request arrives is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_SECONDS = 30.0
+"""From the start of a connection, or the end of an answer, until the headers of a request have arrived."""
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 with a time limit on headers; the limit on a body is that of its handler.
+
+    Without one, connections that send nothing, or a byte a second, use up those that a process takes.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        self._set_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        super().data_received(data)
+        self._set_timer()
+
+    def on_response_complete(self) -> None:
+        """Called when an answer has been sent."""
+        super().on_response_complete()
+        self._set_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        """Starts the timer while no request is under way, and stops it while one is."""
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        if is_busy and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif not is_busy and self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self.transport.close)

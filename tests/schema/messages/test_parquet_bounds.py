@@ -1,0 +1,111 @@
+"""Files of Parquet whose few bytes stand for many: strings of maps, bytes, and numbers that repeat."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from timebeam.schema.common.encodings import LARGEST
+from timebeam.schema.messages import Framing, Message, message_format
+from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.parquet.columns import TIME
+from timebeam.schema.messages.parquet.parquet_format import RowOrigins
+from timebeam.schema.points import Reason
+from timebeam.transforms.input.files import blocks, match, spans
+
+ROWS, LONG = 100_000, "x" * 4000
+MIB = 1 << 20
+
+
+def rows(n: int, kind: str = "double", **columns: Any) -> pa.Table:
+    """As `timebeam export` writes them."""
+    return pa.table(
+        {
+            "metric": ["m"] * n,
+            "tags": pa.array([[("host", "a")]] * n, pa.map_(pa.string(), pa.string())),
+            "time": pa.array(np.arange(n) + 1_700_000_000_000, TIME),
+            "kind": [kind] * n,
+            "int_value": pa.nulls(n, pa.int64()),
+            "double_value": [0.5] * n,
+            "bytes_value": pa.nulls(n, pa.binary()),
+            **columns,
+        }
+    )
+
+
+def maps(n: int) -> pa.Table:
+    """400 MB of tag values."""
+    return rows(n, tags=pa.array([[("host", LONG)]] * n, pa.map_(pa.string(), pa.string())))
+
+
+def values(n: int) -> pa.Table:
+    """400 MB of values."""
+    return rows(n, "bytes", bytes_value=pa.array([LONG.encode()] * n))
+
+
+def written(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", **options)
+    return sink.getvalue()
+
+
+def parse(text: bytes) -> Parsed:
+    return message_format("parquet").parse(Message(text, 5, "topic"))
+
+
+def test_a_string_of_maps_takes_the_memory_that_it_has_in_the_file() -> None:
+    text = written(maps(ROWS))
+    assert len(text) < MIB
+    parsed = parse(text)
+    assert len(parsed.batch) == ROWS
+    assert isinstance(parsed.batch.origins, RowOrigins)
+    assert parsed.batch.origins.table.nbytes < 20 * MIB
+    assert [series.tags for series in parsed.batch.series] == [(("host", LONG),)]
+
+
+def test_values_of_too_many_bytes_are_refused_as_a_whole() -> None:
+    text = written(values(ROWS))
+    (refused,) = parse(text).rejected
+    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert refused.message == f"values of more than {LARGEST} bytes in a message"
+    good = parse(written(values(3)))
+    assert [value for _, _, value in good.batch.points()] == [LONG.encode()] * 3
+
+
+def test_numbers_that_repeat_are_counted_before_they_are_read() -> None:
+    columns = {f"c{number}": pa.array(np.zeros(1_000_000, np.int64)) for number in range(40)}
+    text = written(rows(1_000_000, **columns), use_dictionary=True)
+    assert len(text) < 20 * MIB
+    (refused,) = parse(text).rejected
+    assert refused.reason is Reason.CORRUPT_MESSAGE
+    assert f"at most {4 * LARGEST:,} are read" in refused.message
+
+
+@pytest.mark.parametrize("table", [maps, values])
+def test_row_groups_of_files_are_cut_by_their_bytes(tmp_path: Path, table: Any) -> None:
+    path = tmp_path / "long.parquet"
+    path.write_bytes(written(table(ROWS)))
+    points = 0
+    for span in spans(match([str(path)])[0], Framing.PARQUET):
+        for block in blocks(span, Framing.PARQUET):
+            assert isinstance(block, Message)
+            assert len(block.text) < 4 * MIB
+            batch = message_format("parquet").parse(block).batch
+            assert sum(map(len, batch.payloads)) <= LARGEST + len(LONG)
+            points += len(batch)
+    assert points == ROWS
+
+
+def test_a_refused_row_holds_no_strings_of_other_rows() -> None:
+    names = ["m", LONG]
+    table = rows(2, metric=names, double_value=[float("nan"), 0.5], tags=maps(2)["tags"])
+    (refused,) = parse(written(table)).rejected
+    assert len(refused.payload) < 2 * len(LONG)
+    again = parse(refused.payload)
+    assert [each.reason for each in again.rejected] == [Reason.BAD_NUMBER]
