@@ -56,7 +56,7 @@ def list_series(options: argparse.Namespace) -> int:
     """Lists series, none are a result too; exit code 1 if some could not be read."""
     layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
-    results, where = _find(options, target, layout, pattern)
+    results, where = find_series(options, target, layout, pattern)
     tally = _Tally()
     listing = tally.readable(results)
     lines = {
@@ -76,10 +76,13 @@ def list_series(options: argparse.Namespace) -> int:
     return 1 if tally.bad else 0
 
 
-def _find(
+def find_series(
     options: argparse.Namespace, target: Target, layout: ReadableLayout, pattern: SeriesQuery
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
+
+    Args:
+      options: with the option `source` of `timebeam series`.
 
     Raises:
       UsageError: the layout cannot tell, or no name can be so.

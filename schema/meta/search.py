@@ -49,12 +49,15 @@ class Listed:
       tsuid: None in a layout without TSUIDs.
       created_s: when its metadata was created, in seconds; None without metadata.
       points: the value of `ts_ctr`; None without this cell.
+      seen_ms: when it was first seen, in ms: `created_s`, else the timestamp of `ts_ctr`, or the time of its
+        first row; None if that is unknown.
     """
 
     series: Series
     tsuid: bytes | None = None
     created_s: int | None = None
     points: int | None = None
+    seen_ms: int | None = None
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -160,9 +163,12 @@ def _with_meta(row: Row, series: Series) -> Listed:
     """
     cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == documents.FAMILY}
     document, counter = cells.get(documents.DOCUMENT), cells.get(documents.COUNTER)
+    created_s = None if document is None else documents.TsMeta.from_bytes(row.key, document).created
+    times_ms = [cell.timestamp_ms for cell in row.cells if cell.qualifier != documents.DOCUMENT]
     return Listed(
         series,
         row.key,
-        None if document is None else documents.TsMeta.from_bytes(row.key, document).created,
+        created_s,
         None if counter is None else documents.counter_value(counter),
+        min(times_ms, default=None) if created_s is None else created_s * 1000,
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import (
+    Cell,
     Deletion,
     Finding,
     ReadableLayout,
@@ -91,13 +92,13 @@ def from_keys(
             continue
         for key in metered_keys(scan_keys(target, spec.name), meter):
             try:
-                series, _ = layout.entry_of(key)
+                series, base_ms = layout.entry_of(key)
             except ValueError as error:
                 yield key, str(error)
                 continue
             if series not in seen and query.takes(series):
                 seen.add(series)
-                yield Listed(series)
+                yield Listed(series, seen_ms=base_ms)
 
 
 def from_rows(
@@ -136,16 +137,19 @@ def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int
 
 
 def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:
-    """A row without cells, with the TSUID as key, for each series of these keys; or for each of its rows."""
+    """A row with the TSUID as key for each series of these keys, or for each of its rows.
+
+    Its only cell has no content, and the base time of the row as its timestamp.
+    """
     seen: set[bytes] = set()
     for key in data_keys:
         try:
-            tsuid, _ = tsuid_of_key(layout.options, key)
+            tsuid, base_s = tsuid_of_key(layout.options, key)
         except ValueError:
-            tsuid = key  # `search.listed` reports it
+            tsuid, base_s = key, 0  # `search.listed` reports it
         if not once or tsuid not in seen:
             seen.add(tsuid)
-            yield Row(layout.data_table, tsuid, ())
+            yield Row(layout.data_table, tsuid, (Cell("", b"", base_s * 1000, b""),))
 
 
 def _next(uid: bytes) -> bytes:

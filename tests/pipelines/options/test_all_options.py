@@ -54,6 +54,7 @@ BASE: dict[str, tuple[str, ...]] = {
     "serve": OPENTSDB,
     "series": ("sys.*", *OPENTSDB),
     "suggest": ("metrics", "sys.", *OPENTSDB),
+    "cardinality": OPENTSDB,
     "names": ("list", *OPENTSDB),
     "meta": ("sync", *OPENTSDB),
     "trees": ("show",),

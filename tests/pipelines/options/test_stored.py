@@ -128,6 +128,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "query": ("query", "sys.load", *wrong, *start),
         "series": ("series", "*", *wrong),
         "suggest": ("suggest", "metrics", *wrong),
+        "cardinality": ("cardinality", *wrong),
         "meta": ("meta", "sync", *wrong),
         "names": ("names", "list", *wrong),
         "trees": ("trees", "show", *wrong),

@@ -1,0 +1,150 @@
+"""`timebeam cardinality`: what has the most series, and the most new ones."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import io
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.values import create_command, readable_of, target_of
+from timebeam.pipelines.output.chart import need_plots
+from timebeam.pipelines.output.picture import plain
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.query.series import find_series
+from timebeam.schema.common.times import parse_time
+from timebeam.schema.meta.cardinality import Cardinality, Rank
+from timebeam.schema.meta.search import Listed, SeriesQuery
+from timebeam.schema.points import Reason
+from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.transforms.input.files import match
+
+_HEADINGS = {"metrics": "metric", "tag_keys": "tag key", "tag_values": "tag value", "producers": "producer"}
+
+Ranks = Mapping[str, Sequence[Rank]]
+"""The ranks of each of `_HEADINGS`."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Counts the series and prints what has the most; exit code 1 if some could not be read."""
+    picture = None if options.output in ("table", "json") else Path(options.output)
+    if picture is not None:
+        if picture.suffix.lower() != ".png" or not picture.parent.is_dir():
+            raise UsageError(
+                f"--output {options.output}: give table, json, or FILE.png in an existing folder"
+            )
+        need_plots("matplotlib")
+    try:
+        since_ms = parse_time(options.since, int(time.time() * 1000))
+    except ValueError as error:
+        raise UsageError(f"--since: {error}") from error
+    layout, target = readable_of(options), target_of(options)
+    check_tables(target, layout.tables(), create_command(options))
+    counts, bad = Cardinality(since_ms), 0
+    results, where = find_series(options, target, layout, SeriesQuery(options.metric, {}))
+    for result in results:
+        if isinstance(result, Listed):
+            counts.add(result.series, result.seen_ms)
+        else:
+            bad += 1
+    ranks = {
+        "metrics": counts.metrics(options.top, by_new=options.by == "growth"),
+        "tag_keys": counts.tag_keys(options.top, by_new=options.by == "growth"),
+        "tag_values": counts.tag_values(options.top, by_new=options.by == "growth"),
+    }
+    if options.refused:
+        ranks["producers"] = producers(_letters(options.refused), options.top)
+    if options.output == "json":
+        print(json.dumps(_json(counts, since_ms, ranks), indent=2, ensure_ascii=False))
+    elif picture is not None:
+        picture.write_bytes(_picture(ranks, options.by))
+    else:
+        print("\n\n".join(_tables(ranks)))
+    note(f"{counts.series:,} series, {counts.new:,} of them new, from {where}")
+    if counts.undated:
+        note(f"of {counts.undated:,} series it is not known when they were first seen")
+    if bad:
+        print(f"{bad:,} rows could not be read: `timebeam check` says why", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def producers(letters: Iterable[Mapping[str, Any]], most: int) -> list[Rank]:
+    """Who sent new series that were refused: records by attribute of their messages, as KEY=VALUE."""
+    counted: collections.Counter[str] = collections.Counter()
+    for letter in letters:
+        if letter.get("reason") == Reason.SERIES_LIMIT.value:
+            attributes = letter.get("attributes") or {"source": letter.get("source", "")}
+            counted.update(f"{key}={value}" for key, value in attributes.items())
+    return [Rank(name, count, count, 1) for name, count in counted.most_common(most)]
+
+
+def _letters(patterns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The dead letters in files.
+
+    Raises:
+      UsageError: there is no such file, or it holds anything else.
+    """
+    try:
+        files = match(patterns)
+    except OSError as error:
+        raise UsageError(f"--refused: {error}") from error
+    for file in files:
+        with FileSystems.open(file.path) as lines:
+            for line in lines:
+                try:
+                    letter = json.loads(line)
+                except ValueError as error:
+                    raise UsageError(f"--refused: {file.path} does not hold dead letters: {error}") from error
+                if isinstance(letter, dict):
+                    yield letter
+
+
+def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:
+    """All figures, as JSON holds them."""
+    return {
+        "series": counts.series,
+        "new": counts.new,
+        "undated": counts.undated,
+        "since_ms": since_ms,
+        **{kind: [dataclasses.asdict(rank) for rank in of_kind] for kind, of_kind in ranks.items()},
+    }
+
+
+def _tables(ranks: Ranks) -> Iterator[str]:
+    """A table of each kind."""
+    for kind, of_kind in ranks.items():
+        counted = "refused" if kind == "producers" else "series"
+        lines = [f"{counted:>12} {'new':>12} {'values':>12}  {_HEADINGS[kind]}"]
+        for rank in of_kind:
+            name = printable(rank.name) + (f"  ({printable(rank.largest_key)})" if rank.largest_key else "")
+            lines.append(f"{rank.series:>12,} {rank.new:>12,} {rank.values:>12,}  {name}")
+        yield "\n".join(lines)
+
+
+def _picture(ranks: Ranks, by: str) -> bytes:
+    """Bars of each kind, as PNG: all series, and of these the new ones in front."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4 * len(ranks)), dpi=110, layout="constrained")
+    for axes, (kind, of_kind) in zip(
+        figure.subplots(len(ranks), squeeze=False)[:, 0], ranks.items(), strict=True
+    ):
+        names = [plain(printable(rank.name[:60])) for rank in of_kind]
+        axes.barh(names, [rank.series for rank in of_kind], color="#9bb8d3", label="series")
+        axes.barh(names, [rank.new for rank in of_kind], color="#d1495b", label="new", height=0.4)
+        axes.invert_yaxis()
+        axes.set_title(f"{_HEADINGS[kind]}s by {by}", loc="left", fontweight="bold")
+        axes.legend(frameon=False)
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
