@@ -29,6 +29,8 @@ _IN_BUCKET = re.compile(r"(^|=)gs://")
 _VERBOSITIES = ("--quiet", "--verbose")
 _UNUSED = ("bson", "pandas", "pymongo")  # half a second
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
+_HEAP = {"MALLOC_TRIM_THRESHOLD_": (-1, 64 << 20), "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20)}
+"""Settings of glibc in bytes: free memory that is kept, and the size of blocks that are mapped."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,6 +106,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     """Parses the options, and imports what they start only then; returns the exit code."""
     options, rest = command.parse(arguments)
     starts_job = command.starts_job(options)
+    _keep_heap()
     if starts_job:
         _import_beam()
         rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
@@ -112,6 +115,23 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     if starts_job:
         return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
     return _named(command.runs)(options)
+
+
+def _keep_heap() -> None:
+    """Has the C library keep freed memory for the next columns, here and in processes that this one starts.
+
+    Else the columns of each batch go back to the kernel, which clears the pages of the next: a fifth of the
+    processor time of a query of a million points. A setting of the environment wins.
+    """
+    import ctypes
+
+    if not _HEAP.keys().isdisjoint(os.environ):
+        return
+    os.environ.update({name: str(size) for name, (_, size) in _HEAP.items()})
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+    if set_option is not None:
+        for number, size in _HEAP.values():
+            set_option(number, size)
 
 
 def _import_beam() -> None:

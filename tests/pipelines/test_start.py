@@ -6,6 +6,7 @@ Beam takes more than a second, Google's clients half a second; numpy and pyarrow
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence, Set
@@ -48,6 +49,21 @@ print(json.dumps({
     function: importlib.import_module(function.partition(":")[0]) and list(sys.modules)
     for function in json.loads(sys.argv[1])
 }))
+"""
+
+
+_FAULTS = """\
+import resource, sys
+from timebeam.pipelines import cli
+import numpy as np
+
+if sys.argv[1:]:
+    cli._keep_heap()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    columns = [np.ones(1 << 17) for _ in range(10)]
+    del columns
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
@@ -107,3 +123,14 @@ def test_an_ingest_of_files_needs_no_client_of_beams_connectors(
     code, *modules = ran.stdout.splitlines()[-1].split()
     assert code == "0"
     assert {"google.cloud.bigtable", "aiohttp", "pandas", "pymongo"}.intersection(modules) == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_memory_of_one_batch_serves_the_next() -> None:
+    """Ten columns of 1 MiB are 2,560 pages, which the kernel clears once."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    given_back, kept = (
+        int(subprocess.check_output([sys.executable, "-c", _FAULTS, *arguments], env=environment))
+        for arguments in ([], ["keep"])
+    )
+    assert kept < 5_000 < given_back

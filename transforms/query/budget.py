@@ -75,6 +75,15 @@ class Meter(Stop):
         self.points += count
         self.check()
 
+    @property
+    def read(self) -> tuple[int, int, int]:
+        """Rows, bytes and points so far; set back if what was read since then is read again."""
+        return self.rows, self.size, self.points
+
+    @read.setter
+    def read(self, read: tuple[int, int, int]) -> None:
+        self.rows, self.size, self.points = read
+
     def add_shown(self, count: int) -> None:
         """Counts points of the answer; raises as `check` does."""
         self.shown += count
@@ -89,6 +98,18 @@ class Meter(Stop):
         """
         if self.is_set:
             raise AbandonedError("the client has gone")
+        budget = self.budget
+        if (  # what each row asks, so no list is made
+            self.rows > budget.rows
+            or self.points > budget.points
+            or self.shown > budget.shown
+            or self.size > budget.size
+            or self.seconds > budget.seconds
+        ):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Raises OverBudgetError for the first budget that is used up."""
         spent = (
             ("rows", self.rows, self.budget.rows, "filter by more tags, or ask for a shorter time"),
             ("points", self.points, self.budget.points, "downsample by longer intervals that rollups serve"),

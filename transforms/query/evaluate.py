@@ -195,14 +195,13 @@ class _Stats:
     def __init__(self, meter: Meter | None) -> None:
         self.values: dict[str, float] = {}
         self._meter, self._begun_s = meter, time.perf_counter()
-        self._read = (meter.rows, meter.size, meter.points) if meter is not None else (0, 0, 0)
+        self._read = meter.read if meter is not None else (0, 0, 0)
 
     def add_scan(self) -> None:
         """The series are read."""
         if self._meter is not None:
-            read = (self._meter.rows, self._meter.size, self._meter.points)
             names = ("rowsFromStorage", "bytesFromStorage", "dpsPostFilter")
-            for name, before, after in zip(names, self._read, read, strict=True):
+            for name, before, after in zip(names, self._read, self._meter.read, strict=True):
                 self.values[name] = after - before
         self.values["queryScanTime"] = self._lap_ms()
 

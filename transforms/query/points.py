@@ -102,7 +102,7 @@ def find_series(
     batches: list[PointBatch] = []
     keys: dict[Series, bytes] = {}
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
-    reader = metered(ParallelReader(target), meter)
+    reader, read = metered(ParallelReader(target), meter), None if meter is None else meter.read
     most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
     for decoded in read_decoded(layout, selection, reader, most, passes, keys):
         if isinstance(decoded, Finding):
@@ -114,6 +114,8 @@ def find_series(
             meter.add_points(len(decoded.batch))
         if intervals is not None:
             if not intervals.add(decoded.batch):
+                if meter is not None and read is not None:
+                    meter.read = read
                 return find_series(target, layout, selection, passes, meter)
         elif len(decoded.batch):
             batches.append(decoded.batch)

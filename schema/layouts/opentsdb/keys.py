@@ -248,20 +248,26 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> OpenTsdbRowKey:
     Raises:
       ValueError: its length cannot be that of a data row.
     """
+    _check_length(options, key)
     metric_at = options.salt_width
     base_at = metric_at + options.uid_width_metric
     tags_at = base_at + BASE_BYTES
     pair = options.uid_width_tagk + options.uid_width_tagv
-    if len(key) <= tags_at or (len(key) - tags_at) % pair:
-        raise ValueError(
-            f"row key {key.hex()} of {len(key)} bytes is not salt, metric, base time and tag pairs"
-        )
     tags = tuple(
         (key[start : start + options.uid_width_tagk], key[start + options.uid_width_tagk : start + pair])
         for start in range(tags_at, len(key), pair)
     )
     base_s = int.from_bytes(key[base_at:tags_at], "big")
     return OpenTsdbRowKey(key[:metric_at], key[metric_at:base_at], base_s, tags)
+
+
+def _check_length(options: OpenTsdbOptions, key: bytes) -> None:
+    """Raises ValueError if the length of a key cannot be that of a data row."""
+    tags_at = options.salt_width + options.uid_width_metric + BASE_BYTES
+    if len(key) <= tags_at or (len(key) - tags_at) % (options.uid_width_tagk + options.uid_width_tagv):
+        raise ValueError(
+            f"row key {key.hex()} of {len(key)} bytes is not salt, metric, base time and tag pairs"
+        )
 
 
 def base_s_of(options: OpenTsdbOptions, key: bytes) -> int:
@@ -308,9 +314,17 @@ def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, Collection[bytes]
         value_pattern = b"\\C{%d}" % options.uid_width_tagv
         if 0 < len(values) <= room:
             room -= len(values)
-            value_pattern = b"(?:%s)" % b"|".join(map(of_bytes, sorted(values)))
+            value_pattern = _one_of(values)
         pattern += of_bytes(key) + value_pattern + any_pairs
     return pattern + b"$"
+
+
+def _one_of(uids: Collection[bytes]) -> bytes:
+    """RE2 for some UIDs; those that differ in their last byte alone share a class, which is shorter."""
+    lasts: dict[bytes, bytes] = {}
+    for uid in sorted(uids):
+        lasts[uid[:-1]] = lasts.get(uid[:-1], b"") + uid[-1:]
+    return b"(?:%s)" % b"|".join(of_bytes(first) + b"[%s]" % of_bytes(last) for first, last in lasts.items())
 
 
 def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:
@@ -324,8 +338,9 @@ def tsuid_of_key(options: OpenTsdbOptions, key: bytes) -> tuple[bytes, int]:
     Raises:
       ValueError: its length cannot be that of a data row.
     """
-    key_fields = parse_key(options, key)
-    return key_fields.tsuid, key_fields.base_s
+    _check_length(options, key)
+    base_at = options.salt_width + options.uid_width_metric
+    return key[options.salt_width : base_at] + key[base_at + BASE_BYTES :], base_s_of(options, key)
 
 
 def tsuid_pairs(options: OpenTsdbOptions, tsuid: bytes) -> Sequence[UidPair]:

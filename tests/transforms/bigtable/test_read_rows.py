@@ -486,8 +486,13 @@ def test_requests_and_headers_are_those_of_the_data_client(
     assert their_headers.keys() - our_headers.keys() <= {
         "bigtable-attempt",
         "bigtable-client-attempt-epoch-usec",
+        "bigtable-features",
     }
-    features = our_headers["bigtable-features"]
+    assert "bigtable-features" not in our_headers  # of an emulator nothing is asked
+
+
+def test_the_service_is_asked_for_last_scanned_row_keys() -> None:
+    features = dict(resumed._metadata(TARGET, "table", None))["bigtable-features"]
     assert FeatureFlags.deserialize(base64.urlsafe_b64decode(features)) == FeatureFlags(
         last_scanned_row_responses=True
     )

@@ -25,8 +25,10 @@ from timebeam.schema.layouts import Row, Scan, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
 from timebeam.schema.query.numbers import to_floats
+from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers import parallel, table_reader
 from timebeam.transforms.readers.parallel import AT_ONCE, ParallelReader, in_turn
@@ -111,6 +113,16 @@ def test_downsampling_while_reading_gives_the_same(
         expected = downsampled(how, one)
         assert found[one.series].times_ms.tolist() == expected.times_ms.tolist()
         assert np.asarray(found[one.series].values) == pytest.approx(np.asarray(expected.values))
+
+
+def test_points_that_are_read_again_count_once(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, again = Meter(Budget.of_seconds(60)), Meter(Budget.of_seconds(60))
+    find_series(store.target, store.layout, EVERYTHING, meter=once)
+    monkeypatch.setattr(Intervals, "add", lambda *_: False)
+    how = Downsampling.parse("1m-sum")
+    find_series(store.target, store.layout, EVERYTHING, meter=again, how=how)
+    assert again.read == once.read
+    assert min(again.read) > 0
 
 
 def downsampled(how: Downsampling, series: QuerySeries) -> QuerySeries:
