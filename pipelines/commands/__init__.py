@@ -26,6 +26,7 @@ _DECLARED = {
     "trees": ("upkeep", "build and show OpenTSDB's trees"),
     "copy": ("ingest", "copy points from one layout to another"),
     "export": ("export", "write points as Parquet files, by day"),
+    "delete": ("store", "delete points, after a dry run"),
     "reindex": ("upkeep", "rebuild index tables from the data rows"),
     "rollup": ("upkeep", "make rollups and pre-aggregates"),
     "compact": ("upkeep", "merge the cells of each row of closed hours"),

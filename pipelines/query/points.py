@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.values import (
@@ -257,14 +257,14 @@ def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Se
     return "series match, but they have no points in this time range"
 
 
-def _question(options: argparse.Namespace, now_ms: int) -> Question:
-    """What the options ask of points, TSUIDs aside.
+def tag_filters(texts: Iterable[str]) -> list[TagFilter]:
+    """The filters of `--tag`.
 
     Raises:
-      ValueError, ApiError: an option is wrong, in a TSD's words where it has some.
+      ValueError: one is wrong, in a TSD's words where it has some.
     """
     filters = []
-    for text in options.tag:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals or not value:
             raise ValueError(f"--tag {text}: give KEY=VALUE, as in host=web01|web02 or host=regexp(web.*)")
@@ -274,6 +274,16 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
             is_filter = value.partition("(")[0].lower() in KINDS
             hint = "" if is_filter else f"; for the value itself give {key}=literal_or({value})"
             raise ValueError(f"--tag {text}: {error}{hint}") from error
+    return filters
+
+
+def _question(options: argparse.Namespace, now_ms: int) -> Question:
+    """What the options ask of points, TSUIDs aside.
+
+    Raises:
+      ValueError, ApiError: an option is wrong, in a TSD's words where it has some.
+    """
+    filters = tag_filters(options.tag)
     if options.rate is not None and not options.rate.startswith("rate"):
         raise ValueError(f"--rate {options.rate}: give rate, rate{{counter}} or rate{{dropcounter}}")
     return Question(

@@ -38,6 +38,7 @@ from timebeam.schema.layouts import (
     TableSpec,
     UnknownNameError,
 )
+from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.points import PointBatch, Series
 
 NAME = "table"
@@ -117,6 +118,24 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         batches = [content.batch for content in decoded if len(content.batch)]
         batch = join(batches) if batches else PointBatch.of([], 0)
         return DecodedRows(batch, [entry for content in decoded for entry in content.damage], 0)
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `ReadableLayout.remove`: cells with the values of points; other fields of a record stay.
+
+        Versions of a cell that are points of other times are written again.
+        """
+        row, series = selected
+        (layout,) = (layout for layout in self._readable() if layout.table == row.table)
+        removal = remove_cells(row, points.cell_times(layout, row, series), deleted)
+        if removal is None or points.versions(layout) == 1:
+            return removal
+        newest_ms = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in reversed(removal.old)}
+        older = [
+            cell
+            for cell in row.cells
+            if cell.timestamp_ms < newest_ms.get((cell.family, cell.qualifier), 0) and cell not in removal.old
+        ]
+        return removal._replace(mutation=removal.mutation._replace(cells=older), old=[*removal.old, *older])
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `ReadableLayout.several_rows`: all series of tables whose keys keep equal times apart."""

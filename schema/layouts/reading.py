@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from timebeam.schema.common.batches import join
+from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.tables import Row, StoredLayout
 from timebeam.schema.points import PointBatch, Series
 
@@ -204,6 +205,14 @@ class ReadableLayout(StoredLayout):
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         """Like `decode`, for several data rows at once."""
         return join_decoded(rows, [self.decode(row, series) for row, series in rows])
+
+    @abc.abstractmethod
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """The deletion of points of a selected row; None if it has none of these.
+
+        Raises:
+          ValueError: the row cannot be rewritten without them.
+        """
 
     @abc.abstractmethod
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

@@ -75,6 +75,9 @@ class TagFilter:
         except PatternError as error:
             raise ValueError(f"Unsupported regular expression: {error}") from error
 
+    def __reduce__(self) -> tuple[type[TagFilter], tuple[object, ...]]:
+        return TagFilter, (self.kind, self.key, self.text, self.group_by, self.ignores_case)
+
     @classmethod
     def of_value(cls, key: str, value: str, *, group_by: bool) -> TagFilter:
         """The filter of `key=value` in a query: a kind with its text in parentheses, a glob, or literals.

@@ -152,6 +152,26 @@ def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
     return DecodedRows(batch, damage, 0)
 
 
+def cell_times(layout: TableLayout, row: Row, series: Series) -> Int64s:
+    """int64[n]: the time of each cell of a row in ms; -1 for a cell that holds no point of the series.
+
+    Raises:
+      ValueError: the row has no time.
+    """
+    label, key_time = label_of_series(layout, series), _time_of_row(layout, row)
+    is_point = np.array([label_of_cell(layout, cell) == label for cell in row.cells], np.bool_)
+    stamps_ms = np.array([cell.timestamp_ms for cell in row.cells], np.int64)
+    numbers = np.flatnonzero(is_point)
+    cells = [row.cells[number] for number in numbers.tolist()]
+    point_times_ms, damage = _times(
+        layout, cells, stamps_ms[numbers], np.full(len(numbers), key_time, np.int64)
+    )
+    point_times_ms[list(damage)] = -1
+    times_ms = np.full(len(row.cells), -1, np.int64)
+    times_ms[numbers] = point_times_ms
+    return times_ms
+
+
 def _time_of_row(layout: TableLayout, row: Row) -> int:
     """The time in the key or in the column of the event time, in its unit; 0 if the cells have it.
 

@@ -18,7 +18,7 @@ from timebeam.schema.layouts.heroic.series_table import SeriesEntry
 from timebeam.schema.layouts.point_cells import CellPoints, PointCells, joined
 from timebeam.schema.layouts.reading import Decoded, Finding, Severity
 from timebeam.schema.layouts.tables import Cell, Row
-from timebeam.schema.points import Kind, PointBatch, Series
+from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 
 _SHOWN = 16  # bytes of a bad qualifier in a message
 
@@ -64,6 +64,14 @@ def read_row(cells: Sequence[Cell], base_ms: int, series: Series, form: KeyForm)
     )
     order = np.argsort(offsets, kind="stable")
     return Decoded(batch.take(order[offsets[order] >= 0]), damage, skipped)
+
+
+def cell_times(cells: Sequence[Cell], base_ms: int, form: KeyForm) -> Int64s:
+    """int64[n]: the time of each cell in ms; -1 for a cell whose family or qualifier is not of a point."""
+    is_point = [cell.family in (POINTS, DISTRIBUTIONS) for cell in cells]
+    qualifiers, fits = joined([cell.qualifier for cell in cells], form.qualifier_bytes)
+    offsets = form.offsets(qualifiers)
+    return np.where(fits & np.array(is_point, np.bool_) & (offsets >= 0), base_ms + offsets, -1)
 
 
 def read_cells(cells: PointCells, form: KeyForm) -> CellPoints:

@@ -31,6 +31,7 @@ from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.layouts.point_cells import RowKind, decode_together
 from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
@@ -194,6 +195,13 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
             lambda cells: audit.read_cells(cells, form),
             self.decode,
+        )
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `Layout.remove`."""
+        row = selected.row
+        return remove_cells(
+            row, audit.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
         )
 
     def restore(self, row: Row, reader: Reader) -> Restored:

@@ -72,6 +72,17 @@ def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
     return Decoded(batch, damage, len(row.cells) - len(point_cells))
 
 
+def cell_times(row: Row, spec: RowSpec) -> Int64s:
+    """int64[n]: the time of each cell in ms; -1 for a cell that cannot be one of a point."""
+    qualifiers, fits = joined([cell.qualifier for cell in row.cells], 4)
+    fits &= np.array([_FAMILIES.fullmatch(cell.family) is not None for cell in row.cells], np.bool_)
+    columns, row_key = np.frombuffer(qualifiers, ">u4").astype(np.int64), parse_key(row.key)
+    offsets = spec.offsets_ms(columns)
+    if spec is RowSpec.LEGACY and row_key.data_type is not None:
+        fits &= columns & 1 == 0
+    return np.where(fits & (offsets < spec.width_ms), row_key.row_ms + offsets, -1)
+
+
 def kind_of(row: Row) -> RowKind | None:
     """Where a row of longs or doubles begins; None for a row of other values, and for a key that is none."""
     with contextlib.suppress(ValueError):

@@ -28,6 +28,7 @@ from timebeam.schema.layouts.kairosdb.keys import OPTIONS, KairosDbOptions, RowS
 from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.point_cells import decode_together
 from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
@@ -207,6 +208,10 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
         return audit.findings(self.table_names, self.options.row_spec, read)
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `Layout.remove`; in all retention classes."""
+        return remove_cells(selected.row, audit.cell_times(selected.row, self.options.row_spec), deleted)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""

@@ -23,8 +23,8 @@ from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from timebeam.schema.layouts.opentsdb.encode import FAMILY, columns
 from timebeam.schema.layouts.opentsdb.rows import (
-    APPEND,
     RowColumns,
+    is_append,
     is_histogram,
     merge_elements,
     read_columns,
@@ -87,7 +87,7 @@ def _replaceable(columns: RowColumns, settled_ms: int) -> Bools:
     """bool[m]: the columns that go into the new one."""
     chosen = np.array(
         [
-            cell.family == FAMILY and not (_is_append(cell) and cell.timestamp_ms >= settled_ms)
+            cell.family == FAMILY and not (is_append(cell.qualifier) and cell.timestamp_ms >= settled_ms)
             for cell in columns.cells
         ],
         np.bool_,
@@ -96,10 +96,6 @@ def _replaceable(columns: RowColumns, settled_ms: int) -> Bools:
     chosen[columns.column[~good]] = False
     chosen[np.flatnonzero(chosen)[COLUMNS:]] = False
     return chosen
-
-
-def _is_append(cell: Cell) -> bool:
-    return len(cell.qualifier) == 3 and cell.qualifier[0] == APPEND
 
 
 def _cells(elements: el.Elements, form: Packing, timestamp_ms: int) -> Sequence[Cell]:
@@ -114,7 +110,7 @@ def _cells(elements: el.Elements, form: Packing, timestamp_ms: int) -> Sequence[
 def _stored(cells: Iterable[Cell]) -> int:
     """The number of elements in these columns, duplicates included."""
     return sum(
-        len(el.split_append(cell.value) if _is_append(cell) else el.split_qualifiers(cell.qualifier))
+        len(el.split_append(cell.value) if is_append(cell.qualifier) else el.split_qualifiers(cell.qualifier))
         for cell in cells
     )
 

@@ -25,7 +25,16 @@ from timebeam.schema.layouts.capabilities import (
     SeriesSpan,
     Trees,
 )
-from timebeam.schema.layouts.opentsdb import audit, compact, encode, many_rows, rows, select, uid_table
+from timebeam.schema.layouts.opentsdb import (
+    audit,
+    compact,
+    delete,
+    encode,
+    many_rows,
+    rows,
+    select,
+    uid_table,
+)
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.names import Names, Overflow
@@ -40,6 +49,7 @@ from timebeam.schema.layouts.reading import (
     Selection,
     join_decoded,
 )
+from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
@@ -238,6 +248,11 @@ class OpenTsdb(
         maps = UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `Layout.remove`; histograms are points too."""
+        base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
+        return delete.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""

@@ -185,6 +185,11 @@ def _is_plain_point(cell: Cell) -> bool:
     return len(cell.value) == (qualifier[-1] & 0x7) + 1
 
 
+def is_append(qualifier: bytes) -> bool:
+    """Whether a column of a data row is an append column (docs/spec/opentsdb.md §3)."""
+    return len(qualifier) == 3 and qualifier[0] == APPEND
+
+
 def is_histogram(qualifier: bytes) -> bool:
     """Whether a column of a data row holds a histogram (docs/spec/opentsdb.md §4.2)."""
     return len(qualifier) in (3, 5) and qualifier[0] == HISTOGRAM
@@ -197,7 +202,7 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
       CorruptError: OpenTSDB writes no such column, or its lengths do not agree.
     """
     if len(qualifier) % 2:
-        if qualifier[0] == APPEND and len(qualifier) == 3:
+        if is_append(qualifier):
             return one_per_instant(el.split_append(value), last=True)
         if qualifier[0] in (ANNOTATION, HISTOGRAM) and len(qualifier) in (3, 5):
             return None

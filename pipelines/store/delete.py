@@ -1,0 +1,251 @@
+"""`timebeam delete`: the points of a selection; first a dry run, which gives the token of the real one.
+
+A token is the cut-off, a digest of the options, and the checksum of all cells that the dry run saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
+from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.period import time_of
+from timebeam.pipelines.options.values import readable_of, target_of
+from timebeam.pipelines.output.printable import printable
+from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.query.points import tag_filters
+from timebeam.schema.layouts import Finding, Packing, Selection, UnknownNameError, WritableLayout
+from timebeam.schema.points import Rejected
+from timebeam.schema.query.question import NONE, Question, literals_of
+from timebeam.transforms.bigtable.existing import table_exists
+from timebeam.transforms.query.evaluate import question_of_tsuids
+from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.store.delete import (
+    COUNTERS,
+    DeleteFigures,
+    DeleteJob,
+    DeletePoints,
+    DeleteTally,
+    figures_by_table,
+    is_begun,
+    marker_of,
+)
+
+_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
+_SELECTING = ("metric", "tag", "explicit_tags", "tsuid", "start", "end", "keep_rollups")
+
+
+class Token(NamedTuple):
+    """What a dry run hands to the real one.
+
+    Attributes:
+      newest_ms: cells with a later timestamp stay; also the time that `1h-ago` counts from.
+      options: a digest of the options.
+      checksum: of all cells that the dry run saw.
+    """
+
+    newest_ms: int
+    options: int
+    checksum: int
+
+    def __str__(self) -> str:
+        return f"{self.newest_ms:x}-{self.options:08x}-{self.checksum:x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        """The token of a text; raises UsageError."""
+        try:
+            return cls(*(int(part, 16) for part in text.split("-")))
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"--token {text!r} is not a token that a dry run prints") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeleteSummary(Summary):
+    """What a deletion did, or would do.
+
+    Attributes:
+      token: for the real run; empty after one.
+    """
+
+    tables: dict[str, DeleteFigures]
+    tally: DeleteTally
+    token: str
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return {
+            "tables": {table: figures._asdict() for table, figures in self.tables.items()},
+            "unreadable": self.tally.unreadable,
+            "refused": self.tally.refused,
+            "changed": self.tally.changed > 0,
+            "token": self.token,
+            "seconds": self.seconds,
+            "dry_run": self.dry_run,
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        verb = "to delete" if self.dry_run else "deleted"
+        lines = []
+        for table, figures in self.tables.items():
+            counts = (f"{figure:,} {field}" for field, figure in figures._asdict().items())
+            lines.append((f"{verb} from {table}", ", ".join(counts)))
+        if self.tally.unreadable:
+            lines.append(("rows not read", f"{self.tally.unreadable:,}"))
+        if self.tally.refused:
+            lines.append(("rows refused", f"{self.tally.refused:,}"))
+        if self.tally.changed:
+            lines.append(("nothing deleted", "cells have changed since the dry run: get a new token"))
+        lines.append(("seconds", f"{self.seconds:.1f}"))
+        if self.token:
+            lines.append(("token", self.token))
+        return lines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Delete(Job):
+    """Deletes the points of a selection.
+
+    Attributes:
+      token: without its checksum in a dry run.
+    """
+
+    work: DeleteJob
+    token: Token
+
+    def planned(self) -> Job | None:
+        """See `Job.planned`: whether the log says that a run with this token has begun; looks for marks.
+
+        Raises:
+          UsageError: no table knows a name.
+        """
+        work = self.work
+        begun = not work.dry_run and is_begun(work)
+        marker = work.marker
+        if marker is not None and not table_exists(work.target, marker.table.name):
+            marker = None
+        if not begun:
+            for question in work.questions:
+                _check_names(work, question)
+        return dataclasses.replace(self, work=dataclasses.replace(work, begun=begun, marker=marker))
+
+    def prepare(self, run: Run) -> None:
+        """See `Job.prepare`: waits until no append can have the timestamp of one that the dry run saw."""
+        layout = self.work.layout
+        wait_ms = self.work.newest_ms + _SETTLED_MS - int(time.time() * 1000)
+        appends = isinstance(layout, WritableLayout) and Packing.APPEND in layout.packings
+        if appends and not run.dry_run and wait_ms > 0:
+            note(f"waiting {wait_ms / 1000:.0f} s, so that appends of now have later timestamps")
+            time.sleep(wait_ms / 1000)
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        root | DeletePoints(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> DeleteSummary:
+        """See `Job.summarize`."""
+        tally, tables = COUNTERS.tally(result), figures_by_table(result)
+        work = self.work
+        token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
+        return DeleteSummary(
+            tables=tables,
+            tally=tally,
+            token=token if tables else "",
+            seconds=run.seconds,
+            dry_run=work.dry_run,
+            why_nothing="" if tables or tally.changed else why_nothing(work.target, work.layout),
+            failed=bool(tally.unreadable or tally.refused or tally.changed),
+        )
+
+
+def _check_names(work: DeleteJob, question: Question) -> None:
+    """Raises UsageError if no table knows a name of a selection."""
+    selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
+    try:
+        next(iter(work.layout.select(selection, TableReader(work.target))), Finding)
+    except UnknownNameError as error:
+        near = " or ".join(repr(name) for name in error.near())
+        hint = f"; did you mean {near}?" if near else ""
+        raise UsageError(printable(error.args[0] + hint)) from error
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
+    """The job that the options describe; without a token it is a dry run.
+
+    Raises:
+      UsageError: they make no sense together, or are not those of the token.
+    """
+    layout, target = readable_of(options), target_of(options)
+    token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)
+    digest = _digest(options)
+    if options.token and token.options != digest:
+        raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
+    options.dry_run = options.dry_run or not options.token
+    question = _question(options, token.newest_ms)
+    if options.tsuid:
+        try:
+            question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    full = layout.full_scan(Selection(question.metric, question.tags, question.start_ms, question.end_ms))
+    if full and not options.full_scan:
+        raise UsageError(f"{full}: give --tag for these, or --full_scan")
+    work = DeleteJob(
+        target,
+        layout,
+        (question,),
+        token.newest_ms,
+        f"{options.log}-{token}",
+        None if options.keep_rollups else marker_of(layout),
+        token.checksum if options.token else None,
+        dry_run=options.dry_run,
+    )
+    return Delete(target, layout.tables(), work, token._replace(options=digest))
+
+
+def _question(options: argparse.Namespace, now_ms: int) -> Question:
+    """What the options select.
+
+    Raises:
+      UsageError: an option is wrong.
+    """
+    if (options.metric is None) == (not options.tsuid):
+        raise UsageError("give METRIC or --tsuid; METRIC before options with several values")
+    if options.tsuid and (options.tag or options.explicit_tags):
+        raise UsageError("--tsuid names the series: leave out --tag and --explicit_tags")
+    start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
+    try:
+        filters = tag_filters(options.tag)
+        return Question(
+            options.metric or "",
+            literals_of(filters),
+            (),
+            NONE,
+            None,
+            start_ms,
+            end_ms,
+            filters=filters,
+            explicit_tags=options.explicit_tags,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _digest(options: argparse.Namespace) -> int:
+    """A digest of what is selected, and of the tables that it is selected from."""
+    names = [*_SELECTING, *(parameter.name for parameter in (*LAYOUT, TABLES, *BIGTABLE))]
+    values = repr([(name, vars(options)[name]) for name in names if name != "app_profile"])
+    return int.from_bytes(hashlib.blake2b(values.encode(), digest_size=4).digest(), "big")

@@ -1,0 +1,110 @@
+"""Deletes points from a data row of OpenTSDB: whole columns, or rewritten ones without these points.
+
+A column of several points (docs/spec/opentsdb.md §2.1 and §3) that has points inside and outside of the range
+is replaced in the same mutation, by a column of those that stay, with its timestamp. A point that loses its
+instant to another column (§2.2) is not written again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, offset_ms
+from timebeam.schema.layouts.opentsdb.encode import columns
+from timebeam.schema.layouts.opentsdb.rows import (
+    Winner,
+    is_append,
+    is_histogram,
+    merge_elements,
+    read_columns,
+)
+from timebeam.schema.layouts.removal import Deleted, Removal, deletions, remove_cells
+from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.points import Bools, Int64s
+
+
+def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> Removal | None:
+    """The deletion of the points and histograms of a row; None if it has none.
+
+    Damaged cells and annotations stay.
+
+    Args:
+      base_ms: the base time of the row, in ms.
+      winner: which of several values of one instant is the point.
+
+    Raises:
+      ValueError: the points that stay would read differently, since a damaged cell has the qualifier of a new
+        one.
+    """
+    first_ms, last_ms = deleted.first_ms - base_ms, deleted.last_ms - base_ms
+
+    def inside(offsets_ms: Int64s) -> Bools:
+        return (offsets_ms >= first_ms) & (offsets_ms <= last_ms)
+
+    stored = read_columns(row.cells)
+    is_old = np.array([cell.timestamp_ms <= deleted.newest_ms for cell in stored.cells], np.bool_)
+    is_deleted = inside(stored.elements.offsets_ms) & is_old[stored.column]
+    changed = np.unique(stored.column[is_deleted]).tolist()
+    merged, column = merge_elements(stored.elements, stored.column, winner)
+    stays = ~(inside(merged.offsets_ms) & is_old[column])
+    new: list[Cell] = []
+    for number in changed:
+        remaining = merged.take(np.flatnonzero(stays & (column == number)))
+        if len(remaining):
+            new += _rewritten(stored.cells[number], remaining)
+    points = np.unique(stored.elements.offsets_ms[is_deleted])
+    # First those that a large mutation must not separate from the new cells.
+    rewritten, qualifiers = set(column[stays].tolist()), {cell.qualifier for cell in new}
+    changed.sort(key=lambda n: n not in rewritten and stored.cells[n].qualifier not in qualifiers)
+    old = [stored.cells[number] for number in changed]
+    if new:
+        _check_rest(row, old, new, winner, merged.take(np.flatnonzero(stays)))
+    histograms = [
+        cell
+        for cell in row.cells
+        if is_histogram(cell.qualifier)
+        and first_ms <= offset_ms(cell.qualifier) <= last_ms
+        and cell.timestamp_ms <= deleted.newest_ms
+    ]
+    old += histograms
+    if not old:
+        return None
+    return Removal(row._replace(cells=new, deleted=deletions(old)), old, len(points) + len(histograms))
+
+
+def _rewritten(cell: Cell, remaining: el.Elements) -> list[Cell]:
+    """The cells with the points of a column that stay."""
+    if is_append(cell.qualifier):
+        return [cell._replace(value=el.append_bytes(remaining))]
+    return columns(remaining, cell.timestamp_ms)
+
+
+def _check_rest(row: Row, old: list[Cell], new: list[Cell], winner: Winner, expected: el.Elements) -> None:
+    """Raises ValueError unless the row has the expected points after the mutation."""
+    gone = set(old)
+    versions = {(cell.family, cell.qualifier): cell for cell in row.cells if cell not in gone}
+    for cell in new:
+        place = (cell.family, cell.qualifier)
+        if place not in versions or versions[place].timestamp_ms <= cell.timestamp_ms:
+            versions[place] = cell
+    after = merge_elements(*_elements([*versions.values()]), winner)[0]
+    if not (np.array_equal(after.codes, expected.codes) and np.array_equal(after.raws, expected.raws)):
+        raise ValueError("its points outside of the range cannot be rewritten: a damaged cell is in the way")
+
+
+def _elements(cells: list[Cell]) -> tuple[el.Elements, Int64s]:
+    stored = read_columns(cells)
+    return stored.elements, stored.column
+
+
+def remove_annotations(row: Row, base_ms: int, deleted: Deleted) -> Removal | None:
+    """The deletion of the annotations of a row that start in the range; None if it has none.
+
+    Args:
+      base_ms: the base time of the row, in ms.
+    """
+    times_ms = [
+        base_ms + offset_ms(cell.qualifier) if is_annotation(cell.qualifier) else -1 for cell in row.cells
+    ]
+    return remove_cells(row, np.array(times_ms, np.int64), deleted)
