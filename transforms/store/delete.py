@@ -138,7 +138,7 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
         chunks = (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Chunks" >> beam.ParDo(_ChunksFn(job)).with_output_types(DeleteChunk)
+            | "Chunks" >> beam.ParDo(_DeleteChunksFn(job)).with_output_types(DeleteChunk)
             | "SpreadChunks" >> beam.Reshuffle()
         )
         if job.dry_run or (job.checksum is not None and not job.begun):
@@ -151,7 +151,7 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
         chunks | "Delete" >> beam.ParDo(_DeleteFn(job), AsSingleton(may_delete))
 
 
-class _ChunksFn(beam.DoFn):
+class _DeleteChunksFn(beam.DoFn):
     """Anything in; chunks of about the same size out."""
 
     def __init__(self, job: DeleteJob) -> None:
@@ -233,7 +233,7 @@ class _DeleteFn(beam.DoFn):
 
     def process(self, chunk: DeleteChunk, may_delete: bool) -> None:
         if may_delete:
-            pending = _Pending(self._job)
+            pending = _PendingRemovals(self._job)
             for removal, series in _removals(self._job, chunk):
                 pending.add(removal, series)
             pending.flush()
@@ -262,7 +262,7 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
             yield removal, selected.series
 
 
-class _Pending:
+class _PendingRemovals:
     """Removals that are logged and carried out together."""
 
     def __init__(self, job: DeleteJob) -> None:
