@@ -68,7 +68,8 @@ def notes(store: Store) -> list[str]:
     return checked.out.splitlines()[:-1]
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [2, 8])
 def test_many_writers_with_lost_answers_agree(
     store: Store, emulator: str, tmp_path: Path, seed: int, processes: int
 ) -> None:

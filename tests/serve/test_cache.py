@@ -33,7 +33,7 @@ from timebeam.transforms.readers.table_reader import scan_table
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
 HOURS = 4
-STEPS = 30
+steps = pytest.mark.parametrize("steps", [8, pytest.param(30, marks=pytest.mark.long)])
 
 
 @pytest.fixture
@@ -111,12 +111,13 @@ def urls(start_s: int, hours: int) -> list[str]:
     ]
 
 
+@steps
 @pytest.mark.parametrize("variant", LAYOUTS)
 def test_histories_of_any_layout(
-    bigtable: tuple[str, str], tmp_path: Path, variant: str, computed: list[Any]
+    bigtable: tuple[str, str], tmp_path: Path, variant: str, steps: int, computed: list[Any]
 ) -> None:
     assert variant in VARIANTS
-    store = AnyStore.create(bigtable, f"cache-{variant}-", variant)
+    store = AnyStore.create(bigtable, f"cache-{variant}-{steps}-", variant)
     path = tmp_path / "points.txt"
     seconds = range(DAY, DAY + HOURS * HOUR, 300)
     path.write_text(
@@ -127,19 +128,20 @@ def test_histories_of_any_layout(
     api = with_caches(Api(store.target, store.layout))
     tables = [spec.name for spec in store.layout.tables() if spec.holds_points]
     history = History(api, tables, variant)
-    for _ in range(STEPS):
+    for _ in range(steps):
         history.step()
         for url in urls(DAY, HOURS):
             check(api, url)
-    sub_queries = 5 * STEPS
+    sub_queries = 5 * steps
     assert sub_queries <= len(computed) <= 2.7 * sub_queries, "of three that are asked, the second or both"
 
 
+@steps
 def test_histories_of_rollups_and_annotations(
-    bigtable: tuple[str, str], tmp_path: Path, computed: list[Any]
+    bigtable: tuple[str, str], tmp_path: Path, steps: int, computed: list[Any]
 ) -> None:
     config = config_file(tmp_path, [interval("1h", "1d")])
-    store = with_tables(Store.create(bigtable, "cache_rollups_"), config)
+    store = with_tables(Store.create(bigtable, f"cache_rollups_{steps}_"), config)
     points = {
         (Series.of("sys.load", {"host": host}), DAY + second): second % 977
         for host in "ab"
@@ -153,14 +155,14 @@ def test_histories_of_rollups_and_annotations(
     history = History(
         api, [store.layout.data_table, f"{store.layout.options.table_prefix}rollup-1h"], "rollups"
     )
-    for _ in range(STEPS):
+    for _ in range(steps):
         history.step()
         for url in urls(DAY, 6):
             check(api, url)
     roll_up(store, config, DAY, DAY + 6 * HOUR)
     for url in urls(DAY, 6):
         check(api, url)
-    assert len(computed) < 3 * 5 * (STEPS + 1)
+    assert len(computed) < 3 * 5 * (steps + 1)
 
 
 def test_a_range_with_points_to_come_is_computed_each_time(

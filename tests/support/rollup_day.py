@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import fractions
+import functools
 import os
 import random
 import struct
@@ -66,7 +67,7 @@ def points_of(rng: random.Random, start_s: int, hours: int) -> Points:
         for hour in range(hours):
             if rng.random() < 0.2:
                 continue
-            for second in rng.sample(range(HOUR), 25):
+            for second in rng.sample(range(HOUR), 12):
                 ms = rng.randrange(1000) if number % 4 == 0 else 0
                 kind = number % 3 if number < 9 else rng.randrange(3)
                 value: int | float = (
@@ -147,11 +148,16 @@ def stored(store: Store, tables: Iterable[str]) -> Numbers:
     """What stands in tables; asserts that nothing is there twice."""
     names = store.names()
     result: Numbers = {}
+
+    @functools.cache
+    def parsed(key: bytes) -> tuple[Series, int]:
+        metric, *tags = [names[pair] for pair in select.row_names(store.layout.options, key)]
+        series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        return series, keys.parse_key(store.layout.options, key).base_s
+
     for table in tables:
         for key, qualifier, _, raw in cells(store, table):
-            metric, *tags = [names[pair] for pair in select.row_names(store.layout.options, key)]
-            series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
-            base = keys.parse_key(store.layout.options, key).base_s
+            series, base = parsed(key)
             code = int.from_bytes(qualifier[-2:], "big")
             if table == "preagg":
                 at = base + (code >> 4)

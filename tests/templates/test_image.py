@@ -127,6 +127,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_wheel_has_all_that_the_packages_have(installed: Path) -> None:
     (wheel,) = installed.glob("timebeam-*.whl")
     found = set(zipfile.ZipFile(wheel).namelist())
@@ -141,6 +142,7 @@ def test_the_wheel_has_all_that_the_packages_have(installed: Path) -> None:
     assert not [name for name in found if name.startswith("timebeam/timebeam")]
 
 
+@pytest.mark.long
 def test_another_package_of_the_name_schema_works_beside_it(installed: Path, tmp_path: Path) -> None:
     program = (
         "from schema import Schema; from timebeam.schema.points import Series; print(Schema(int).validate(7))"
@@ -150,6 +152,7 @@ def test_another_package_of_the_name_schema_works_beside_it(installed: Path, tmp
     assert ran.stdout == "7\n", ran.stderr
 
 
+@pytest.mark.long
 def test_the_source_distribution_has_all_that_setup_reads(installed: Path) -> None:
     tree = installed / "tree"
     made = subprocess.run(
@@ -170,6 +173,7 @@ def test_the_source_distribution_has_all_that_setup_reads(installed: Path) -> No
     assert {f"timebeam/{path.relative_to(tree)}" for path in (tree / "schema").rglob("*.avsc")} <= found
 
 
+@pytest.mark.long
 def test_what_is_installed_runs(
     installed: Path, bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:

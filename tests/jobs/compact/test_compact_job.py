@@ -13,6 +13,7 @@ import pytest
 from google.cloud.bigtable.data import SetCell
 
 from tests.support import model
+from tests.support.budget import long_after
 from tests.support.commands import Ran, timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import (
@@ -192,7 +193,7 @@ def test_points_written_between_reading_and_writing_survive(
     assert model.read_content(versions(store), names, options) == found
 
 
-@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("when", long_after(1, [AFTER, BEFORE]))
 def test_killed_and_run_again(store: Store, tmp_path: Path, emulator: str, when: str) -> None:
     points = points_of(store, tmp_path)
     rows = len({cell.key for cell in versions(store)})

@@ -115,6 +115,7 @@ def test_two_processes_give_the_cells_figures_and_dead_letters_of_one(
         assert summary["unaccounted"] == 0
 
 
+@pytest.mark.long
 def test_both_processes_encode(
     bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from google.cloud.bigtable.data import SetCell
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import VARIANTS, AnyStore
+from tests.support.budget import long_after
 from tests.support.children import start_command
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
@@ -105,7 +106,7 @@ def read_with_pandas(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", long_after(4, VARIANTS))
 def test_the_points_of_every_layout_as_engines_read_them(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
@@ -271,6 +272,7 @@ def _die_in_the_second_row_group() -> None:
     sorted_runs.RANGE_POINTS = 100
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_no_half_file_and_another_run_the_same_files(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:

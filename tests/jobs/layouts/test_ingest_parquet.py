@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.any_store import AnyStore
+from tests.support.budget import long_but_every
 from tests.support.commands import ingest, timebeam
 from tests.support.points import FIRST_MS, put_file, random_points, write_file
 from timebeam.transforms.input import files
@@ -30,8 +31,12 @@ def from_parquet(
     return ingested.summary["points_stored"], sorted(letters)
 
 
-@pytest.mark.parametrize("flags", [(), ("--tags=map",), ("--by_metric",)])
-@pytest.mark.parametrize("variant", ["opentsdb", "kairosdb-milliseconds"])
+@pytest.mark.parametrize(
+    ("variant", "flags"),
+    long_but_every(
+        2, ["opentsdb", "kairosdb-milliseconds"], [["--tags=columns"], ["--tags=map"], ["--by_metric"]]
+    ),
+)
 def test_an_export_is_ingested_as_it_was(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, flags: tuple[str, ...]
 ) -> None:

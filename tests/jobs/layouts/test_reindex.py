@@ -26,7 +26,7 @@ def empty(store: AnyStore, table: str) -> None:
 @pytest.mark.parametrize(
     "variant",
     long_after(
-        3, ["heroic", "kairosdb-milliseconds", "kairosdb-retention", "heroic-readable", "kairosdb-legacy"]
+        2, ["heroic", "kairosdb-milliseconds", "kairosdb-retention", "heroic-readable", "kairosdb-legacy"]
     ),
 )
 def test_the_index_comes_back_as_it_was(

@@ -92,6 +92,7 @@ def test_what_stands_there_and_has_no_points_goes_and_nothing_else(place: Place)
     assert {key: after[key] for key in before} == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["kairosdb"], indirect=True)
 def test_killed_and_run_again(place: Place, emulator: str) -> None:
     points = points_of(random.Random(7), DAY, 24)

@@ -53,16 +53,18 @@ from timebeam.transforms.rollup.job import rollup_tables
 def expected_groups(points: Points) -> Numbers:
     """The rollups of the groups, and the plain points of the default interval."""
     found: dict[tuple[str, Series, int], list[int | float]] = collections.defaultdict(list)
+    tables = {table.replace("rollup", "preagg"): seconds for table, seconds in SECONDS.items()}
+    groups = {
+        series: [
+            Series.of(series.metric, {"dc": dict(series.tags)["dc"], "_aggregate": aggregator})
+            for aggregator in ("SUM", "MAX")
+        ]
+        for series, _ in points
+    }
     for (series, time_ms), value in points.items():
-        dc = dict(series.tags)["dc"]
-        for table, seconds in SECONDS.items():
-            group = table.replace("rollup", "preagg"), time_ms // 1000 // seconds * seconds
-            for aggregator in ("SUM", "MAX"):
-                tagged = Series.of(series.metric, {"dc": dc, "_aggregate": aggregator})
-                found[group[0], tagged, group[1]].append(value)
-        for aggregator in ("SUM", "MAX"):
-            tagged = Series.of(series.metric, {"dc": dc, "_aggregate": aggregator})
-            found["preagg", tagged, time_ms // 1000 // 60 * 60].append(value)
+        for table, seconds in (tables | {"preagg": 60}).items():
+            for group in groups[series]:
+                found[table, group, time_ms // 1000 // seconds * seconds].append(value)
     result = {}
     for (table, series, aggregator, at), number in numbers(found).items():
         kind = dict(series.tags)["_aggregate"]

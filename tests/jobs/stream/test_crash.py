@@ -63,6 +63,7 @@ def run(store: Store, output: Path, server: PubSubServer) -> Ran:
     return Ran(process.exitcode, (output / "out").read_text(), (output / "err").read_text())
 
 
+@pytest.mark.long
 def test_a_message_that_ends_the_process_is_set_aside(store: Store, tmp_path: Path) -> None:
     (tmp_path / "aborting").mkdir()
     (tmp_path / "aborting" / "sitecustomize.py").write_text(ABORTING)

@@ -1,6 +1,6 @@
 """Decompression stays within the memory that docs/how-to/streaming.md states: tried in a limited child.
 
-All but one are long; `test_documents.py` and `test_files_damaged.py` have what is refused, of small bounds.
+All are long; `test_documents.py` and `test_files_damaged.py` have what is refused, of small bounds.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ def test_a_message_of_64_mib_of_points() -> None:
     assert run(program) == [63 * (MIB // len(line)), 0]
 
 
+@pytest.mark.long
 def test_more_than_64_mib_are_refused_whole() -> None:
     program = """
         given = messages(packed(b"m f=1 1\\n", 65 << 20, "gzip"), "gzip", 1)

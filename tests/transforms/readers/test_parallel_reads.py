@@ -16,7 +16,7 @@ import pytest
 from google.api_core.exceptions import PermissionDenied
 
 from tests.support.any_store import EVER_MS, AnyStore
-from tests.support.budget import long_after
+from tests.support.budget import long_after, long_but_every
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Fault, every, faulty, no_faults, nth
 from tests.support.points import FIRST_MS, corrections_of, put_file
@@ -97,8 +97,9 @@ def test_many_ranges_give_the_rows_of_one_in_its_order(store: AnyStore, cut: lis
     assert not threads()
 
 
-@pytest.mark.parametrize("rows_at_once", [2, 1000])
-@pytest.mark.parametrize("text", ["1m-sum", "7m-avg", "6h-max"])
+@pytest.mark.parametrize(
+    ("text", "rows_at_once"), long_but_every(2, ["1m-sum", "7m-avg", "6h-max"], [2, 1000])
+)
 def test_downsampling_while_reading_gives_the_same(
     store: AnyStore, text: str, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
