@@ -19,6 +19,7 @@ from timebeam.pipelines.options.parameters import (
     MAX_REFUSED,
     PREFLIGHT,
     RECORDS,
+    ROLLUP_CONFIG,
     SUMMARY,
     TABLES,
     TIME,
@@ -342,6 +343,15 @@ COPY_COMMAND = Command(
             regex=TIME,
             example="2026-11-21",
         ),
+        Parameter(
+            "also",
+            "copy these too, from opentsdb to opentsdb: rollups (and pre-aggregates; --rollup_config names "
+            "their tables), meta, trees",
+            "Points",
+            default=[],
+            many=True,
+        ),
+        dataclasses.replace(ROLLUP_CONFIG, group="Points"),
         DEAD_LETTERS,
         *WRITING,
         Parameter(

@@ -35,6 +35,7 @@ from timebeam.schema.layouts import (
     Packing,
     ReadableLayout,
     RollupTables,
+    StoredLayout,
     TableSpec,
     capability,
 )
@@ -187,7 +188,7 @@ def layout_with(options: argparse.Namespace, kind: type[C]) -> C:
     return required(layout_of(options), kind)
 
 
-def required(layout: Layout, kind: type[C]) -> C:
+def required(layout: StoredLayout, kind: type[C]) -> C:
     """A layout as one with a capability that the options ask for.
 
     Raises:

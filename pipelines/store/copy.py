@@ -20,24 +20,38 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.stored import settle_names
-from timebeam.pipelines.options.values import create_command, layout_named, readable_of
+from timebeam.pipelines.options.values import create_command, layout_named, read_config, readable_of, required
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import (
     Annotations,
     Layout,
     MissingCapabilityError,
     ReadableLayout,
+    TableSpec,
     UidTables,
     find_capability,
 )
+from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
 from timebeam.transforms.copy.points import Compared, ReadPoints, compare
+from timebeam.transforms.copy.translate import (
+    ComparedRows,
+    CopyTranslated,
+    TableContent,
+    TablePair,
+    TranslateJob,
+    compare_translated,
+)
 from timebeam.transforms.dead_letters.store import count_letters
 from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.rollup.job import outputs
+from timebeam.transforms.trees.table import tree_table
 
 _SHOWN = 10  # series of which points are missing
 
@@ -51,6 +65,7 @@ class Copy(Job):
       source: the layout to read.
       start_ms, end_ms: first and last time.
       verify_only: copy nothing, only compare.
+      translate: the rollups, metadata and trees to copy.
     """
 
     graph: PointsGraph
@@ -58,6 +73,7 @@ class Copy(Job):
     start_ms: int
     end_ms: int
     verify_only: bool
+    translate: TranslateJob | None = None
 
     def run_here(self, run: Run) -> int | None:
         """Compares only, if that is asked for; see `Job.run_here`."""
@@ -72,7 +88,10 @@ class Copy(Job):
             carry = CarryAttached(
                 graph.target, annotated, graph.layout, graph.uids, period, dry_run=graph.dry_run
             )
-        return graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
+        refused = graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
+        if self.translate is not None:
+            refused.append(root | "RollupsMetaTrees" >> CopyTranslated(self.translate))
+        return refused
 
     def finish(self, run: Run) -> int:
         """Reads everything back; returns 1 if a point is neither there nor a dead letter."""
@@ -115,6 +134,10 @@ class Copy(Job):
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
             code = max(code, _print_attached(attached, sink, sum(refused.values())))
             figures["attached"] = dataclasses.asdict(attached)
+        if self.translate is not None:
+            rows = compare_translated(self.translate)
+            code = max(code, _print_rows(rows, self.translate, sum(refused.values()) + unread))
+            figures["rows"] = rows._asdict()
         return code, figures
 
 
@@ -138,9 +161,61 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
         raise UsageError(f"table {min(shared)} is both read and written: change --to_table_prefix")
     create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))
     check_tables(graph.target, source.tables(), create_source)
+    pairs = _table_pairs(options, source, sink) if options.also else []
+    check_tables(graph.target, [spec for spec, _, _ in pairs], create_source)
     # The command that creates missing tables is then of those that are written.
     values.update(_sink_options(values), layout=sink.name, tables=None)
-    return Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
+    values.update(meta="meta" in options.also, trees="trees" in options.also)
+    job = Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
+    if not pairs:
+        return job
+    translate = TranslateJob(
+        graph.target,
+        required(source, UidTables),
+        required(sink, UidTables),
+        graph.uids,
+        [pair for *_, pair in pairs],
+        start_ms,
+        end_ms,
+        graph.dry_run,
+    )
+    return dataclasses.replace(
+        job, tables=[*job.tables, *(spec for _, spec, _ in pairs)], translate=translate
+    )
+
+
+def _table_pairs(
+    options: argparse.Namespace, source: ReadableLayout, sink: Layout
+) -> list[tuple[TableSpec, TableSpec, TablePair]]:
+    """(table to read, table to write, the two with their content) of what `--also` names.
+
+    Raises:
+      UsageError: the rollup configuration is missing or wrong, or a layout is not `opentsdb`.
+    """
+    unknown = set(options.also) - {"rollups", "meta", "trees"}
+    if unknown:
+        raise UsageError(f"--also {min(unknown)}: choose from rollups, meta, trees")
+    layouts = [required(layout, UidTables) for layout in (source, sink)]
+    prefixes = [layout.options.table_prefix for layout in layouts]
+    pairs: list[tuple[TableSpec, TableSpec, TablePair]] = []
+
+    def add(content: TableContent, specs: Sequence[TableSpec], span_s: int = 0) -> None:
+        pairs.append((specs[0], specs[1], TablePair(content, specs[0].name, specs[1].name, span_s)))
+
+    if "rollups" in options.also:
+        if not options.rollup_config:
+            raise UsageError("--also rollups needs --rollup_config, which names their tables")
+        config = read_config(options.rollup_config)
+        for interval in config.intervals:
+            for name in outputs(config, interval):
+                specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for prefix in prefixes]
+                add(TableContent.ROLLUPS, specs, max(SPAN_S, interval.row_span.nominal_s))
+    if "meta" in options.also:
+        add(TableContent.SERIES, [meta_table(prefix) for prefix in prefixes])
+        add(TableContent.NAMES, [layout.tables()[1] for layout in layouts])
+    if "trees" in options.also:
+        add(TableContent.TREES, [tree_table(prefix) for prefix in prefixes])
+    return pairs
 
 
 def _settle_names(options: argparse.Namespace, source: ReadableLayout) -> None:
@@ -186,6 +261,20 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
         for series, count in sorted(counts.items())[:_SHOWN]:
             print(f"{word}: {count:,} of {printable(str(series))}", file=sys.stderr)
     return 1
+
+
+def _print_rows(compared: ComparedRows, translate: TranslateJob, refused: int) -> int:
+    """Prints what became of rollups, metadata and trees; returns the exit code."""
+    what = ", ".join(dict.fromkeys(pair.content.name.lower() for pair in translate.tables))
+    wrong = compared.missing + compared.different
+    text = f"copied {compared.rows:,} rows of {what}"
+    if not wrong:
+        print(f"{text}; verified")
+        return 0
+    print(
+        f"{text}; {compared.missing:,} cells are missing and {compared.different:,} differ", file=sys.stderr
+    )
+    return 1 if wrong > refused else 0
 
 
 def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> int:

@@ -85,7 +85,7 @@ def _usage_line(usage: UidUsage) -> str:
     if usage.days_left is None:
         return f"{text}; no new names in 30 days"
     days = f"last for {usage.days_left:,.0f} days" if usage.days_left < 100 * 365 else "last for a century"
-    warning = "; wider UIDs need new tables: docs/how-to/store/copying.md"
+    warning = "; wider UIDs need new tables: docs/how-to/store/migrate.md"
     return f"{text}; at {usage.new_names:,} new names in 30 days they {days}" + (
         warning if usage.days_left < _SOON_DAYS else ""
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.support.children import start_command
 from tests.support.commands import timebeam, unless_given
-from tests.support.pubsub_server import SUBSCRIPTION
+from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.stored import Store
 
 T = 1_767_225_600
@@ -52,3 +55,28 @@ def values(store: Store) -> dict[int, float | int]:
 
 PATIENCE_SECONDS = 300
 """For a machine that is busy with other things; nothing here takes so long by itself."""
+
+
+def start(store: Store, output: Path, server: PubSubServer, *flags: str) -> BaseProcess:
+    """A stream in a process of its own."""
+    command = [
+        *(
+            "ingest",
+            *store.flags,
+            "--format=opentsdb-json",
+            "--auto_create_metrics",
+            "--bigtable_writer=direct",
+        ),
+        *(f"--input_subscription={SUBSCRIPTION}", f"--dead_letters={output.parent / 'dead'}"),
+        *("--flush_seconds=0.1", *flags),
+    ]
+    return start_command(command, output, {"PUBSUB_EMULATOR_HOST": server.host})
+
+
+def wait_for(server: PubSubServer, count: int, process: BaseProcess) -> None:
+    """Until more than `count` messages are acknowledged; a process that ended before is a failure."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(server.acknowledged) <= count:
+        assert process.is_alive()
+        assert time.monotonic() < until
+        time.sleep(0.02)

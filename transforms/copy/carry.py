@@ -109,23 +109,35 @@ class ComparedAttached:
 def compare_attached(
     target: Target, first: Annotations, second: Layout, start_ms: int, end_ms: int
 ) -> ComparedAttached:
-    """Whether all annotations and histograms of a layout are in another one, by series, time and kind."""
-    source_cells = _attached_keys(target, first, start_ms, end_ms)
+    """Whether all annotations and histograms of a layout are in another one, with equal or newer values."""
     annotated = find_capability(second, Annotations)
-    sink_cells = _attached_keys(target, annotated, start_ms, end_ms) if annotated else set()
-    copied_cells = source_cells & sink_cells
-    notes = sum(annotation_cells.is_annotation(qualifier) for _, _, qualifier in copied_cells)
-    return ComparedAttached(notes, len(copied_cells) - notes, len(source_cells) - len(copied_cells))
+    source = _attached_values(target, first, start_ms, end_ms)
+    sink = _attached_values(target, annotated, start_ms, end_ms) if annotated else {}
+    copied = [
+        qualifier
+        for (series, base_s, qualifier), (arrival_ms, value) in source.items()
+        if (other := sink.get((series, base_s, qualifier))) and (other[1] == value or other[0] > arrival_ms)
+    ]
+    notes = sum(map(annotation_cells.is_annotation, copied))
+    return ComparedAttached(notes, len(copied) - notes, len(source) - len(copied))
 
 
-def _attached_keys(
+def _attached_values(
     target: Target, layout: Annotations, start_ms: int, end_ms: int
-) -> set[tuple[Series | None, int, bytes]]:
+) -> dict[tuple[Series | None, int, bytes], tuple[int, bytes]]:
+    """(cell timestamp in ms, value without TSUID) by series, base time in s, and qualifier."""
     return {
-        (attached.series, attached.base_s, cell.qualifier)
+        (attached.series, attached.base_s, cell.qualifier): (cell.timestamp_ms, _without_tsuid(cell))
         for attached in read_attached(layout, TableReader(target), start_ms, end_ms)
         for cell in attached.cells
     }
+
+
+def _without_tsuid(cell: Cell) -> bytes:
+    """The value of an annotation or histogram, which is the same in all tables."""
+    if not annotation_cells.is_annotation(cell.qualifier):
+        return cell.value
+    return dataclasses.replace(parse_stored(cell.value), tsuid="").stored()
 
 
 class CarryAttached(beam.PTransform):  # type: ignore[type-arg]

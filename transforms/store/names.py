@@ -23,6 +23,7 @@ from timebeam.transforms.bigtable.existing import table_exists, table_names
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows, scan_table
+from timebeam.transforms.rollup.touched import touched_table
 from timebeam.transforms.trees.table import tree_table
 
 
@@ -109,7 +110,7 @@ def _tables_of_rollups(target: Target, layout: UidTables) -> Iterator[str]:
         name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != layout.uid_table
     )
     known = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
-    known.add(prefix + "timebeam")
+    known |= {prefix + "timebeam", touched_table(layout).name}
     for name in names:
         if name not in known and not name.startswith(longer):
             yield name

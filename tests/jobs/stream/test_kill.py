@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
-from tests.support.children import start_command
-from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.pubsub_server import PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import PATIENCE_SECONDS
+from tests.support.streams import PATIENCE_SECONDS, start, wait_for
 from tests.support.workload import as_messages, check_equal, random_points
 
 
@@ -56,28 +54,3 @@ def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series:
             process.join()
         assert server.left == 0
     check_equal(store, points, "points", corrected_in_place=True)
-
-
-def start(store: Store, output: Path, server: PubSubServer, *flags: str) -> BaseProcess:
-    """A stream in a process of its own."""
-    command = [
-        *(
-            "ingest",
-            *store.flags,
-            "--format=opentsdb-json",
-            "--auto_create_metrics",
-            "--bigtable_writer=direct",
-        ),
-        *(f"--input_subscription={SUBSCRIPTION}", f"--dead_letters={output.parent / 'dead'}"),
-        *("--flush_seconds=0.1", *flags),
-    ]
-    return start_command(command, output, {"PUBSUB_EMULATOR_HOST": server.host})
-
-
-def wait_for(server: PubSubServer, count: int, process: BaseProcess) -> None:
-    """Until more than `count` messages are acknowledged; a process that ended before is a failure."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while len(server.acknowledged) <= count:
-        assert process.is_alive()
-        assert time.monotonic() < until
-        time.sleep(0.02)
