@@ -55,6 +55,22 @@ DELETE_COMMAND = Command(
             setting=True,
         ),
         Parameter(
+            "series",
+            "also delete annotations of the range, and index rows, metadata and tree leaves of series that "
+            "then have no points",
+            "Delete",
+            boolean,
+            False,
+            local="the program deletes by itself what refers to the series",
+        ),
+        Parameter(
+            "annotations",
+            "opentsdb: delete annotations of series instead of points",
+            "Delete",
+            boolean,
+            False,
+        ),
+        Parameter(
             "keep_rollups",
             "do not mark the hours for `rollup --touched`, so that rollups keep what is deleted",
             "Delete",

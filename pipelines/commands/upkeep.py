@@ -214,7 +214,9 @@ TREES_COMMAND = Command(
     job="timebeam.pipelines.trees.sync:job_of",
     job_action="sync",
     arguments=(
-        Argument("action", choices=["create", "show", "test", "sync"], help="what to do; see the examples"),
+        Argument(
+            "action", choices=["create", "show", "test", "sync", "purge"], help="what to do; see the examples"
+        ),
         Argument(
             "argument",
             nargs="*",
@@ -224,14 +226,15 @@ TREES_COMMAND = Command(
     parameters=(
         Parameter(
             "tree",
-            "show, test, sync: id or name of one tree; by default all trees, for sync all enabled ones",
+            "show, test, sync, purge: id or name of one tree; by default all, for sync all enabled ones",
             "Trees",
         ),
+        Parameter("yes", "purge: delete what it counts", "Trees", boolean, False),
         Parameter(
             "exact", "create: also delete stored rules that are not in the file", "Trees", boolean, False
         ),
         Parameter(
-            "output", f"show: one of {TREE_OUTPUTS}; create, test: text, json", "Trees", default="text"
+            "output", f"show: one of {TREE_OUTPUTS}; create, test, purge: text, json", "Trees", default="text"
         ),
         Parameter("depth", "show as text: number of branch levels", "Trees", positive),
         Parameter("definition", "test: use the trees in this file, not the stored ones", "Trees"),
@@ -273,6 +276,7 @@ TREES_COMMAND = Command(
   timebeam trees show
   timebeam trees show --tree hosts --depth 2
   timebeam trees show --output trees.html
+  timebeam trees purge --tree hosts        # counts what its rules would not make; with --yes: deletes
   timebeam trees test --tree 1 000001000001000001
 
 a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/how-to/trees.md;

@@ -20,11 +20,11 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.values import readable_of, target_of
+from timebeam.pipelines.options.values import layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
-from timebeam.schema.layouts import Finding, Packing, Selection, UnknownNameError, WritableLayout
+from timebeam.schema.layouts import Annotations, Finding, Packing, Selection, UnknownNameError, WritableLayout
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.transforms.bigtable.existing import table_exists
@@ -41,9 +41,20 @@ from timebeam.transforms.store.delete import (
     is_begun,
     marker_of,
 )
+from timebeam.transforms.store.stale import delete_rows, stale_rows
 
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
-_SELECTING = ("metric", "tag", "explicit_tags", "tsuid", "start", "end", "keep_rollups")
+_SELECTING = (
+    "metric",
+    "tag",
+    "explicit_tags",
+    "tsuid",
+    "start",
+    "end",
+    "keep_rollups",
+    "annotations",
+    "series",
+)
 
 
 class Token(NamedTuple):
@@ -125,6 +136,13 @@ class Delete(Job):
     work: DeleteJob
     token: Token
 
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        if self.work.series:
+            return "--series reads and deletes what refers to the series on this machine: leave --runner out"
+        return ""
+
     def planned(self) -> Job | None:
         """See `Job.planned`: whether the log says that a run with this token has begun; looks for marks.
 
@@ -159,11 +177,16 @@ class Delete(Job):
         """See `Job.summarize`."""
         tally, tables = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
+        if work.series and not work.dry_run and not tally.changed:
+            for question in work.questions:
+                stale = stale_rows(work.target, work.layout, question)
+                for table, figures in delete_rows(work.target, stale, dry_run=False).items():
+                    tables[table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
             tables=tables,
             tally=tally,
-            token=token if tables else "",
+            token=token if tables or work.series else "",
             seconds=run.seconds,
             dry_run=work.dry_run,
             why_nothing="" if tables or tally.changed else why_nothing(work.target, work.layout),
@@ -189,6 +212,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
       UsageError: they make no sense together, or are not those of the token.
     """
     layout, target = readable_of(options), target_of(options)
+    if options.annotations:
+        layout_with(options, Annotations)
+        if options.series:
+            raise UsageError("--series deletes annotations too: leave out --annotations")
     token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)
     digest = _digest(options)
     if options.token and token.options != digest:
@@ -211,6 +238,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         f"{options.log}-{token}",
         None if options.keep_rollups else marker_of(layout),
         token.checksum if options.token else None,
+        points=not options.annotations,
+        annotations=options.annotations or options.series,
+        series=options.series,
         dry_run=options.dry_run,
     )
     return Delete(target, layout.tables(), work, token._replace(options=digest))

@@ -26,6 +26,7 @@ from timebeam.schema.trees.explain import placement_lines, tree_lines
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
+from timebeam.transforms.store.stale import StaleFigures, delete_rows, misplaced
 from timebeam.transforms.trees.series import UidNames, find_series
 from timebeam.transforms.trees.table import TreeTable, tree_table
 
@@ -252,4 +253,23 @@ def _existing(
     return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], object]] = {"create": _create, "test": _test}
+def _purge(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Counts or deletes what the rules of trees would not make; returns what `--output json` prints."""
+    refuse_arguments(options)
+    layout, target, table = places_of(options)
+    trees, _ = stored_trees(table, options.tree)
+    figures = []
+    for tree in trees:
+        rows = misplaced(target, layout, tree)
+        purged = delete_rows(target, rows, dry_run=not options.yes).get(table.name, StaleFigures(0, 0, 0))
+        verb = "deleted" if options.yes else "would be deleted with --yes"
+        print(f"tree {tree.tree_id}, {tree.name!r}: {purged.cells:,} leaves and branches {verb}")
+        figures.append({"treeId": tree.tree_id, "name": tree.name, **purged._asdict()})
+    return figures
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], object]] = {
+    "create": _create,
+    "test": _test,
+    "purge": _purge,
+}

@@ -30,7 +30,7 @@ import numpy as np
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected
+from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected, Selection
 from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
@@ -112,6 +112,14 @@ class SeriesIndex(Capability, ReadableLayout):
 
         Args:
           metric: None for all.
+        """
+
+    @abc.abstractmethod
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """The index rows of selected series without data rows, with the cells that lead to no row.
+
+        Raises:
+          UnknownNameError: the index does not know the metric.
         """
 
     def key_error(self, key: bytes) -> str:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.cloud.bigtable.data import SetCell
 
-from tests.support import model
+from tests.jobs.trees.forest import Forest
+from tests.support import model, rollup_day
+from tests.support.annotations import A, B, load, notes, send
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
-from tests.support.fault_proxy import AFTER
+from tests.support.data_client import open_table
+from tests.support.fault_proxy import AFTER, MUTATE_ROWS, Do, faulty, nth
 from tests.support.killed import run_and_kill
-from tests.support.model import Content, Point
-from tests.support.points import corrections_of, put_file, random_points
+from tests.support.model import Content, Point, StoredCell
+from tests.support.points import BASE_S, corrections_of, put_file, random_points
+from tests.support.stored import Store
+from tests.support.workload import HOUR_S, START_S, Workload, run, versions
 from timebeam.pipelines.store import delete
+from timebeam.transforms.readers.table_reader import scan_table
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +50,7 @@ def delete_points(store: AnyStore, folder: Path, *flags: str) -> dict[str, Any]:
     ran = real_run(store, folder, dry["token"], *flags)
     assert ran.code == 0, ran.err
     summary: dict[str, Any] = json.loads(ran.out)
-    assert summary["tables"] == dry["tables"]
+    assert summary["tables"] | dry["tables"] == summary["tables"]
     return summary
 
 
@@ -177,3 +185,129 @@ def test_a_killed_run_is_completed_by_the_same_token(
 def settle_at_once() -> None:
     """In a process to be killed."""
     delete._SETTLED_MS = 0
+
+
+def test_what_is_written_between_reading_and_deleting_stays(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, emulator: str
+) -> None:
+    """In each row a correction of a column, a point at a new instant, and an append."""
+    store = Store.create(bigtable, prefix)
+    work = Workload.write(tmp_path, 3, series=6, hours=2, a_row=10)
+    assert run(work, store, "--packing=compacted").code == 0
+    flags = ("sys.m0", f"--start={START_S + 600}", f"--end={START_S + HOUR_S + 600}", *store.flags)
+    log = ("--summary=json", f"--log={tmp_path / 'log'}")
+    token = json.loads(timebeam("delete", *flags, *log).out)["token"]
+    before, late = set(versions(store)), set[StoredCell]()
+
+    def write() -> None:
+        table = open_table(store.target, store.layout.data_table)
+        for cell in {cell.key: cell for cell in before}.values():
+            at = int(token.partition("-")[0], 16) + 1_000
+            new = bytes.fromhex("f3fffff0" if cell.qualifier[0] >= 0xF0 else "e0f0")
+            for qualifier, value in (
+                (cell.qualifier, bytes(len(cell.value))),
+                (new, b"\x07"),
+                (b"\x05\x00\x00", b"\xe0\xe0\x09"),
+            ):
+                table.mutate_row(cell.key, SetCell("t", qualifier, value, at * 1000))
+                late.add(StoredCell(cell.key, "t", qualifier, at, value))
+
+    with faulty(emulator, nth(MUTATE_ROWS, [1], Do(write))) as proxy:
+        ran = timebeam("delete", *flags, *log, "--token", token)
+        assert (ran.code, len(proxy.faults)) == (0, 1), ran.err
+    names, options = store.names(), store.layout.options
+    rest = without(
+        model.read_content(before, names, options),
+        "sys.m0",
+        (START_S + 600) * 1000,
+        (START_S + HOUR_S + 600) * 1000,
+    )
+    stored = model.read_content(versions(store, newest=True), names, options)
+    assert stored == rest | model.read_content(late, names, options)
+
+
+def test_rollups_are_made_again_from_what_is_left(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "rollups.json"
+    config.write_text(json.dumps(rollup_day.CONFIG))
+    store = Store.create(bigtable, prefix)
+    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    points = rollup_day.points_of(random.Random(11), rollup_day.DAY, 6)
+    rollup_day.send(store, tmp_path, points, 1)
+    assert rollup_day.rollup(store, config).code == 0
+    start_s, end_s = rollup_day.DAY + 1800, rollup_day.DAY + 4 * 3600
+    flags = ("sys.m1", f"--start={start_s}", f"--end={end_s}", *store.flags, "--summary=json")
+    log = f"--log={tmp_path / 'log'}"
+    token = json.loads(timebeam("delete", *flags, log).out)["token"]
+    assert timebeam("delete", *flags, log, "--token", token).code == 0
+    ran = rollup_day.rollup(store, config, "--touched")
+    assert ran.code == 0, ran.err
+    left = {
+        (series, time_ms): value
+        for (series, time_ms), value in points.items()
+        if series.metric != "sys.m1" or not start_s * 1000 <= time_ms <= end_s * 1000
+    }
+    assert len(left) < len(points)
+    rollup_day.same(rollup_day.stored(store, rollup_day.SECONDS), rollup_day.expected(left))
+
+
+@pytest.mark.parametrize("variant", ["heroic", "heroic-readable", "kairosdb-milliseconds"])
+def test_index_rows_of_series_without_points_go(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
+) -> None:
+    store = AnyStore.create(bigtable, prefix, variant)
+    stored_points(store, tmp_path)
+    content = store.content()
+    delete_points(store, tmp_path, "sys.cpu", "--start=0", "--end=now", "--tag=host=a", "--series")
+    expected = {
+        (series, time_ms): value
+        for (series, time_ms), value in content.items()
+        if dict(series[1])["host"] != "a" or series[0] != "sys.cpu"
+    }
+    assert store.content() == expected
+    assert timebeam("check", *store.flags).code == 0
+    series = json.loads(timebeam("series", "sys.cpu", *store.flags, "--output=json").out)
+    assert {listed["tags"]["host"] for listed in series} == {"b", "c"}
+
+
+def test_metadata_and_leaves_of_series_without_points_go(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    forest = Forest.create(bigtable, prefix, tmp_path)
+    store = load(forest.store, tmp_path)
+    assert timebeam("meta", "sync", *store.flags).code == 0
+    send(
+        store, tmp_path, *({"startTime": BASE_S + 60 * n, "tsuid": A, "description": str(n)} for n in (1, 2))
+    )
+    rules = [
+        {"level": 0, "order": 0, "type": "TAGK", "field": "host"},
+        {"level": 1, "order": 0, "type": "METRIC"},
+    ]
+    forest.create_tree({"name": "hosts", "enabled": True, "rules": rules})
+    assert forest.sync()["leaves_written"] == 2
+    log = ("--summary=json", f"--log={tmp_path / 'log'}")
+    notes_of_range = (
+        "sys.load",
+        f"--start={BASE_S}",
+        f"--end={BASE_S + 90}",
+        *store.flags,
+        "--annotations",
+        *log,
+    )
+    token = json.loads(timebeam("delete", *notes_of_range).out)["token"]
+    assert timebeam("delete", *notes_of_range, "--token", token).code == 0
+    assert len(notes(store)) == 1
+    flags = ("sys.load", "--start=0", "--tag=host=a", "--series", *store.flags, *log)
+    token = json.loads(timebeam("delete", *flags).out)["token"]
+    ran = timebeam("delete", *flags, "--token", token)
+    assert ran.code == 0, ran.err
+    assert notes(store) == set()
+    tables = json.loads(ran.out)["tables"]
+    assert tables[prefix + "tsdb-meta"]["rows"] == tables[prefix + "tsdb-tree"]["rows"] == 1
+    assert {row.key.hex() for row in scan_table(store.target, prefix + "tsdb-meta")} == {B}
+    assert json.loads(timebeam("trees", "purge", *forest.store.flags, "--output=json").out)[0]["cells"] == 1
+    assert timebeam("trees", "purge", *forest.store.flags, "--yes").code == 0
+    shown = timebeam("trees", "show", *forest.store.flags).out
+    assert "b/" in shown.split()
+    assert "a/" not in shown.split()

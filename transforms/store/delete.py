@@ -20,8 +20,9 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsSingleton
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.schema.layouts import Finding, HourMarks, ReadableLayout, Row, Selection, UidTables
+from timebeam.schema.layouts import Annotations, Finding, HourMarks, ReadableLayout, Row, Selection, UidTables
 from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.opentsdb.delete import remove_annotations
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.writing import Name
@@ -65,6 +66,8 @@ class DeleteJob:
       begun: whether a run with this token has already begun to delete.
       log: how the names of the log's files begin.
       marker: marks changed hours for the next rollup; None if rollups stay.
+      points, annotations: whether these are deleted.
+      series: whether what refers to series without data rows is deleted too.
     """
 
     target: Target
@@ -75,6 +78,9 @@ class DeleteJob:
     marker: TouchedMarker | None
     checksum: int | None = None
     begun: bool = False
+    points: bool = True
+    annotations: bool = False
+    series: bool = False
     dry_run: bool = False
 
     @property
@@ -252,6 +258,13 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
             skips.skip("unreadable", f"row {selected.key.hex()} of {selected.table}: {selected.text}")
             continue
         if not passes(selected.series):
+            continue
+        if job.annotations and isinstance(job.layout, Annotations):
+            base_ms = row_keys.base_s_of(job.layout.options, selected.row.key) * 1000
+            notes = remove_annotations(selected.row, base_ms, deleted)
+            if notes is not None:
+                yield notes._replace(points=0), selected.series
+        if not job.points:
             continue
         try:
             removal = job.layout.remove(selected, deleted)

@@ -221,6 +221,10 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             return Restored(no_points, row)
         return Restored(points, row._replace(cells=()))
 
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: series without any row; the name of the metric stays."""
+        return select.stale(self.form, self.data_table, self.series_table, selection, reader)
+
     def entry_of(self, key: bytes) -> tuple[Series, int]:
         """See `Layout.entry_of`; raises for a key that holds resources without their names."""
         row_key = self.form.parse(key)

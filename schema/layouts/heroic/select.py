@@ -129,3 +129,25 @@ def _columns(form: KeyForm, first: int, last: int) -> ColumnRange:
     start = form.qualifiers(np.array([first], np.uint32)) if first else b""
     end = form.qualifiers(np.array([last + 1], np.uint32)) if last < PERIOD_MS - 1 else b""
     return ColumnRange(POINTS, start, end)
+
+
+def stale(form: KeyForm, data: str, table: str, selection: Selection, reader: Reader) -> Iterator[Selected]:
+    """See `SeriesIndex.stale`.
+
+    Args:
+      data, table: names of the data table and of the series table.
+
+    Raises:
+      UnknownNameError: the series table does not know the metric.
+    """
+    for entry in series_table.find(table, selection, reader):
+        if isinstance(entry, tuple):
+            continue  # `timebeam check` reports it
+        key = form.nameless_key(entry.series)
+        ranges = [*form.ranges(key.head, entry.first_ms, entry.last_ms)]
+        tails = (key.tail, form.series_key(entry.series).tail)
+        rows = reader.scan(Scan(data, ranges, keys_only=True))
+        if not any(form.parse(row.key).tail in tails for row in rows):
+            index_keys = [row.key for row in series_table.index_rows(table, entry.series, entry.first_ms)[1:]]
+            for row in reader.rows(table, index_keys).values():
+                yield Selected(row, entry.series)

@@ -156,6 +156,10 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         tables = self.table_names
         return select.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
 
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: entries of data rows that are gone; names stay."""
+        return select.stale(self.options, self.table_names, selection, reader)
+
     def entry_of(self, key: bytes) -> tuple[Series, int]:
         """See `Layout.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
         return select.entry_of(key)

@@ -11,6 +11,7 @@ times are multiples of the width of a row, so two entries never share a number.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ ROW_KEYS_FAMILY, NAMES_FAMILY = "k", "s"
 
 METRICS, TAG_NAMES, TAG_VALUES = b"metric_names", b"tag_names", b"tag_values"
 
+_ROWS_AT_ONCE = 1000
 _NAME_MS = 0
 """The cell timestamp of names: a constant, since they never change."""
 
@@ -201,6 +203,22 @@ def of_several_types(
         if selection.start_ms < row_key.row_ms + width and row_key.row_ms <= selection.end_ms:
             (several if row_key.series in seen else seen).add(row_key.series)
     return frozenset(several)
+
+
+def stale(
+    options: KairosDbOptions, tables: Tables, selection: Selection, reader: Reader
+) -> Iterator[Selected]:
+    """See `SeriesIndex.stale`."""
+    width = options.row_spec.width_ms
+    rows = iter(reader.scan(Scan(tables.row_keys, (_index_range(selection, width),), keys_only=True)))
+    while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        existing = reader.rows(tables.data, [row.key for row in batch])
+        for row in batch:
+            if row.key not in existing:
+                with contextlib.suppress(ValueError):  # `timebeam check` reports it
+                    row_key = keys.parse_key(row.key)
+                    if selection.takes(row_key.series):
+                        yield Selected(row, row_key.series)
 
 
 def _index_range(selection: Selection, width: int) -> tuple[bytes, bytes]:

@@ -1,0 +1,168 @@
+"""What refers to series without data rows: index rows, metadata, leaves of trees; and leaves of old rules.
+
+Cells are deleted up to the timestamp that was read, as those of points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from google.api_core.exceptions import NotFound
+
+from timebeam.schema.layouts import Cell, Row, Scan, SeriesIndex, SeriesMeta, Trees
+from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.select import look_up_shown
+from timebeam.schema.layouts.reading import ReadableLayout, Selection
+from timebeam.schema.layouts.removal import deletions
+from timebeam.schema.layouts.tables import stored_bytes
+from timebeam.schema.layouts.writing import Name
+from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.meta.search import CachedUidNames
+from timebeam.schema.points import RefusedError, Series
+from timebeam.schema.query.question import Question
+from timebeam.schema.trees import cells
+from timebeam.schema.trees.definitions import Tree, TreeError
+from timebeam.schema.trees.evaluate import TreeSeries, place
+from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.meta.find import metric_keys
+from timebeam.transforms.readers.table_reader import TableReader, scan_rows
+from timebeam.transforms.trees.series import UidNames
+from timebeam.transforms.trees.table import TreeTable, tree_table
+
+_ROWS_AT_ONCE = 1_000
+
+
+class StaleFigures(NamedTuple):
+    """What is stale in one table."""
+
+    rows: int
+    cells: int
+    bytes: int
+
+
+def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> Iterator[Row]:
+    """The cells that refer to selected series without data rows, of all tables that have such cells."""
+    reader = TableReader(target)
+    if isinstance(layout, SeriesIndex):
+        selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
+        for row, series in layout.stale(selection, reader):
+            if question.passes(series):
+                yield row
+    if not isinstance(layout, SeriesMeta):
+        return
+    name = Name("metrics", question.metric)
+    uid = look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+    if uid is None:
+        return
+    living = set()
+    for key in metric_keys(target, layout, uid):
+        with contextlib.suppress(ValueError):  # not the key of a series
+            living.add(tsuid_of_key(layout.options, key)[0])
+    names = CachedUidNames(layout.options.names, layout.uid_table, reader)
+
+    def is_stale(tsuid: bytes) -> bool:
+        if not tsuid.startswith(uid) or tsuid in living:
+            return False
+        try:
+            pairs = tsuid_pairs(layout.options, tsuid)
+        except ValueError:
+            return False
+        texts = names.resolve(pairs)
+        if any(pair not in texts for pair in pairs):
+            return False
+        metric, *tags = [texts[pair] for pair in pairs]
+        series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        selected = Selection(question.metric, question.tags, 0, 0)
+        return selected.takes(series) and question.passes(series)
+
+    table = meta_table(layout.options.table_prefix).name
+    with contextlib.suppress(NotFound):
+        end = uid.rstrip(b"\xff")
+        after = end[:-1] + bytes([end[-1] + 1]) if end else b""
+        yield from (row for row in scan_rows(target, Scan(table, [(uid, after)])) if is_stale(row.key))
+    if isinstance(layout, Trees):
+        yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
+
+
+def _stale_leaves(target: Target, table: str, is_stale: Callable[[bytes], bool]) -> Iterator[Row]:
+    """The leaves of all trees whose series are stale."""
+    with contextlib.suppress(NotFound):
+        for row in scan_rows(target, Scan(table, [(b"", b"")])):
+            stale = [cell for cell in row.cells if (tsuid := _tsuid_of(cell)) and is_stale(tsuid)]
+            if stale:
+                yield row._replace(cells=stale)
+
+
+def _tsuid_of(cell: Cell) -> bytes:
+    """The TSUID of a leaf; empty for another cell, and for one that cannot be read."""
+    if not cell.qualifier.startswith(cells.LEAF):
+        return b""
+    try:
+        return bytes.fromhex(cells.read_leaf(cell.value).tsuid)
+    except (TreeError, ValueError):
+        return b""
+
+
+def misplaced(target: Target, layout: Trees, tree: Tree) -> Iterator[Row]:
+    """The leaves of a tree that its rules would not make, and the branches that are then without leaves.
+
+    Memory for one tree's branches. Rows that cannot be read stay.
+    """
+    names = UidNames(layout, TableReader(target))
+    table = TreeTable(target, layout.options.table_prefix).name
+    rows = scan_rows(target, Scan(table, [cells.tree_range(tree.tree_id)]))
+    bare: dict[bytes, Row] = {}
+    alive: set[bytes] = set()
+    for row in rows:
+        if (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
+            continue  # records of failures
+        leaves = [cell for cell in row.cells if cell.qualifier.startswith(cells.LEAF)]
+        readable = {cell: tsuid for cell in leaves if (tsuid := _tsuid_of(cell))}
+        series = zip(readable, names.series([*readable.values()]), strict=True)
+        wrong = [cell for cell, each in series if not _is_placed(tree, row.key, cell, each)]
+        if wrong:
+            yield row._replace(cells=wrong)
+        if len(wrong) < len(leaves):
+            alive.update(row.key[:end] for end in range(cells.ID_BYTES, len(row.key) + 1, cells.HASH_BYTES))
+        bare[row.key] = row._replace(cells=[cell for cell in row.cells if cell.qualifier == cells.BRANCH])
+    root = cells.tree_key(tree.tree_id)
+    yield from (row for key, row in bare.items() if key not in alive and key != root and row.cells)
+
+
+def _is_placed(tree: Tree, key: bytes, cell: Cell, series: TreeSeries | RefusedError) -> bool:
+    """Whether the rules place a series in this leaf; a series that cannot be read stays where it is."""
+    if isinstance(series, RefusedError):
+        return True
+    placement = place(tree, series)
+    return (
+        bool(placement.leaf)
+        and cells.branch_key(tree.tree_id, placement.path) == key
+        and cells.leaf_qualifier(placement.leaf) == cell.qualifier
+    )
+
+
+def delete_rows(target: Target, rows: Iterable[Row], *, dry_run: bool) -> Mapping[str, StaleFigures]:
+    """Deletes the cells of these rows, or counts them; the figures by table.
+
+    Raises:
+      GoogleAPICallError: cells could not be deleted; others may have been.
+    """
+    figures: dict[str, StaleFigures] = {}
+    for table, of_table in itertools.groupby(rows, lambda row: row.table):
+        while batch := list(itertools.islice(of_table, _ROWS_AT_ONCE)):
+            before = figures.get(table, StaleFigures(0, 0, 0))
+            sizes = [stored_bytes(row.key, cell) for row in batch for cell in row.cells]
+            figures[table] = StaleFigures(
+                before.rows + len(batch), before.cells + len(sizes), before.bytes + sum(sizes)
+            )
+            if not dry_run:
+                write_all(
+                    target,
+                    table,
+                    [Row(table, row.key, (), deletions(row.cells)) for row in batch],
+                )
+    return figures
