@@ -94,7 +94,7 @@ class BigtableChecks:
                     yield _family(spec, family, versions, rules, create_command)
 
     def profile(self, *, transactions: bool) -> Check:
-        """Whether the app profile exists, and allows UIDs and appends.
+        """Whether the app profile exists, allows UIDs and appends, and reads what was written last.
 
         Args:
           transactions: whether the job needs single-row transactions.
@@ -112,12 +112,15 @@ class BigtableChecks:
         except UNASKABLE as error:
             return Check(CheckStatus.UNCHECKED, f"app profile {name}: {unanswered(error)}")
         single = profile.routing_policy_type == enums.RoutingPolicyType.SINGLE
+        update = create.replace(" create ", " update ")
         if transactions and not (single and profile.allow_transactional_writes):
             why = "has no single-row transactions" if single else "routes to several clusters"
-            update = create.replace(" create ", " update ")
             return Check(
                 CheckStatus.MISSING, f"app profile {name} {why}, which UIDs and appends need", update
             )
+        if not single:
+            why = "so a read may miss the newest points and marks of late points"
+            return Check(CheckStatus.WARNING, f"app profile {name} routes to several clusters, {why}", update)
         return Check(CheckStatus.OK, f"app profile {name}")
 
     def permissions(self, specs: Sequence[TableSpec]) -> Iterator[Check]:

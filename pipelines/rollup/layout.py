@@ -12,7 +12,10 @@ from timebeam.pipelines.jobs.job import Job, Needs, Run
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.common.times import utc_text
+from timebeam.schema.points import Reason
 from timebeam.schema.rollup.plan import RollupPart, plan
+from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.store import count_letters
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
@@ -110,6 +113,11 @@ class LayoutRollup(DescribedRollup):
         return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))
 
     def finish(self, run: Run) -> int:
-        """Clears the marks of the hours that are rolled up; see `Job.finish`."""
-        clear_marks(self.target, self.work.layout, self.marks)
+        """Clears the marks of the hours that are rolled up, if all rows are stored; see `Job.finish`."""
+        assert run.dead_letters is not None
+        refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
+        if self.marks and Reason.WRITE_REFUSED in refused:
+            note("Bigtable refused rows of this run, so the marks of its hours stay: run --touched again")
+        else:
+            clear_marks(self.target, self.work.layout, self.marks)
         return 0

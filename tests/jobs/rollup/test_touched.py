@@ -10,11 +10,13 @@ import random
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import ingest, timebeam
+from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
 from tests.support.rollup_day import (
     CONFIG,
     DAY,
@@ -30,6 +32,9 @@ from tests.support.rollup_day import (
 )
 from tests.support.stored import Store
 from timebeam.transforms.rollup.touched import HourMark, clear_marks, read_marks, touched_ranges
+
+MARK_BYTES = 7
+"""Of the row key of a mark, the longest of its table."""
 
 
 @pytest.fixture
@@ -92,6 +97,26 @@ def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path)
     same(stored(store, SECONDS), expected(points))
     again = rollup(store, config, "--touched")
     assert (again.code, "no late points" in again.err) == (0, True)
+
+
+def test_marks_stay_if_bigtable_refuses_a_row(
+    store: Store, config: Path, tmp_path: Path, emulator: str
+) -> None:
+    points = points_of(random.Random(17), DAY, 2)
+    send(store, tmp_path, points, 1)
+    late = {key: 1 for key in sorted(points) if not key[1] % 1000}
+    send_late(store, tmp_path, late, 2)
+    marked = marks(store)
+    is_bad = some_keys(0.3, 1)
+    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > MARK_BYTES and is_bad(key))
+    with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
+        ran = rollup(store, config, "--touched")
+    assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
+    assert "marks of its hours stay" in ran.err
+    assert marks(store) == marked
+    assert rollup(store, config, "--touched").code == 0
+    assert marks(store) == []
+    same(stored(store, SECONDS), expected(points | late))
 
 
 def test_points_of_today_leave_no_mark(store: Store, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from google.cloud import bigtable as admin
 from tests.support.admin_server import AdminServer
 from tests.support.commands import Ran, timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
-from timebeam.pipelines.jobs.bigtable_checks import TABLE_PERMISSIONS
+from timebeam.pipelines.jobs.bigtable_checks import TABLE_PERMISSIONS, BigtableChecks, CheckStatus
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 from timebeam.transforms.readers.table_reader import scan_table
 
@@ -197,6 +197,18 @@ def test_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path)
     assert statuses(timebeam(*command))[f"table {prefix}BATTERY does not exist"] == "missing"
     assert timebeam("tables", "create", *given).code == 0
     assert timebeam(*command).code == 0
+
+
+def test_reads_of_several_clusters_may_be_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollups, compactions and copies read what others wrote, also in layouts without UIDs."""
+    with AdminServer({}, {"p": False, "single": None}, None).running() as server:
+        monkeypatch.setenv(EMULATOR_VARIABLE, server.host)
+        checks = [
+            BigtableChecks(Target("p", "i", name)).profile(transactions=False) for name in ("p", "single")
+        ]
+    assert [check.status for check in checks] == [CheckStatus.WARNING, CheckStatus.OK]
+    assert "may miss the newest points" in checks[0].text
+    assert "--route-to=CLUSTER" in checks[0].fix
 
 
 FAMILIES = {"tsdb": {"t": 1}, "tsdb-uid": {"id": 1, "name": 1}}
