@@ -132,7 +132,7 @@ WRITING = (
     ),
     Parameter(
         "mark_touched",
-        "direct writer: mark hours of complete days that receive points, for rollup --touched",
+        "mark hours that receive points, for rollup --touched",
         "Bigtable",
         boolean,
         False,

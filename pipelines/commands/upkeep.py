@@ -53,8 +53,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "touched",
-            "only hours and metrics that received points after their day was complete "
-            "(ingest --mark_touched)",
+            "only hours and metrics that are marked since their last rollup (ingest --mark_touched)",
             "Rollup",
             boolean,
             False,

@@ -243,23 +243,19 @@ def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool)
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
         options.dry_run,
-        _marker_of(options, layout, packing),
+        _marker_of(options, layout),
         _meta_of(options, layout),
         table_prefix=options.table_prefix,
     )
 
 
-def _marker_of(options: argparse.Namespace, layout: Layout, packing: Packing) -> TouchedMarker | None:
-    """What notes the hours that are to be rolled up again, if that is asked for.
+def _marker_of(options: argparse.Namespace, layout: Layout) -> TouchedMarker | None:
+    """What marks the hours that receive points, if that is asked for.
 
     Raises:
-      UsageError: it cannot be had with these options.
+      UsageError: the layout has no marks.
     """
-    if not options.mark_touched:
-        return None
-    if options.bigtable_writer != "direct" or packing is Packing.APPEND:
-        raise UsageError("--mark_touched needs --bigtable_writer direct, and a packing other than append")
-    return TouchedMarker(required(layout, HourMarks))
+    return TouchedMarker(required(layout, HourMarks)) if options.mark_touched else None
 
 
 def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -52,7 +53,7 @@ from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
 from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.rollup.touched import touched_table
+from timebeam.transforms.rollup.touched import HourMark, touched_table, when_complete
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,9 +89,11 @@ class OpenTsdbRollup(LayoutRollup):
             )
         return lines
 
-    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
-        return add_rollup(root, self.work)
+    def add_rollup(
+        self, root: beam.Pipeline, marks: PCollection[HourMark]
+    ) -> Sequence[PCollection[Rejected]]:
+        """See `LayoutRollup.add_rollup`."""
+        return add_rollup(root, self.work, after=marks)
 
 
 def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRollup:
@@ -108,13 +111,18 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
 
 
-def add_rollup(root: beam.Pipeline, job: RollupJob, *, write: bool = True) -> list[PCollection[Rejected]]:
+def add_rollup(
+    root: beam.Pipeline, job: RollupJob, *, write: bool = True, after: PCollection[Any] | None = None
+) -> list[PCollection[Rejected]]:
     """Adds the graph of a rollup to a pipeline; returns what is refused.
 
     Args:
       write: without it the graph ends before the tables.
+      after: is complete before the first point is read.
     """
     once = root | "Once" >> beam.Create([None], reshuffle=False)
+    if after is not None:
+        once = when_complete(once, after)
     rows, refused = add_steps(once, job)
     tables = [spec.name for spec in rollup_tables(job.config, job.layout)]
     if write:
@@ -199,9 +207,11 @@ class SeriesRollup(LayoutRollup):
             )
         return lines
 
-    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
-        accumulated = accumulate_series(root, self.work)
+    def add_rollup(
+        self, root: beam.Pipeline, marks: PCollection[HourMark]
+    ) -> Sequence[PCollection[Rejected]]:
+        """See `LayoutRollup.add_rollup`."""
+        accumulated = accumulate_series(root, self.work, marks)
         refused = [accumulated[REJECTED]]
         for interval in self.work.intervals:
             refused += store_interval(root, self.work, interval, accumulated[interval])
@@ -241,6 +251,4 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredR
         rollup = opentsdb_rollup(options, period)
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
-    if not options.touched:
-        return rollup
-    return dataclasses.replace(rollup, touched_until_ms=now_ms - delay_ms(options))
+    return dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)

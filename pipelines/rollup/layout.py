@@ -1,4 +1,4 @@
-"""What the rollups of all layouts share, and `--touched`: rollups of hours that late points reached."""
+"""Rollups of all layouts: marks of changed hours, and `--touched`, the rollup of these hours."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import abc
 import dataclasses
 from collections.abc import Sequence
 
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Needs, Run
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.points import Reason
+from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.plan import RollupPart, plan
-from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.store import count_letters
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
 from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import (
+    CoveredMarksFn,
     HourMark,
-    clear_marks,
-    note_rolled_up,
+    clear_when_written,
     read_marks,
     touched_ranges,
 )
@@ -57,53 +57,57 @@ class LayoutRollup(DescribedRollup):
 
     Attributes:
       work: the layout of the points, the rollup configuration, and what is written of each interval.
-      touched_until_ms: roll up only marked hours; all points before this time are there. None without
-        `--touched`.
-      marks: of the hours that are rolled up, which are cleared at the end.
+      complete_ms: all points before this time are there.
+      touched: roll up only marked hours.
     """
 
     work: RollupJob | SeriesRollupJob
-    touched_until_ms: int | None = None
-    marks: Sequence[HourMark] = ()
+    complete_ms: int = 0
+    touched: bool = False
 
     @property
     def local_only(self) -> str:
         """See `AnyJob.local_only`."""
-        if self.touched_until_ms is None:
-            return ""
-        return "--touched clears its marks when it is done: leave --runner out to run on this machine"
+        return "--touched runs on this machine: leave --runner out" if self.touched else ""
 
     def planned(self) -> LayoutRollup | None:
         """With `--touched`, the same job for all marked hours; see `Job.planned`."""
-        if self.touched_until_ms is None:
+        if not self.touched:
             return self
         layout, config = self.work.layout, self.work.config
         lengths = [interval.seconds for interval in config.intervals]
-        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.touched_until_ms // 1000)
+        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.complete_ms // 1000)
         parts = []
         for touched in ranges:
             start, end = utc_text(touched.start_s), utc_text(touched.end_s)
             metrics, hours = len(touched.metrics), len(touched.marks)
-            note(f"{start} to {end}: late points in {hours:,} hours of {metrics:,} metrics")
+            note(f"{start} to {end}: changes in {hours:,} hours of {metrics:,} metrics")
             period_ms = touched.start_s * 1000, touched.end_s * 1000
-            parts.append(
-                RollupPart(plan(config, *period_ms, complete_ms=self.touched_until_ms), touched.metrics)
-            )
+            parts.append(RollupPart(plan(config, *period_ms, complete_ms=self.complete_ms), touched.metrics))
         if not parts:
             note("no late points")
             return None
-        marks = [mark for touched in ranges for mark in touched.marks]
-        return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts), marks=marks)
+        return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
         return Needs(self.work.layout)
 
-    def prepare(self, run: Run) -> None:
-        """Notes which hours are rolled up: a later point in them is a touched one."""
-        now_s = run.now_ms // 1000
-        end_s = max(part.plan.complete_s(now_s) for part in self.work.parts)
-        note_rolled_up(self.target, self.work.layout, end_s)
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`. Marks are read before the points, and cleared after all rows are written."""
+        work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
+        lengths = sorted({plan.interval.seconds for part in work.parts for plan in part.plan.intervals})
+        covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
+        marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
+        refused = self.add_rollup(root, marks)
+        clear_when_written(marks, self.target, work.layout, refused)
+        return refused
+
+    @abc.abstractmethod
+    def add_rollup(
+        self, root: beam.Pipeline, marks: PCollection[HourMark]
+    ) -> Sequence[PCollection[Rejected]]:
+        """Adds the rollup, which reads points after `marks` are there; returns what is refused."""
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         """See `Job.summarize`."""
@@ -111,13 +115,3 @@ class LayoutRollup(DescribedRollup):
         if summary.points_read:
             return summary
         return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))
-
-    def finish(self, run: Run) -> int:
-        """Clears the marks of the hours that are rolled up, if all rows are stored; see `Job.finish`."""
-        assert run.dead_letters is not None
-        refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
-        if self.marks and Reason.WRITE_REFUSED in refused:
-            note("Bigtable refused rows of this run, so the marks of its hours stay: run --touched again")
-        else:
-            clear_marks(self.target, self.work.layout, self.marks)
-        return 0

@@ -201,6 +201,10 @@ class HourMarks(Capability, StoredLayout):
           (the metric as in row keys: UID or name; start of an hour in s since 1970).
         """
 
+    def hours_of_keys(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]] | None:
+        """The hours of rows with these keys; None if keys do not tell them."""
+        return None
+
 
 class UidTables(Capability, Layout):
     """A layout with OpenTSDB's two tables: rows of one hour with UIDs in their keys, and UIDs of names.

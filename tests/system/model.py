@@ -117,6 +117,14 @@ class Model:
         """Makes all intervals that start in [start_s, end_s)."""
         self.rollups = {key: number for key, number in self.rollups.items() if not start_s <= key[3] < end_s}
         self.rollups |= {key: number for key, number in self.computed().items() if start_s <= key[3] < end_s}
+        self.marks = {
+            (metric, hour)
+            for metric, hour in self.marks
+            if any(
+                hour // length * length < start_s or (hour + HOUR_S - 1) // length * length >= end_s
+                for length in (60, *self.intervals)
+            )
+        }
 
     def must_be_redone(self, key: RollupKey) -> bool:
         """Whether an interval lies in the marked hours of its metric, or holds one of them."""

@@ -163,6 +163,8 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
       target: the instance, and the app profile to write with.
       buffer_bytes: about the size of a request.
       requests: the number of requests under way in a bundle, while it makes the next rows.
+      before_request: called with the rows of each request before it is sent, in the request's own thread; it
+        returns what is called there after they are written or refused, or have failed.
       on_written: called with the rows of each request, after they are written or refused and before the
         bundle ends.
     """
@@ -170,6 +172,7 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
     target: Target
     buffer_bytes: int = BUFFER_BYTES
     requests: int = REQUESTS
+    before_request: Callable[[Sequence[Any]], Callable[[], None]] | None = None
     on_written: Callable[[Sequence[Any]], None] | None = None
 
     def __post_init__(self) -> None:
@@ -188,6 +191,7 @@ class _WriteFn(beam.DoFn):
 
     def __init__(self, options: WriteRows) -> None:
         self._target, self._on_written = options.target, options.on_written
+        self._before_request = options.before_request
         self._buffer_bytes, self._requests = options.buffer_bytes, options.requests
         self._rows: dict[str, list[RowMutation]] = {}
         self._bytes = 0
@@ -230,8 +234,18 @@ class _WriteFn(beam.DoFn):
         assert self._pool is not None
         for table, rows in self._rows.items():
             yield from self._results(self._requests - 1)
-            self._under_way.append((rows, self._pool.submit(mutate_rows, self._target, table, rows)))
+            self._under_way.append((rows, self._pool.submit(self._send, table, rows)))
         self._rows, self._bytes, self._mutations = {}, 0, 0
+
+    def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
+        """Writes rows in one request; the (number, error) of each refused row."""
+        if self._before_request is None:
+            return mutate_rows(self._target, table, rows)
+        after_request = self._before_request(rows)
+        try:
+            return mutate_rows(self._target, table, rows)
+        finally:
+            after_request()
 
     def _results(self, most: int) -> Iterator[FailedRow]:
         """Waits until at most `most` requests are under way; the refused rows."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import registry
-from apache_beam.io.gcp.bigtableio import WriteToBigTable
+from apache_beam.io.gcp.bigtableio import FLUSH_COUNT, MAX_ROW_BYTES, WriteToBigTable, _BigTableWriteFn
 from apache_beam.pvalue import PCollection
 from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable.row_filters import TimestampRange
@@ -19,9 +20,16 @@ from timebeam.transforms.ingest.coders import OVERHEAD, RecordCoder
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def write_with_beam(rows: PCollection[AnyRow], target: Target, table: str) -> None:
+Mark = Callable[[Sequence[AnyRow]], Callable[[], None]]
+"""Marks rows that are about to be written; returns what marks them again."""
+
+
+def write_with_beam(rows: PCollection[AnyRow], target: Target, table: str, mark: Mark | None) -> None:
     """Writes the rows of one table; those of others are ignored."""
     registry.register_coder(DirectRow, _DirectRowCoder)
+    if mark is not None:
+        rows | f"WriteMarked[{table}]" >> beam.ParDo(_MarkedWriteFn(target, table, mark))
+        return
     (
         rows
         | f"RowsOf[{table}]" >> beam.ParDo(_DirectRowFn(table)).with_output_types(DirectRow)
@@ -36,17 +44,68 @@ class _DirectRowFn(beam.DoFn):
         self._table = table
 
     def process(self, row: AnyRow) -> Iterable[DirectRow]:
-        if row.table != self._table:
-            return
-        direct = DirectRow(row.key)
-        _, _, cells, deleted = plain_row(row)
-        for family, qualifier, before_ms in deleted:
-            end = None if before_ms is None else _EPOCH + datetime.timedelta(milliseconds=before_ms)
-            direct.delete_cell(family, qualifier, TimestampRange(end=end))
-        for cell in cells:
-            timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
-            direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)
-        yield direct
+        if row.table == self._table:
+            yield _direct_row(row)
+
+
+def _direct_row(row: AnyRow) -> DirectRow:
+    """A row as Google's old client takes it."""
+    direct = DirectRow(row.key)
+    _, _, cells, deleted = plain_row(row)
+    for family, qualifier, before_ms in deleted:
+        end = None if before_ms is None else _EPOCH + datetime.timedelta(milliseconds=before_ms)
+        direct.delete_cell(family, qualifier, TimestampRange(end=end))
+    for cell in cells:
+        timestamp = _EPOCH + datetime.timedelta(milliseconds=cell.timestamp_ms)
+        direct.set_cell(cell.family, cell.qualifier, cell.value, timestamp)
+    return direct
+
+
+class _MarkedWriteFn(_BigTableWriteFn):
+    """Rows in; those of its table are marked before Beam's writer gets them, and again when it is done.
+
+    Beam's writer sends rows when it likes until its bundle ends, and has no output, so no step behind it
+    could do this.
+    """
+
+    def __init__(self, target: Target, table: str, mark: Mark) -> None:
+        super().__init__(target.project, target.instance, table, FLUSH_COUNT, MAX_ROW_BYTES)
+        self.beam_options["mark"] = mark  # its state is this dictionary
+        self._start()
+
+    def __setstate__(self, options: dict[str, Any]) -> None:
+        super().__setstate__(options)
+        self._start()
+
+    def _start(self) -> None:
+        self._rows: list[AnyRow] = []
+        self._mark_again: list[Callable[[], None]] = []
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._start()
+
+    def process(self, row: AnyRow) -> None:
+        if row.table == self.beam_options["table_id"]:
+            self._rows.append(row)
+        if len(self._rows) >= FLUSH_COUNT:
+            self._hand_over()
+
+    def finish_bundle(self) -> None:
+        self._hand_over()
+        try:
+            super().finish_bundle()
+        finally:
+            for mark_again in self._mark_again:
+                mark_again()
+
+    def _hand_over(self) -> None:
+        """Marks the rows, and gives them to Beam's writer."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._mark_again.append(self.beam_options["mark"](rows))
+        for row in rows:
+            super().process(_direct_row(row))
 
 
 class _DirectRowCoder(RecordCoder):

@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -25,18 +26,38 @@ from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row
+from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row, windowed
+
+Hours = Collection[tuple[bytes, int]]
+"""(metric, start in s) of hours."""
 
 
 class Marker(Protocol):
-    """Marks rows after they are written, before their bundle ends."""
+    """Marks the hours of rows before they are sent, and again after they are written."""
 
     @property
     def table(self) -> TableSpec:
         """The table of marks."""
 
-    def mark(self, target: Target, rows: Iterable[AnyRow]) -> None:
-        """Marks these rows."""
+    def hours(self, rows: Sequence[AnyRow]) -> Hours:
+        """The hours that have points in rows."""
+
+    def mark(self, target: Target, hours: Hours) -> None:
+        """Marks hours."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkRequest:
+    """Marks the hours of the rows of a request."""
+
+    target: Target
+    marker: Marker
+
+    def __call__(self, rows: Sequence[AnyRow]) -> Callable[[], None]:
+        """Marks them, and returns what marks them again."""
+        hours = self.marker.hours(rows)
+        self.marker.mark(self.target, hours)
+        return functools.partial(self.marker.mark, self.target, hours)
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
@@ -46,7 +67,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
       tables: the names of all tables of the rows.
       writer: `beam` or `direct`.
       packing: rows of packing `append` are appended, all others set.
-      marker: marks the rows that the direct writer has written.
+      marker: marks the hours of the rows; None for no marks.
     """
 
     def __init__(
@@ -59,20 +80,20 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
     ) -> None:
         super().__init__()
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
-        self._marker = marker
+        self._mark = None if marker is None else MarkRequest(target, marker)
 
     def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
-            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target))
+            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._mark))
         if self._writer == "direct":
             writer = bigtable.WriteRows(
-                self._target, BUFFER_BYTES, on_written=_Written(self._target, self._marker)
+                self._target, BUFFER_BYTES, before_request=self._mark, on_written=_observe
             )
             return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(_refused)
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self._tables:
-            write_with_beam(rows, self._target, table)
+            write_with_beam(rows, self._target, table, self._mark)
         return rows | "RowsOfOtherTables" >> beam.ParDo(_OtherTablesFn(self._tables))
 
 
@@ -93,26 +114,17 @@ class _OtherTablesFn(beam.DoFn):
             yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Written:
-    """Marks the rows of each request of the direct writer, and measures it."""
-
-    target: Target
-    marker: Marker | None
-
-    def __call__(self, rows: Sequence[AnyRow]) -> None:
-        """Marks rows, then observes their number and the delay since the arrival of their last cells."""
-        if self.marker is not None:
-            self.marker.mark(self.target, rows)
-        metrics.observe("flush_rows", len(rows))
-        now_ms = int(time.time() * 1000)
-        for row in rows:
-            if isinstance(row, EncodedRow):
-                last_ms = row.last_ms
-            else:
-                last_ms = row.cells[-1].timestamp_ms if row.cells else None
-            if last_ms is not None:
-                metrics.observe("delay_ms", max(0, now_ms - last_ms))
+def _observe(rows: Sequence[AnyRow]) -> None:
+    """Observes the number of rows of a request, and the delay since the arrival of their last cells."""
+    metrics.observe("flush_rows", len(rows))
+    now_ms = int(time.time() * 1000)
+    for row in rows:
+        if isinstance(row, EncodedRow):
+            last_ms = row.last_ms
+        else:
+            last_ms = row.cells[-1].timestamp_ms if row.cells else None
+        if last_ms is not None:
+            metrics.observe("delay_ms", max(0, now_ms - last_ms))
 
 
 def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:
@@ -127,14 +139,36 @@ def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Reje
 class _AppendCellsFn(beam.DoFn):
     """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    _MOST_ROWS = 1000
+
+    def __init__(self, target: Target, mark: MarkRequest | None) -> None:
+        self._target, self._mark = target, mark
+        self._rows: list[Row] = []
+
+    def start_bundle(self) -> None:
+        self._rows = []
 
     def process(self, row: Row) -> Iterator[Rejected]:
+        self._rows.append(row)
+        if self._mark is None or len(self._rows) >= self._MOST_ROWS:
+            yield from self._append()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._append())
+
+    def _append(self) -> Iterator[Rejected]:
+        """Appends the rows that wait for marks."""
+        rows, self._rows = self._rows, []
+        mark_again = self._mark(rows) if self._mark and rows else None
         try:
-            append_cells(self._target, row)
-        except REFUSALS as error:
-            yield _refused(row, str(error))
+            for row in rows:
+                try:
+                    append_cells(self._target, row)
+                except REFUSALS as error:
+                    yield _refused(row, str(error))
+        finally:
+            if mark_again is not None:
+                mark_again()
 
 
 def _refused(row: AnyRow, reason: str) -> Rejected:

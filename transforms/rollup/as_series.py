@@ -50,6 +50,7 @@ from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
+from timebeam.transforms.rollup.touched import when_complete
 
 SeriesText = bytes
 """A series as JSON: a deterministic key."""
@@ -333,11 +334,14 @@ def store_interval(
     return [batches[REJECTED], indexed[REJECTED], encoded[REJECTED], rows[REJECTED], written]
 
 
-def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob) -> Any:
-    """Adds the steps that read points; returns an output for each interval, and `REJECTED`."""
+def accumulate_series(root: beam.Pipeline, job: SeriesRollupJob, after: PCollection[Any]) -> Any:
+    """Adds the steps that read points, after another collection is complete.
+
+    Returns:
+      An output for each interval, and `REJECTED`.
+    """
     return (
-        root
-        | "Once" >> beam.Create([None], reshuffle=False)
+        when_complete(root | "Once" >> beam.Create([None], reshuffle=False), after)
         | "Chunks" >> beam.ParDo(_SeriesChunksFn(job)).with_output_types(NumberedChunk)
         | "SpreadChunks" >> beam.Reshuffle()
         | "Accumulate" >> beam.ParDo(_AccumulateSeriesFn(job)).with_outputs(REJECTED, *job.intervals)

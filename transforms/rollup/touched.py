@@ -1,39 +1,50 @@
-"""Marks of metrics and hours that received late points, which are rolled up again.
+"""Marks of metrics and hours whose points changed, which are rolled up again.
 
 | table | row | family, qualifier | value | timestamp |
 |---|---|---|---|---|
-| `*-touched` | metric, start of the hour in s (4 bytes) | `t`, empty | empty | time of the mark, in ms |
-| `*-touched` | `end` | `t`, empty | empty | end of the rolled-up points, in ms; the latest wins |
+| `*-touched` | metric, start of the hour in s (4 bytes) | `t`, 8 random bytes of the writer | empty | ms |
 
-The table is named after the data table. The metric is its UID in OpenTSDB's layout, its name in others.
+The table is named after the data table. The metric is its UID in OpenTSDB's layout, its name in others. A
+writer is a process. Its times increase strictly; they are about the time of the mark. Nothing compares the
+times of two writers, whose clocks may differ.
 
-Before a rollup reads, it writes the row `end`: the end of its complete intervals. After a writer has written
-points, it reads that row. So a late point is in the rollup or is marked, in any time zone. Points of past UTC
-days are marked even without that row, since other tools do not write it.
+A writer marks the hours of its rows before it sends them, and again after they are stored. A rollup reads the
+marks, then the points, and writes; then it deletes of each mark the columns that it has read, up to the times
+that it has read. So the rollup has read the points, or a mark stays: the first mark of points that are not
+stored yet may be deleted, but not the second one.
 
-A mark is written after its points. Only the version that was read before its hour is rolled up again is
-deleted, so the newer mark of points that come meanwhile stays.
+Earlier versions wrote marks with an empty qualifier, once and of closed hours only, and a row `end`, which is
+ignored.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, PCollection
 
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, StoredLayout, TableSpec
+from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.wire import encoded_mutations
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
-from timebeam.transforms.ingest.write import data_tables
-from timebeam.transforms.readers.table_reader import read_rows, scan_table
+from timebeam.transforms.ingest.write import Hours, data_tables
+from timebeam.transforms.readers.table_reader import scan_table
 
-_FAMILY, _QUALIFIER = "t", b""
+_FAMILY = "t"
 _HOUR_S, _DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
 _NOTE = b"end"
-"""The row key of the note of the rollups: shorter than the key of any mark."""
+"""The row key of a note of earlier versions: shorter than the key of any mark."""
 
 
 def touched_table(layout: StoredLayout) -> TableSpec:
@@ -41,18 +52,18 @@ def touched_table(layout: StoredLayout) -> TableSpec:
     return TableSpec(f"{data_tables(layout)[0]}-touched", {_FAMILY: 1}, holds_points=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HourMark:
-    """One mark.
+class HourMark(NamedTuple):
+    """The marks of one hour.
 
     Attributes:
       metric: its UID, or its name.
       start_s: the start of the hour, in seconds.
+      times_ms: (the column of a writer, its newest time in ms) of each writer.
     """
 
     metric: bytes
     start_s: int
-    marked_ms: int
+    times_ms: tuple[tuple[bytes, int], ...]
 
 
 class Touched(NamedTuple):
@@ -68,60 +79,66 @@ class Touched(NamedTuple):
         return frozenset(mark.metric for mark in self.marks)
 
 
+class _MarkWriter:
+    """This process as a writer of marks.
+
+    Attributes:
+      column: its qualifier.
+    """
+
+    def __init__(self) -> None:
+        self.column = secrets.token_bytes(8)
+        self._lock = threading.Lock()
+        self._last_ms = 0
+
+    def next_ms(self) -> int:
+        """The time of the next marks: now, but after all times before."""
+        with self._lock:
+            self._last_ms = max(int(time.time() * 1000), self._last_ms + 1)
+            return self._last_ms
+
+
+_WRITER = _MarkWriter()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TouchedMarker:
-    """Marks the hours of rows that were written."""
+    """Marks the hours of rows that are written."""
 
     layout: HourMarks
-    clock: Callable[[], float] = time.time
 
     @property
     def table(self) -> TableSpec:
         """The table of marks."""
         return touched_table(self.layout)
 
-    def mark(self, target: Target, rows: Iterable[AnyRow]) -> None:
-        """Marks the hours that a rollup has read, and hours of past UTC days, each once.
+    def hours(self, rows: Sequence[AnyRow]) -> Hours:
+        """The hours that have points in rows."""
+        hours = self.layout.hours_of_keys([row.key for row in rows])
+        return self.layout.hours([plain_row(row) for row in rows]) if hours is None else hours
+
+    def mark(self, target: Target, hours: Hours) -> None:
+        """Marks hours; to be called before their points are sent, and again after they are stored.
 
         Raises:
-          GoogleAPICallError: the marks could not be written, or the note of the rollups could not be read.
+          GoogleAPICallError: the marks could not be written.
         """
-        now_ms = int(self.clock() * 1000)
-        late_before_s = now_ms // 1000 // _DAY_S * _DAY_S
-        hours = self.layout.hours([plain_row(row) for row in rows])
-        if any(hour >= late_before_s for _, hour in hours):
-            late_before_s = max(late_before_s, rolled_up_to(target, self.layout))
-        late_hours = sorted((metric, hour) for metric, hour in hours if hour < late_before_s)
         table = self.table.name
-        cell = Cell(_FAMILY, _QUALIFIER, now_ms, b"")
-        marks = [Row(table, metric + hour.to_bytes(4, "big"), [cell]) for metric, hour in late_hours]
-        write_all(target, table, marks)
+        mark = encoded_mutations([Cell(_FAMILY, _WRITER.column, _WRITER.next_ms(), b"")], ())
+        write_all(target, table, [EncodedRow(table, _key(metric, hour), mark, 1) for metric, hour in hours])
 
 
-def note_rolled_up(target: Target, layout: StoredLayout, end_s: int) -> None:
-    """Writes the end of the complete intervals of a rollup, in s, before the rollup reads.
-
-    Raises:
-      GoogleAPICallError: the note could not be written.
-    """
-    table = touched_table(layout).name
-    note = Row(table, _NOTE, [Cell(_FAMILY, _QUALIFIER, end_s * 1000, b"")])
-    write_all(target, table, [note] if end_s else [])
+def _key(metric: bytes, start_s: int) -> bytes:
+    """The row key of a mark."""
+    return metric + start_s.to_bytes(4, "big")
 
 
-def rolled_up_to(target: Target, layout: StoredLayout) -> int:
-    """The latest end that a rollup has noted, in s; 0 without a note."""
-    note = read_rows(target, touched_table(layout).name, [_NOTE]).get(_NOTE)
-    return max(cell.timestamp_ms for cell in note.cells) // 1000 if note else 0
-
-
-def read_marks(target: Target, layout: StoredLayout) -> list[HourMark]:
+def read_marks(target: Target, layout: StoredLayout) -> Iterator[HourMark]:
     """Every mark."""
-    return [
-        HourMark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), row.cells[0].timestamp_ms)
-        for row in scan_table(target, touched_table(layout).name)
-        if row.key != _NOTE
-    ]
+    for row in scan_table(target, touched_table(layout).name):
+        if row.key != _NOTE:
+            times_ms = tuple((cell.qualifier, cell.timestamp_ms) for cell in row.cells)
+            yield HourMark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), times_ms)
 
 
 def touched_ranges(
@@ -159,8 +176,27 @@ def touched_ranges(
     return [Touched(*mark) for mark in ranges]
 
 
-def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[HourMark]) -> None:
-    """Deletes marks that have not changed since they were read.
+def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
+    """Whether a part writes all intervals of a marked hour that are over.
+
+    Args:
+      lengths: of all intervals of the configuration that are written, in s.
+      complete_s: hours and intervals that end up to this time, in s, are over.
+    """
+    if mark.start_s + _HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
+        return False
+    planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
+    for length in lengths:
+        first_s = mark.start_s // length * length
+        end_s = min(-(-(mark.start_s + _HOUR_S) // length), complete_s // length) * length
+        plan = planned.get(length)
+        if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
+            return False
+    return True
+
+
+def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark]) -> None:
+    """Deletes marks up to the times that were read.
 
     Raises:
       GoogleAPICallError: marks could not be deleted.
@@ -169,10 +205,81 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Sequence[HourMark])
     rows = [
         Row(
             table,
-            mark.metric + mark.start_s.to_bytes(4, "big"),
+            _key(mark.metric, mark.start_s),
             [],
-            [Deletion(_FAMILY, _QUALIFIER, mark.marked_ms + 1)],
+            [Deletion(_FAMILY, column, time_ms + 1) for column, time_ms in mark.times_ms],
         )
         for mark in marks
     ]
     write_all(target, table, rows)
+
+
+class CoveredMarksFn(beam.DoFn):
+    """Anything in; the `HourMark`s that a rollup covers out.
+
+    Args:
+      parts, lengths, complete_s: see `is_covered`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        layout: StoredLayout,
+        parts: Sequence[RollupPart],
+        lengths: Sequence[int],
+        complete_s: int,
+    ) -> None:
+        self._target, self._layout, self._parts = target, layout, parts
+        self._lengths, self._complete_s = lengths, complete_s
+
+    def process(self, _: object) -> Iterator[HourMark]:
+        for mark in read_marks(self._target, self._layout):
+            if any(is_covered(mark, part, self._lengths, self._complete_s) for part in self._parts):
+                yield mark
+
+
+def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+    """The same elements, after another collection is complete."""
+    return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
+
+
+def clear_when_written(
+    marks: PCollection[HourMark],
+    target: Target,
+    layout: StoredLayout,
+    refused: Sequence[PCollection[Rejected]],
+) -> None:
+    """Adds the step that clears marks when a rollup has written all rows; none if Bigtable refused a row."""
+    unwritten = (
+        refused
+        | "Refused" >> beam.Flatten()
+        | "Unwritten" >> beam.Filter(lambda rejected: rejected.reason is Reason.WRITE_REFUSED)
+    )
+    marks | "ClearMarks" >> beam.ParDo(_ClearMarksFn(target, layout), AsIter(unwritten))
+
+
+class _ClearMarksFn(beam.DoFn):
+    """`HourMark` in; clears them before the bundle ends, unless a row was not written."""
+
+    _MARKS_AT_ONCE = 10_000
+
+    def __init__(self, target: Target, layout: StoredLayout) -> None:
+        self._target, self._layout = target, layout
+        self._marks: list[HourMark] = []
+
+    def start_bundle(self) -> None:
+        self._marks = []
+
+    def process(self, mark: HourMark, unwritten: Iterable[Rejected]) -> None:
+        if any(True for _ in unwritten):
+            return
+        self._marks.append(mark)
+        if len(self._marks) >= self._MARKS_AT_ONCE:
+            self._clear()
+
+    def finish_bundle(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        marks, self._marks = self._marks, []
+        clear_marks(self._target, self._layout, marks)

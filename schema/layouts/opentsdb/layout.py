@@ -236,8 +236,15 @@ class OpenTsdb(
 
     def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
         """See `Layout.hours`."""
-        parsed_keys = (row_keys.parse_key(self.options, row.key) for row in rows)
-        return {(key_fields.metric, key_fields.base_s) for key_fields in parsed_keys}
+        return self.hours_of_keys([row.key for row in rows])
+
+    def hours_of_keys(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
+        """See `HourMarks.hours_of_keys`."""
+        start = self.options.salt_width
+        base = start + self.options.uid_width_metric
+        heads = {key[start : base + row_keys.BASE_BYTES] for key in keys}
+        width = base - start
+        return {(head[:width], int.from_bytes(head[width:], "big")) for head in heads}
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `Layout.restore`; annotations and histograms stay cells."""

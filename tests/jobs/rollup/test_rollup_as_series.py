@@ -140,7 +140,7 @@ def test_touched_hours(place: Place) -> None:
     assert marked == {(series.metric, at // 1000 // HOUR * HOUR) for series, at in points}
     assert place.rollup("--touched").code == 0
     place.check(points)
-    assert read_marks(target, layout) == []
+    assert list(read_marks(target, layout)) == []
     first = place.dump()
     late = storable(
         {key: 3 for key in sorted(points) if key[0].metric == "sys.m1" and key[1] % 7 == 0}, place.name
@@ -158,7 +158,7 @@ def test_touched_hours(place: Place) -> None:
     # KairosDB keeps an integer and a decimal of one instant in two rows: the corrections may be read twice.
     assert len(of_metric) <= read <= len(of_metric) + len(late)
     place.check(points)
-    assert read_marks(target, layout) == []
+    assert list(read_marks(target, layout)) == []
     assert "no late points" in place.rollup("--touched").err
 
 

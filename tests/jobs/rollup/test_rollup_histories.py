@@ -257,7 +257,8 @@ class History:
         """Changes that are marked: every hour of which a complete interval is there."""
         changes = self.change(first_s, now_s)
         layout, target = self.store.layout, self.store.target
-        TouchedMarker(layout, clock=lambda: now_s).mark(target, self.write(changes))
+        marker = TouchedMarker(layout)
+        marker.mark(target, marker.hours(self.write(changes)))
         uids = {name.text: uid for name, uid in self.uids.items() if name.kind == "metrics"}
         marks = {(mark.metric, mark.start_s) for mark in read_marks(target, layout)}
         for series, at in changes:

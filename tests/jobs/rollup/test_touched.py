@@ -1,4 +1,4 @@
-"""Late points mark their hours, and `rollup --touched` does exactly their intervals and metrics again."""
+"""Writers mark the hours of their points, and `rollup --touched` does exactly the marked hours again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import random
 import time
+import types
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import ingest, timebeam
-from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
+from tests.support.fault_proxy import INCREMENT, MUTATE_ROWS, BadEntries, Call, Do, faulty, some_keys
 from tests.support.rollup_day import (
     CONFIG,
     DAY,
@@ -31,7 +32,17 @@ from tests.support.rollup_day import (
     stored,
 )
 from tests.support.stored import Store
-from timebeam.transforms.rollup.touched import HourMark, clear_marks, read_marks, touched_ranges
+from timebeam.schema.layouts import Cell, Row
+from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.rollup import touched
+from timebeam.transforms.rollup.touched import (
+    HourMark,
+    TouchedMarker,
+    clear_marks,
+    read_marks,
+    touched_ranges,
+    touched_table,
+)
 
 MARK_BYTES = 7
 """Of the row key of a mark, the longest of its table."""
@@ -51,7 +62,7 @@ def store(bigtable: tuple[str, str], prefix: str, config: Path) -> Store:
     return made
 
 
-def send_late(store: Store, folder: Path, points: Points, age: int) -> None:
+def send_late(store: Store, folder: Path, points: Points, age: int, *more: str) -> None:
     """As `send`, with marks."""
     path = folder / f"late-{age}.txt"
     path.write_text(
@@ -63,12 +74,16 @@ def send_late(store: Store, folder: Path, points: Points, age: int) -> None:
         )
     )
     os.utime(path, (1_700_000_000 + age,) * 2)
-    flags = ("--format=opentsdb-text", "--bigtable_writer=direct", "--mark_touched", "--decimals=double")
+    flags = ("--format=opentsdb-text", "--mark_touched", "--decimals=double", *more)
     ingest(folder, *store.flags, *flags, "--input", path)
 
 
 def marks(store: Store) -> list[HourMark]:
-    return read_marks(store.target, store.layout)
+    return list(read_marks(store.target, store.layout))
+
+
+def hours_of(points: Points) -> set[int]:
+    return {at // 1000 // HOUR * HOUR for _, at in points}
 
 
 def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path) -> None:
@@ -112,21 +127,21 @@ def test_marks_stay_if_bigtable_refuses_a_row(
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = rollup(store, config, "--touched")
     assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
-    assert "marks of its hours stay" in ran.err
     assert marks(store) == marked
     assert rollup(store, config, "--touched").code == 0
     assert marks(store) == []
     same(stored(store, SECONDS), expected(points | late))
 
 
-def test_points_of_today_leave_no_mark(store: Store, tmp_path: Path) -> None:
+def test_hours_that_are_not_over_stay_marked(store: Store, config: Path, tmp_path: Path) -> None:
     now = int(time.time())
     path = tmp_path / "now.txt"
     path.write_text(f"put sys.m {now} 1 host=a\nput sys.m {now - 3 * 86_400} 1 host=a\n")
     flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--mark_touched")
     ingest(tmp_path, *store.flags, *flags, "--input", path)
-    (mark,) = marks(store)
-    assert mark.start_s == (now - 3 * 86_400) // HOUR * HOUR
+    assert len(marks(store)) == 2
+    assert rollup(store, config, "--touched").code == 0
+    assert [mark.start_s for mark in marks(store)] == [now // HOUR * HOUR]
 
 
 def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_path: Path) -> None:
@@ -143,21 +158,97 @@ def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_pat
     assert marks(store) == []
 
 
-@pytest.mark.parametrize(
-    ("command", "flags", "text"),
-    [
-        ("rollup", ["--touched", "--day=2026-02-28"], "--touched finds its own days"),
-        (
-            "ingest",
-            ["--mark_touched", "--bigtable_writer=beam", "--format=influx", "--input=a"],
-            "needs --bigtable_writer direct",
-        ),
-    ],
-)
-def test_wrong_usage(store: Store, config: Path, command: str, flags: list[str], text: str) -> None:
-    more = ["--rollup_config", str(config)] if command == "rollup" else []
-    ran = timebeam(command, *store.flags, *more, *flags)
-    assert (ran.code, text in ran.err) == (2, True), ran.err
+WRITERS = [
+    ("--bigtable_writer=direct", "--packing=compacted"),
+    ("--bigtable_writer=direct", "--packing=points"),
+    ("--bigtable_writer=direct", "--packing=append"),
+    ("--bigtable_writer=beam", "--packing=compacted"),
+]
+
+
+@pytest.mark.parametrize("flags", WRITERS, ids=lambda flags: " ".join(flags))
+def test_every_writer_marks_before_and_after(
+    store: Store, config: Path, tmp_path: Path, emulator: str, flags: tuple[str, ...]
+) -> None:
+    """A rollup may read and clear the marks before the points of a request are stored: they come again."""
+    points = points_of(random.Random(18), DAY, 2)
+    send(store, tmp_path, {key: 1 for key in points if key[1] % 1000}, 1)
+    late = {key: 1 for key in sorted(points) if not key[1] % 1000}
+    cleared = []
+
+    def clear() -> None:
+        cleared.append(marks(store))
+        clear_marks(store.target, store.layout, cleared[-1])
+
+    def plan(call: Call) -> Do | None:
+        table = call.request[2 : 2 + call.request[1]].decode()
+        is_data = table.endswith("/" + store.layout.data_table) and call.method in (MUTATE_ROWS, INCREMENT)
+        return Do(clear) if is_data else None
+
+    with faulty(emulator, plan):
+        send_late(store, tmp_path, late, 2, *flags)
+    assert {mark.start_s for marked in cleared for mark in marked} == hours_of(late)
+    assert {mark.start_s for mark in marks(store)} == hours_of(late)
+    assert rollup(store, config, "--touched").code == 0
+    assert marks(store) == []
+
+
+def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers mark one hour; the second one's clock is a day behind, and stands still."""
+    marker, hour = TouchedMarker(store.layout), [(b"\0\0\1", DAY)]
+    marker.mark(store.target, hour)
+    read = marks(store)
+    behind = touched._MarkWriter()
+    monkeypatch.setattr(touched, "_WRITER", behind)
+    monkeypatch.setattr(touched, "time", types.SimpleNamespace(time=lambda: 1_600_000_000.0))
+    marker.mark(store.target, hour)
+    clear_marks(store.target, store.layout, read)
+    (mark,) = marks(store)
+    assert mark.times_ms == ((behind.column, 1_600_000_000_000),)
+    marker.mark(store.target, hour)
+    clear_marks(store.target, store.layout, [mark])
+    (mark,) = marks(store)
+    assert mark.times_ms == ((behind.column, 1_600_000_000_001),)
+    clear_marks(store.target, store.layout, [mark])
+    assert marks(store) == []
+
+
+def test_marks_of_earlier_versions(store: Store, config: Path, tmp_path: Path) -> None:
+    points = points_of(random.Random(19), DAY, 1)
+    send(store, tmp_path, points, 1)
+    table = touched_table(store.layout).name
+    metric = store.rows()[0].key[:3]
+    old = Cell("t", b"", 1_772_400_000_000, b"")
+    end = Row(table, b"end", [Cell("t", b"", DAY * 1000, b"")])
+    write_all(store.target, table, [Row(table, metric + DAY.to_bytes(4, "big"), [old]), end])
+    assert marks(store) == [HourMark(metric, DAY, ((b"", 1_772_400_000_000),))]
+    assert rollup(store, config, "--touched").code == 0
+    assert marks(store) == []
+    assert stored(store, SECONDS)
+
+
+def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    """Intervals are up to a day long: an hour is covered if its whole day is."""
+    points = points_of(random.Random(20), DAY - 24 * HOUR, 30)
+    send_late(store, tmp_path, points, 1, "--auto_create_metrics")
+    assert {mark.start_s for mark in marks(store)} == hours_of(points)
+    assert rollup(store, config, f"--start={DAY - 24 * HOUR}", f"--end={DAY - HOUR}").code == 0
+    hours = {hour for hour in hours_of(points) if hour >= DAY - HOUR}
+    assert {mark.start_s for mark in marks(store)} == hours
+    assert rollup(store, config, "--day=2026-02-28").code == 0
+    assert {mark.start_s for mark in marks(store)} == {DAY - HOUR}
+    assert rollup(store, config, "--touched").code == 0
+    assert marks(store) == []
+    same(stored(store, SECONDS), expected(points))
+
+
+def test_wrong_usage(store: Store, config: Path) -> None:
+    ran = timebeam("rollup", *store.flags, "--rollup_config", config, "--touched", "--day=2026-02-28")
+    assert (ran.code, "--touched finds its own days" in ran.err) == (2, True), ran.err
 
 
 def test_all_days_share_one_run_and_its_dead_letters(store: Store, config: Path, tmp_path: Path) -> None:
@@ -200,9 +291,7 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     ran = rollup(store, config, "--touched")
     assert ran.code == 0, ran.err
     hours = [
-        int(line.split("late points in ")[1].split()[0])
-        for line in ran.err.splitlines()
-        if " metrics" in line
+        int(line.split("changes in ")[1].split()[0]) for line in ran.err.splitlines() if " metrics" in line
     ]
     assert hours == [2, 1]
     read = sum(json.loads(line)["points_read"] for line in ran.out.splitlines())
@@ -224,7 +313,7 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     ),
 )
 def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, lengths):
-    given_marks = [HourMark(metric, DAY + hour * HOUR, 1) for metric, hour in found]
+    given_marks = [HourMark(metric, DAY + hour * HOUR, ()) for metric, hour in found]
     ranges = touched_ranges(given_marks, lengths)
     assert {mark for one in ranges for mark in one.marks} == set(given_marks)
     assert sum(len(one.marks) for one in ranges) == len(given_marks)
