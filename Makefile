@@ -10,7 +10,7 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-serve demo-streaming test test-long test-clients test-engines lint types unit lock bench docs clean
+.PHONY: demo demo-serve demo-streaming test test-long test-minimum test-clients test-engines lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -38,6 +38,13 @@ unit: $(READY)
 # Bytes, columns, parsers and options: no Bigtable, no process, no pipeline, no example of Hypothesis.
 quick: $(READY)
 	$(VENV)/bin/pytest -q -n 2 -m "not emulator and not hypothesis"
+
+# The quick tests with the lowest versions that setup.py allows.
+test-minimum:
+	$(PYTHON) -m venv $(VENV)/minimum
+	$(PYTHON) -m tests.house.minimum > $(VENV)/minimum/constraints.txt
+	$(VENV)/minimum/bin/pip install -q --disable-pip-version-check -c $(VENV)/minimum/constraints.txt -e '.[test]'
+	$(VENV)/minimum/bin/pytest -q -n 2 -m "not emulator and not process and not hypothesis"
 
 # The tests marked long and all examples of Hypothesis, then random histories of whole commands against a model until MINUTES have passed.
 # SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -163,8 +164,7 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
       target: the instance, and the app profile to write with.
       buffer_bytes: about the size of a request.
       requests: the number of requests under way in a bundle, while it makes the next rows.
-      before_request: called with the rows of each request before it is sent, in the request's own thread; it
-        returns what is called there after they are written or refused, or have failed.
+      around: makes of the rows of each request a context in which they are written, in the request's thread.
       on_written: called with the rows of each request, after they are written or refused and before the
         bundle ends.
     """
@@ -172,7 +172,7 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
     target: Target
     buffer_bytes: int = BUFFER_BYTES
     requests: int = REQUESTS
-    before_request: Callable[[Sequence[Any]], Callable[[], None]] | None = None
+    around: Callable[[Sequence[Any]], AbstractContextManager[object]] = nullcontext
     on_written: Callable[[Sequence[Any]], None] | None = None
 
     def __post_init__(self) -> None:
@@ -191,7 +191,7 @@ class _WriteFn(beam.DoFn):
 
     def __init__(self, options: WriteRows) -> None:
         self._target, self._on_written = options.target, options.on_written
-        self._before_request = options.before_request
+        self._around = options.around
         self._buffer_bytes, self._requests = options.buffer_bytes, options.requests
         self._rows: dict[str, list[RowMutation]] = {}
         self._bytes = 0
@@ -239,13 +239,8 @@ class _WriteFn(beam.DoFn):
 
     def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
         """Writes rows in one request; the (number, error) of each refused row."""
-        if self._before_request is None:
+        with self._around(rows):
             return mutate_rows(self._target, table, rows)
-        after_request = self._before_request(rows)
-        try:
-            return mutate_rows(self._target, table, rows)
-        finally:
-            after_request()
 
     def _results(self, most: int) -> Iterator[FailedRow]:
         """Waits until at most `most` requests are under way; the refused rows."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import apache_beam as beam
@@ -20,15 +22,15 @@ from timebeam.transforms.ingest.coders import OVERHEAD, RecordCoder
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-Mark = Callable[[Sequence[AnyRow]], Callable[[], None]]
-"""Marks rows that are about to be written; returns what marks them again."""
+Around = Callable[[Sequence[AnyRow]], AbstractContextManager[object]]
+"""Makes a context in which rows are written."""
 
 
-def write_with_beam(rows: PCollection[AnyRow], target: Target, table: str, mark: Mark | None) -> None:
+def write_with_beam(rows: PCollection[AnyRow], target: Target, table: str, around: Around | None) -> None:
     """Writes the rows of one table; those of others are ignored."""
     registry.register_coder(DirectRow, _DirectRowCoder)
-    if mark is not None:
-        rows | f"WriteMarked[{table}]" >> beam.ParDo(_MarkedWriteFn(target, table, mark))
+    if around is not None:
+        rows | f"WriteMarked[{table}]" >> beam.ParDo(_MarkedWriteFn(target, table, around))
         return
     (
         rows
@@ -68,9 +70,9 @@ class _MarkedWriteFn(_BigTableWriteFn):
     could do this.
     """
 
-    def __init__(self, target: Target, table: str, mark: Mark) -> None:
+    def __init__(self, target: Target, table: str, around: Around) -> None:
         super().__init__(target.project, target.instance, table, FLUSH_COUNT, MAX_ROW_BYTES)
-        self.beam_options["mark"] = mark  # its state is this dictionary
+        self.beam_options["around"] = around  # its state is this dictionary
         self._start()
 
     def __setstate__(self, options: dict[str, Any]) -> None:
@@ -79,7 +81,7 @@ class _MarkedWriteFn(_BigTableWriteFn):
 
     def _start(self) -> None:
         self._rows: list[AnyRow] = []
-        self._mark_again: list[Callable[[], None]] = []
+        self._contexts = contextlib.ExitStack()
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -92,18 +94,14 @@ class _MarkedWriteFn(_BigTableWriteFn):
             self._hand_over()
 
     def finish_bundle(self) -> None:
-        self._hand_over()
-        try:
+        with self._contexts:
+            self._hand_over()
             super().finish_bundle()
-        finally:
-            for mark_again in self._mark_again:
-                mark_again()
 
     def _hand_over(self) -> None:
         """Marks the rows, and gives them to Beam's writer."""
         rows, self._rows = self._rows, []
-        if rows:
-            self._mark_again.append(self.beam_options["mark"](rows))
+        self._contexts.enter_context(self.beam_options["around"](rows))
         for row in rows:
             super().process(_direct_row(row))
 

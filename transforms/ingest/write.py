@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -46,18 +46,24 @@ class Marker(Protocol):
         """Marks hours."""
 
 
-@dataclasses.dataclass(frozen=True)
-class MarkRequest:
-    """Marks the hours of the rows of a request."""
+@contextlib.contextmanager
+def marked(target: Target, marker: Marker | None, rows: Sequence[AnyRow]) -> Iterator[None]:
+    """A context in which rows are written: marks their hours before it and after it.
 
-    target: Target
-    marker: Marker
+    Also after an error, since rows may have been written.
 
-    def __call__(self, rows: Sequence[AnyRow]) -> Callable[[], None]:
-        """Marks them, and returns what marks them again."""
-        hours = self.marker.hours(rows)
-        self.marker.mark(self.target, hours)
-        return functools.partial(self.marker.mark, self.target, hours)
+    Raises:
+      GoogleAPICallError: the marks could not be written.
+    """
+    if marker is None or not rows:
+        yield
+        return
+    hours = marker.hours(rows)
+    marker.mark(target, hours)
+    try:
+        yield
+    finally:
+        marker.mark(target, hours)
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
@@ -80,20 +86,24 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
     ) -> None:
         super().__init__()
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
-        self._mark = None if marker is None else MarkRequest(target, marker)
+        self._marker = marker
 
     def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
-            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._mark))
+            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._marker))
+        around = functools.partial(marked, self._target, self._marker)
         if self._writer == "direct":
             writer = bigtable.WriteRows(
-                self._target, BUFFER_BYTES, before_request=self._mark, on_written=_observe
+                self._target,
+                BUFFER_BYTES,
+                around=around,
+                on_written=_observe,
             )
             return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(_refused)
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self._tables:
-            write_with_beam(rows, self._target, table, self._mark)
+            write_with_beam(rows, self._target, table, around=None if self._marker is None else around)
         return rows | "RowsOfOtherTables" >> beam.ParDo(_OtherTablesFn(self._tables))
 
 
@@ -141,8 +151,8 @@ class _AppendCellsFn(beam.DoFn):
 
     _MOST_ROWS = 1000
 
-    def __init__(self, target: Target, mark: MarkRequest | None) -> None:
-        self._target, self._mark = target, mark
+    def __init__(self, target: Target, marker: Marker | None) -> None:
+        self._target, self._marker = target, marker
         self._rows: list[Row] = []
 
     def start_bundle(self) -> None:
@@ -150,25 +160,23 @@ class _AppendCellsFn(beam.DoFn):
 
     def process(self, row: Row) -> Iterator[Rejected]:
         self._rows.append(row)
-        if self._mark is None or len(self._rows) >= self._MOST_ROWS:
+        if self._marker is None or len(self._rows) >= self._MOST_ROWS:
             yield from self._append()
 
     def finish_bundle(self) -> Iterator[Any]:
         return windowed(self._append())
 
-    def _append(self) -> Iterator[Rejected]:
-        """Appends the rows that wait for marks."""
+    def _append(self) -> list[Rejected]:
+        """Appends the rows that wait for marks; the refused ones."""
         rows, self._rows = self._rows, []
-        mark_again = self._mark(rows) if self._mark and rows else None
-        try:
+        refused = list[Rejected]()
+        with marked(self._target, self._marker, rows):
             for row in rows:
                 try:
                     append_cells(self._target, row)
                 except REFUSALS as error:
-                    yield _refused(row, str(error))
-        finally:
-            if mark_again is not None:
-                mark_again()
+                    refused.append(_refused(row, str(error)))
+        return refused
 
 
 def _refused(row: AnyRow, reason: str) -> Rejected:

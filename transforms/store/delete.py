@@ -33,7 +33,7 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.rows import MUTATIONS, WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import data_tables
+from timebeam.transforms.ingest.write import data_tables, marked
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.touched import TouchedMarker
 
@@ -310,11 +310,8 @@ class _PendingRemovals:
             for removal, series in self._removals:
                 file.write(_log_line(removal, series))
         rows = [removal.mutation._replace(cells=removal.old, deleted=()) for removal, _ in self._removals]
-        if job.marker is not None:
-            job.marker.mark(job.target, rows)
-        self._mutate()
-        if job.marker is not None:
-            job.marker.mark(job.target, rows)
+        with marked(job.target, job.marker, rows):
+            self._mutate()
         self._removals, self._mutations, self._bytes = [], 0, 0
 
     def _mutate(self) -> None:
