@@ -20,7 +20,7 @@ _DECLARED = {
     "serve": ("query", "serve OpenTSDB's read API over HTTP, or take points from producers"),
     "series": ("query", "list series by pattern"),
     "suggest": ("query", "list metrics, tag keys or tag values by prefix"),
-    "names": ("names", "list, rename, free and fix OpenTSDB's names"),
+    "names": ("names", "list, rename, merge, free and fix OpenTSDB's names"),
     "cardinality": ("cardinality", "show what has the most series"),
     "meta": ("upkeep", "create OpenTSDB's metadata from the data table"),
     "trees": ("upkeep", "build and show OpenTSDB's trees"),

@@ -7,11 +7,11 @@ from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, b
 
 NAMES_COMMAND = Command(
     "names",
-    "Lists, renames, frees and fixes the names in OpenTSDB's UID table.",
+    "Lists, renames, merges, frees and fixes the names in OpenTSDB's UID table.",
     runs="timebeam.pipelines.store.names:run",
     arguments=(
-        Argument("action", choices=["list", "rename", "free", "fix"], help="what to do"),
-        Argument("argument", nargs="*", help="list: KIND PREFIX, or nothing; rename: KIND OLD NEW"),
+        Argument("action", choices=["list", "rename", "merge", "free", "fix"], help="what to do"),
+        Argument("argument", nargs="*", help="list: KIND PREFIX, or nothing; rename, merge: KIND OLD NEW"),
     ),
     parameters=(
         Parameter(
@@ -27,7 +27,7 @@ NAMES_COMMAND = Command(
         ),
         Parameter(
             "yes",
-            "rename, free, fix: write; by default they print what would change",
+            "rename, merge, free, fix: write; by default they print what would change",
             "Names",
             boolean,
             False,
@@ -40,8 +40,10 @@ NAMES_COMMAND = Command(
   timebeam names list --layout opentsdb
   timebeam names list metrics sys. --layout opentsdb --use
   timebeam names rename metrics sys.cpu system.cpu --layout opentsdb --yes
+  timebeam names merge metrics sys.load1 sys.load --layout opentsdb --yes
   timebeam names free --layout opentsdb            # prints; with --yes too: frees
   timebeam names fix --layout opentsdb --yes
 
-KIND is metrics, tagk or tagv; TSDs and other writers keep names in memory: see docs/how-to/store/names.md""",
+KIND is metrics, tagk or tagv; OLD of merge may be a UID in hex
+TSDs and other writers keep names in memory: see docs/how-to/store/names.md""",
 )

@@ -13,16 +13,20 @@ from timebeam.pipelines.options.values import create_command, layout_with, targe
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.keys import UidPair
 from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidMaps, UidUsage
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.store.merge import merge_uids
 from timebeam.transforms.store.names import (
     NameChangeError,
     UidUse,
     apply_changes,
+    drop_name,
     read_maps,
     read_use,
     rename,
+    uid_to_merge,
 )
 
 _HOUR_MS = 3_600_000
@@ -65,7 +69,7 @@ def _list(options: argparse.Namespace, layout: UidTables, target: Target) -> int
 def _entries(
     layout: UidTables,
     maps: UidMaps,
-    use: Mapping[tuple[str, bytes], UidUse] | None,
+    use: Mapping[UidPair, UidUse] | None,
     kind: str,
     prefix: str,
 ) -> Iterator[dict[str, Any]]:
@@ -75,7 +79,7 @@ def _entries(
         if kind in ("", each) and name.startswith(prefix):
             entry = {"kind": each, "name": name, "uid": cell.value.hex().upper()}
             if use is not None:
-                entry |= use.get((each, cell.value), UidUse(0, 0, 0))._asdict()
+                entry |= use.get((each, cell.value), UidUse(0, 0, 0, 0))._asdict()
             yield entry
 
 
@@ -113,6 +117,40 @@ def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> i
     return 0
 
 
+def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+    """Moves the rows of one UID to another, and takes the UID from its name."""
+    kind, old, new = _kind_and_names(options, "KIND OLD NEW", 3)
+    if layout.options.is_event_time:
+        raise UsageError("--cell_time event: of two values of an instant one would be lost")
+    maps = read_maps(target, layout)
+    try:
+        old_uid, new_uid = (uid_to_merge(maps, layout, kind, text) for text in (old, new))
+    except NameChangeError as error:
+        raise UsageError(str(error)) from error
+    if old_uid == new_uid:
+        raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
+    tally = merge_uids(target, layout, (kind, old_uid), new_uid, dry_run=not options.yes)
+    is_dropped = False
+    if options.yes and not tally.kept:
+        is_dropped = drop_name(target, layout, maps, (kind, old_uid), int(time.time() * 1000))
+    if options.output == "json":
+        print(json.dumps(tally._asdict() | {"done": options.yes and is_dropped}))
+        return 1 if tally.kept else 0
+    uids = f"UID {old_uid.hex().upper()} to UID {new_uid.hex().upper()}"
+    print(
+        f"{'moved' if options.yes else 'would move'} {tally.rows:,} rows, {tally.cells:,} cells from {uids}"
+    )
+    if tally.kept:
+        print(f"{tally.kept:,} cells stay: damage, or rollups that both have: see docs/how-to/store/names.md")
+    if not options.yes:
+        _print_dry()
+    else:
+        print(
+            f"restart TSDs and streams; if `timebeam names fix` finds rows with UID {old_uid.hex()}, merge it"
+        )
+    return 1 if tally.kept else 0
+
+
 def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
     """Takes UIDs without rows from their names; deletes those that have waited."""
     maps, use = read_maps(target, layout), read_use(target, layout)
@@ -121,7 +159,7 @@ def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int
     repairs = [
         *maps.deletions(use, before_ms),
         *maps.retirements(layout.options, use, before_ms, now_ms),
-        *(repair for kind in uid_table.KINDS for repair in maps.orphan_repairs(kind, use, now_ms)),
+        *(repair for kind in uid_table.KINDS for repair in maps.orphan_repairs(kind, _in_rows(use), now_ms)),
     ]
     return _carry_out(options, layout, target, repairs)
 
@@ -129,8 +167,13 @@ def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int
 def _fix(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
     """Reports what is wrong in the UID table, and fixes it."""
     maps, use = read_maps(target, layout), read_use(target, layout)
-    repairs = maps.repairs(layout.options, use, int(time.time() * 1000))
+    repairs = maps.repairs(layout.options, _in_rows(use), int(time.time() * 1000))
     return _carry_out(options, layout, target, repairs)
+
+
+def _in_rows(use: Mapping[UidPair, UidUse]) -> set[UidPair]:
+    """The UIDs that rows with points or rollups have."""
+    return {pair for pair, counts in use.items() if counts.is_in_rows}
 
 
 def _carry_out(
@@ -179,6 +222,7 @@ def _print_dry() -> None:
 _ACTIONS: Mapping[str, Callable[[argparse.Namespace, UidTables, Target], int]] = {
     "list": _list,
     "rename": _rename,
+    "merge": _merge,
     "free": _free,
     "fix": _fix,
 }

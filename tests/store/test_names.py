@@ -57,13 +57,16 @@ def age(store: Store) -> None:
 def test_list_with_use(store: Store) -> None:
     ran = names(store, "list", "--use", "--output", "json")
     listed = json.loads(ran.out)
-    counts = {entry["name"]: (entry["series"], entry["rows"], entry["others"]) for entry in listed["names"]}
+    counts = {
+        entry["name"]: (entry["series"], entry["rows"], entry["rollups"], entry["others"])
+        for entry in listed["names"]
+    }
     assert counts == {
-        "sys.cpu": (2, 3, 0),
-        "sys.load": (0, 0, 0),
-        "host": (2, 3, 0),
-        "web1": (1, 2, 0),
-        "web2": (1, 1, 0),
+        "sys.cpu": (2, 3, 0, 0),
+        "sys.load": (0, 0, 0, 0),
+        "host": (2, 3, 0, 0),
+        "web1": (1, 2, 0, 0),
+        "web2": (1, 1, 0, 0),
     }
     assert [kind["used"] for kind in listed["kinds"]] == [2, 1, 2]
     ran = names(store, "list", "metrics", "sys.l")

@@ -37,12 +37,19 @@ class UidUse(NamedTuple):
     Attributes:
       series: series of the data table.
       rows: rows of the data table.
-      others: rows of other tables: rollups, metadata, leaves of trees.
+      rollups: rows of tables of rollups and pre-aggregates.
+      others: rows of metadata, and leaves of trees.
     """
 
     series: int
     rows: int
+    rollups: int
     others: int
+
+    @property
+    def is_in_rows(self) -> bool:
+        """Whether rows with points or rollups have it."""
+        return self.rows + self.rollups > 0
 
 
 def read_maps(target: Target, layout: UidTables) -> UidMaps:
@@ -58,19 +65,23 @@ def read_use(target: Target, layout: UidTables) -> dict[UidPair, UidUse]:
     """
     series: collections.Counter[UidPair] = collections.Counter()
     rows: collections.Counter[UidPair] = collections.Counter()
+    rollups: collections.Counter[UidPair] = collections.Counter()
     others: collections.Counter[UidPair] = collections.Counter()
     for tsuid, count in _rows_by_tsuid(target, layout, layout.data_table).items():
         for pair in _pairs(layout, tsuid):
             series[pair] += 1
             rows[pair] += count
-    for table in _tables_of_rollups(target, layout):
-        _count_pairs(layout, _rows_by_tsuid(target, layout, table), others)
+    for table in tables_of_rollups(target, layout):
+        _count_pairs(layout, _rows_by_tsuid(target, layout, table), rollups)
     prefix = layout.options.table_prefix
     if table_exists(target, meta_table(prefix).name):
         _count_pairs(layout, dict.fromkeys(scan_keys(target, meta_table(prefix).name), 1), others)
     if table_exists(target, tree_table(prefix).name):
         _count_pairs(layout, collections.Counter(_leaves(target, tree_table(prefix).name)), others)
-    return {pair: UidUse(series[pair], rows[pair], others[pair]) for pair in sorted({*rows, *others})}
+    return {
+        pair: UidUse(series[pair], rows[pair], rollups[pair], others[pair])
+        for pair in {*rows, *rollups, *others}
+    }
 
 
 def _rows_by_tsuid(target: Target, layout: UidTables, table: str) -> collections.Counter[bytes]:
@@ -101,7 +112,7 @@ def _pairs(layout: UidTables, tsuid: bytes) -> Sequence[UidPair]:
     return ()
 
 
-def _tables_of_rollups(target: Target, layout: UidTables) -> Iterator[str]:
+def tables_of_rollups(target: Target, layout: UidTables) -> Iterator[str]:
     """The tables of this prefix that are not those of the layout, of its settings, or of a longer prefix."""
     prefix = layout.options.table_prefix
     suffix = layout.uid_table.removeprefix(prefix)
@@ -133,6 +144,32 @@ def apply_changes(target: Target, table: str, changes: Iterable[UidChange]) -> l
             break
         made.append(change)
     return made
+
+
+def uid_to_merge(maps: UidMaps, layout: UidTables, kind: str, text: str) -> bytes:
+    """The UID of a name, or the UID itself, in hex, of a name that has another UID or none.
+
+    Raises:
+      NameChangeError: there is none.
+    """
+    forward = maps.uids.get((kind, _stored(layout, kind, text)))
+    if forward is not None:
+        return forward.value
+    with contextlib.suppress(ValueError):
+        uid = bytes.fromhex(text)
+        if (kind, uid) in maps.names:
+            return uid
+    raise NameChangeError(f"No such name or UID for '{kind}': {text!r}")
+
+
+def drop_name(target: Target, layout: UidTables, maps: UidMaps, pair: UidPair, now_ms: int) -> bool:
+    """Takes the UID, which has no rows any more, from its name; whether the name has not it now."""
+    changes = [
+        change
+        for repair in maps.retirements(layout.options, (), now_ms + 1, now_ms, only=pair)
+        for change in repair.changes
+    ]
+    return len(apply_changes(target, layout.uid_table, changes)) == len(changes)
 
 
 def rename(

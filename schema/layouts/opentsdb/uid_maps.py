@@ -149,7 +149,7 @@ class UidMaps:
         """What is wrong, and how to fix it.
 
         Args:
-          used: the UIDs in the keys of any table.
+          used: the UIDs that rows with points or rollups have.
           now_ms: the timestamp of new cells.
         """
         for kind in uid_table.KINDS:
@@ -223,7 +223,12 @@ class UidMaps:
             yield Repair(kind, text, [UidChange(uid_table.COUNTER_ROW, counter, new)])
 
     def retirements(
-        self, options: OpenTsdbOptions, used: Collection[UidPair], before_ms: int, now_ms: int
+        self,
+        options: OpenTsdbOptions,
+        used: Collection[UidPair],
+        before_ms: int,
+        now_ms: int,
+        only: UidPair | None = None,
     ) -> Iterator[Repair]:
         """The first step to free UIDs without rows: their names lose them, so that no writer learns them.
 
@@ -232,9 +237,12 @@ class UidMaps:
 
         Args:
           before_ms: names with a newer forward mapping are left alone.
+          only: this UID; None for all.
         """
         for (kind, name), cell in sorted(self.uids.items()):
             uid, reverse = cell.value, self.names.get((kind, cell.value))
+            if only not in (None, (kind, uid)):
+                continue
             if (kind, uid) in used or cell.timestamp_ms >= before_ms or len(uid) != options.uid_width(kind):
                 continue
             if reverse is not None and reverse.value == name:

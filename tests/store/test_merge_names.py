@@ -1,0 +1,160 @@
+"""`timebeam names merge`: the rows of one name, moved to another; of each instant the latest arrival wins."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.commands import Ran, ingest, timebeam
+from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
+from tests.support.points import write_file
+from tests.support.stored import Store
+from tests.support.uid_checks import assigned
+from timebeam.schema.layouts import Name, TableSpec
+from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.readers.table_reader import scan_table
+
+DAY = 1_767_225_600
+Expected = dict[Series, dict[int, float]]
+
+
+def filled(store: Store, folder: Path, renamed: dict[str, str]) -> Expected:
+    """Points of both names in four files, of which the later ones correct some; what is read after the merge.
+
+    Args:
+      renamed: what each name is called after the merge.
+    """
+    chance = random.Random(5)
+    latest: Expected = {}
+    for number, packing in enumerate(("compacted", "points", "compacted", "append")):
+        lines, points = [], {}
+        for _ in range(60):
+            metric, host = chance.choice(("sys.old", "sys.new")), chance.choice(("old", "new", "c"))
+            time_s, value = DAY + chance.choice((0, 3600)) + chance.randrange(40), chance.randrange(900) / 8
+            key = (renamed.get(metric, metric), renamed.get(host, host), time_s)
+            if key in points:
+                continue  # of one arrival each instant has one value, under either name
+            points[key] = value
+            lines.append(f"put {metric} {time_s} {value} host={host} dc=x\n".encode())
+        for (metric, host, time_s), value in points.items():
+            series = Series.of(metric, {"host": host, "dc": "x"})
+            latest.setdefault(series, {})[time_s * 1000] = value
+        path = write_file(folder / f"{number}.txt", lines, 1_767_300_000_000 + 1000 * number)
+        flags = ("--format=opentsdb-text", "--auto_create_metrics", f"--packing={packing}", f"--input={path}")
+        ingest(folder, *store.flags, *flags)
+    return latest
+
+
+def merged(store: Store, *words: str) -> Ran:
+    return timebeam("names", "merge", *words, *store.flags)
+
+
+KINDS = {
+    "metrics": ("metrics", "sys.old", "sys.new"),
+    "tagv": ("tagv", "old", "new"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merge(bigtable: tuple[str, str], prefix: str, tmp_path: Path, kind: str) -> None:
+    _, old, new = words = KINDS[kind]
+    store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=4)
+    expected = filled(store, tmp_path, {old: new})
+    before = store.cells()
+    dry = merged(store, *words)
+    assert dry.code == 0, dry.err
+    assert dry.out.startswith("would move ")
+    assert store.cells() == before
+    ran = merged(store, *words, "--yes")
+    assert ran.code == 0, ran.err
+    assert store.points() == expected
+    assert merged(store, *words, "--yes").code == 2
+    assert old not in {name.text for name in store.uids()}
+    assert timebeam("check", *store.flags).code == 0  # the UID keeps its name until `free`
+    assert timebeam("names", "fix", *store.flags).out == "nothing to do\n"
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+def test_a_merge_that_is_killed_goes_on(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path, call: int, when: str
+) -> None:
+    store = Store.create(bigtable, prefix)
+    expected = filled(store, tmp_path, {"sys.old": "sys.new"})
+    seen: list[str] = []
+
+    def plan(made: Call) -> Fault | None:
+        if made.method == MUTATE_ROWS:
+            seen.append(made.method)
+        if len(seen) < call:
+            return None
+        first = len(seen) == call and made.method == MUTATE_ROWS
+        return Fault(grpc.StatusCode.PERMISSION_DENIED, when if first else BEFORE)
+
+    with faulty(emulator, plan):
+        assert merged(store, *KINDS["metrics"], "--yes").code != 0
+    assert merged(store, *KINDS["metrics"], "--yes").code == 0
+    assert store.points() == expected
+
+
+def test_a_point_that_comes_meanwhile_stays_and_is_moved_next(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path
+) -> None:
+    """A writer has the old UID in its cache; it writes between the check of the values and the deletion."""
+    store = Store.create(bigtable, prefix)
+    expected = filled(store, tmp_path, {"sys.old": "sys.new"})
+    old = {name.text: uid for name, uid in store.uids().items()}["sys.old"]
+    path = write_file(
+        tmp_path / "late.txt", [b"put sys.old %d 7.5 host=c dc=x\n" % (DAY + 100)], 1_767_400_000_000
+    )
+    calls: list[str] = []
+
+    def write_late() -> None:
+        flags = ("--format=opentsdb-text", "--packing=points", f"--input={path}", "--auto_create_metrics")
+        ingest(tmp_path, *store.flags, *flags)
+
+    def plan(made: Call) -> Do | None:
+        if made.method == MUTATE_ROWS:
+            calls.append(made.method)
+            return Do(write_late, BEFORE) if len(calls) == 2 else None
+        return None
+
+    with faulty(emulator, plan):
+        assert merged(store, *KINDS["metrics"], "--yes").code == 0
+    late = Series.of("sys.old", {"host": "c", "dc": "x"})
+    assert store.points()[late] == {(DAY + 100) * 1000: 7.5}
+    assert timebeam("names", "fix", *store.flags, "--yes").code == 0  # the rows get their name back
+    assert merged(store, "metrics", old.hex(), "sys.new", "--yes").code == 0
+    expected[Series.of("sys.new", {"host": "c", "dc": "x"})][(DAY + 100) * 1000] = 7.5
+    assert store.points() == expected
+
+
+def test_rollups_of_both_names_stay_and_others_move(bigtable: tuple[str, str], prefix: str) -> None:
+    store = Store.create(bigtable, prefix)
+    uids = assigned(
+        store, [Name("metrics", "old"), Name("metrics", "new"), Name("tagk", "host"), Name("tagv", "a")]
+    )
+    old, new, tag = uids[Name("metrics", "old")], uids[Name("metrics", "new")], b"\0\0\1\0\0\1"
+    table = TableSpec(f"{prefix}rollup-1h", {"t": 1}, holds_points=True)
+    assert len(list(create_tables(store.target, [table], dry_run=False))) == 1
+    base = DAY.to_bytes(4, "big")
+    for metric, qualifier, value in (
+        (old, b"\0\0\x10", b"\5"),  # the sum of 01:00, which only the old name has
+        (old, b"\0\0\x20", b"\6"),
+        (new, b"\0\0\x21", b"\0\7"),  # the sum of 02:00 on two bytes
+    ):
+        store.set_cell(table.name, metric + base + tag, "t", qualifier, value)
+    ran = merged(store, "metrics", "old", "new", "--yes")
+    assert (ran.code, "1 cells stay" in ran.out) == (1, True)
+    cells = {
+        (row.key[:3], cell.qualifier) for row in scan_table(store.target, table.name) for cell in row.cells
+    }
+    assert cells == {(new, b"\0\0\x10"), (old, b"\0\0\x20"), (new, b"\0\0\x21")}
+    assert store.uids() == uids
+    store.remove_row(table.name, old + base + tag)
+    assert merged(store, "metrics", "old", "new", "--yes").code == 0
+    assert Name("metrics", "old") not in store.uids()

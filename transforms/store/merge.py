@@ -1,0 +1,182 @@
+"""Merges one UID into another: its rows are moved, cell by cell, onto the keys of the other.
+
+scan the rows of the UID ─► write their cells under the new keys ─► read these back ─► delete what is there
+
+A cell keeps its timestamp, so of two values of an instant the latest arrival wins, as if both had always been
+written to one series. Cells that arrive meanwhile stay, and are moved by the next run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from timebeam.schema.annotations import parse_stored
+from timebeam.schema.common.regex import of_bytes
+from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, Scan, UidTables, capability
+from timebeam.schema.layouts.opentsdb import annotation_cells, keys
+from timebeam.schema.layouts.opentsdb.encode import columns
+from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
+from timebeam.schema.layouts.opentsdb.rows import is_append, read_row
+from timebeam.transforms.bigtable.existing import table_exists
+from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import read_rows, scan_rows
+from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store.names import tables_of_rollups
+
+_ROWS_AT_ONCE = 500
+
+
+class MergeTally(NamedTuple):
+    """What a merge did.
+
+    Attributes:
+      rows, cells: those that were moved.
+      kept: cells that stay where they are: unreadable, or rollups of intervals that the other UID has too.
+    """
+
+    rows: int
+    cells: int
+    kept: int
+
+
+class MovedCells(NamedTuple):
+    """A row, and its cells as they are under the new key.
+
+    Attributes:
+      old: the cells that are moved.
+      new: the row that they are moved to; an append column becomes columns of its points.
+    """
+
+    row: Row
+    old: Sequence[Cell]
+    new: Row
+
+
+def merge_uids(target: Target, layout: UidTables, old: UidPair, new: bytes, *, dry_run: bool) -> MergeTally:
+    """Moves all rows of a UID, in the data table and the tables of rollups, to another UID of its kind.
+
+    Raises:
+      GoogleAPICallError: rows could not be read or written; a repeated call goes on.
+    """
+    rows = cells = kept = 0
+    marker = TouchedMarker(capability(layout, HourMarks))
+    is_marking = table_exists(target, marker.table.name)
+    for table in (layout.data_table, *tables_of_rollups(target, layout)):
+        scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
+        while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
+            moved = [moved_cells(layout.options, row, old, new) for row in batch]
+            existing = read_rows(target, table, [move.new.key for move in moved])
+            is_rollup = table != layout.data_table
+            plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
+            if not dry_run:
+                written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
+                write_all(target, table, [row for row in written if row.cells])
+                if is_marking and not is_rollup:
+                    marker.mark(target, [plan.new for plan in plans if plan.new.cells])
+                stored = read_rows(target, table, [plan.new.key for plan in plans])
+                plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
+                write_all(target, table, [_deletion(plan) for plan in plans if plan.old])
+            rows += sum(bool(plan.old) for plan in plans)
+            count = sum(len(plan.old) for plan in plans)
+            cells += count
+            kept += sum(len(row.cells) for row in batch) - count
+    return MergeTally(rows, cells, kept)
+
+
+def scan_of_uid(options: OpenTsdbOptions, table: str, pair: UidPair) -> Scan:
+    """The rows that have a UID in their keys, in a table with the keys of a data table."""
+    kind, uid = pair
+    if kind == "metrics":
+        buckets = range(options.salt_buckets) if options.salt_width else range(1)
+        heads = [bucket.to_bytes(options.salt_width, "big") + uid for bucket in buckets]
+        return Scan(table, [(head, head + b"\xff" * 512) for head in sorted(heads)])
+    any_tag = b"\\C{%d}" % (options.uid_width_tagk + options.uid_width_tagv)
+    tag = of_bytes(uid) + b"\\C{%d}" % options.uid_width_tagv
+    if kind == "tagv":
+        tag = b"\\C{%d}" % options.uid_width_tagk + of_bytes(uid)
+    head = b"\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES)
+    return Scan(table, [(b"", b"")], b"^" + head + b"(?:%s)*%s(?:%s)*$" % (any_tag, tag, any_tag))
+
+
+def moved_cells(options: OpenTsdbOptions, row: Row, old: UidPair, new: bytes) -> MovedCells:
+    """The cells of a row that can be moved, and where to; none if the new key would have a tag key twice."""
+    try:
+        parsed = keys.parse_key(options, row.key)
+    except ValueError:
+        return MovedCells(row, (), row._replace(cells=()))
+    kind, uid = old
+
+    def renamed(each: str, value: bytes) -> bytes:
+        return new if (each, value) == (kind, uid) else value
+
+    tags = [(renamed("tagk", key), renamed("tagv", value)) for key, value in parsed.tags]
+    series = keys.series_key(options, renamed("metrics", parsed.metric), tags)
+    key = keys.row_key(series, parsed.base_s)
+    if len({key for key, _ in tags}) < len(tags):
+        return MovedCells(row, (), Row(row.table, key, ()))
+    tsuid = (series.head[options.salt_width :] + series.tail).hex().upper()
+    old_cells: list[Cell] = []
+    new_cells: list[Cell] = []
+    for cell in row.cells:
+        if is_append(cell.qualifier):
+            content = read_row([cell])
+            if content.damage:
+                continue
+            new_cells += columns(content.elements, cell.timestamp_ms)
+        elif annotation_cells.is_annotation(cell.qualifier):
+            try:
+                note = parse_stored(cell.value)
+            except ValueError:
+                continue
+            new_cells.append(cell._replace(value=dataclasses.replace(note, tsuid=tsuid).stored()))
+        else:
+            new_cells.append(cell)
+        old_cells.append(cell)
+    return MovedCells(row, old_cells, Row(row.table, key, new_cells))
+
+
+def _without_conflicts(move: MovedCells, existing: Row | None, is_rollup: bool) -> MovedCells:
+    """Rollups without those of intervals that the other row has too: only the points can tell their sum."""
+    if not is_rollup or existing is None:
+        return move
+    intervals = {_interval(cell.qualifier) for cell in existing.cells}
+    stored = {(cell.qualifier, cell.value) for cell in existing.cells}
+    cells = [
+        cell
+        for cell in move.old
+        if _interval(cell.qualifier) not in intervals or (cell.qualifier, cell.value) in stored
+    ]
+    return MovedCells(move.row, cells, move.new._replace(cells=cells))
+
+
+def _interval(qualifier: bytes) -> bytes:
+    """A qualifier without the flags of the value: the aggregation and the offset of a rollup."""
+    return qualifier[:-1] + bytes((qualifier[-1] & 0xF0,))
+
+
+def _newer(row: Row, existing: Row | None) -> Row:
+    """The cells of a row that are newer than those of the same columns."""
+    newest = {cell.qualifier: cell.timestamp_ms for cell in (existing.cells if existing else ())}
+    return row._replace(
+        cells=[cell for cell in row.cells if cell.timestamp_ms > newest.get(cell.qualifier, -1)]
+    )
+
+
+def _is_stored(row: Row, stored: Row | None) -> bool:
+    """Whether a row has these cells, or values of the same columns that arrived at the same time or later."""
+    cells = {cell.qualifier: cell for cell in (stored.cells if stored else ())}
+    return all(
+        (copied := cells.get(cell.qualifier)) is not None
+        and (copied.value == cell.value or copied.timestamp_ms >= cell.timestamp_ms)
+        for cell in row.cells
+    )
+
+
+def _deletion(move: MovedCells) -> Row:
+    """The mutation that deletes the cells that were moved, and no later versions."""
+    deleted = [Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in move.old]
+    return move.row._replace(cells=(), deleted=deleted)
