@@ -23,8 +23,9 @@ from timebeam.schema.layouts.opentsdb.rows import is_append, read_row
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.write import marked
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows
-from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.rollup.touched import TouchedMarker, touched_table
 from timebeam.transforms.store.names import tables_of_rollups
 
 _ROWS_AT_ONCE = 500
@@ -63,8 +64,9 @@ def merge_uids(target: Target, layout: UidTables, old: UidPair, new: bytes, *, d
       GoogleAPICallError: rows could not be read or written; a repeated call goes on.
     """
     rows = cells = kept = 0
-    marker = TouchedMarker(capability(layout, HourMarks))
-    is_marking = table_exists(target, marker.table.name)
+    marker: TouchedMarker | None = TouchedMarker(capability(layout, HourMarks))
+    if not table_exists(target, touched_table(layout).name):
+        marker = None
     for table in (layout.data_table, *tables_of_rollups(target, layout)):
         scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
         while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
@@ -74,9 +76,9 @@ def merge_uids(target: Target, layout: UidTables, old: UidPair, new: bytes, *, d
             plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
             if not dry_run:
                 written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
-                write_all(target, table, [row for row in written if row.cells])
-                if is_marking and not is_rollup:
-                    marker.mark(target, [plan.new for plan in plans if plan.new.cells])
+                written = [row for row in written if row.cells]
+                with marked(target, None if is_rollup else marker, written):
+                    write_all(target, table, written)
                 stored = read_rows(target, table, [plan.new.key for plan in plans])
                 plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
                 write_all(target, table, [_deletion(plan) for plan in plans if plan.old])
