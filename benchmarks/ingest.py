@@ -2,6 +2,7 @@
 
     python -m benchmarks.ingest
     python -m benchmarks.ingest --memory 5000000 20000000 60000000   # these sizes, without the baseline
+    python -m benchmarks.ingest --marks 1 1000   # --mark_touched, with so many metrics in each request
 
 Runs every command as a process of its own, in turns with the baseline. What is stored is read back, decoded
 and counted outside of the times: a wrong count ends the program with exit code 1.
@@ -13,6 +14,7 @@ and counted outside of the times: a wrong count ends the program with exit code 
 | `times as fast as naive` | its pipeline in proportion to the points of the case, its imports once |
 | `first row, s` | from the start of the process until the table has a row, looked for every 50 ms |
 | `bytes/point` | stored before compression: key, family, qualifier, timestamp, value of each cell |
+| `share of marks` | processor time that --mark_touched adds, as a share of that without it, in pairs |
 | `peak, MiB` | memory (RSS) of the largest process; none if it is not above that of the benchmark |
 """
 
@@ -35,11 +37,14 @@ from benchmarks.generate import Load, write
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.rollup.touched import touched_table
 
 NAIVE_TARGET = Target("local", "benchmark")
 _POLL_SECONDS = 0.05
+START_S = 1_356_998_400
 FORMATS = _JSON, _TEXT = "opentsdb-json", "opentsdb-text"
 
 
@@ -157,6 +162,39 @@ def of_memory(folder: Path, sizes: Sequence[int]) -> bench.Cases:
     return cases
 
 
+def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Figures:
+    """The cost of marks, if the rows of a request (4 MiB) are of so many metrics.
+
+    A row holds 360 points, so a request has about 1,000 rows.
+    """
+    path = folder / f"marks-{metrics}"
+    hours = points // 360_000
+    with path.open("w") as file:
+        for time_s in range(START_S, START_S + 3600 * hours, 10):
+            file.writelines(
+                f"put app.m{number % metrics} {time_s} {number + time_s % 997 / 100} host=h{number}\n"
+                for number in range(1000)
+            )
+    shares = []
+    for turn in range(repeats):
+        layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"marks{metrics}-{turn}-"))
+        tables = [*layout.tables(), touched_table(layout)]
+        where = [
+            *("--layout", layout.name, "--project", TARGET.project, "--instance", TARGET.instance),
+            *("--table_prefix", layout.options.table_prefix, "--format", _TEXT, "--input", str(path)),
+        ]
+        seconds = []
+        for flags in ((), ("--mark_touched",)):
+            for _ in create_tables(TARGET, tables, dry_run=False):
+                pass
+            child = run_child(["-m", "timebeam", "ingest", *where, "--auto_create_metrics", *flags])
+            seconds.append(child.cpu)
+            bench.drop(TARGET, [spec.name for spec in tables])
+        shares.append(seconds[1] / seconds[0] - 1)
+        log(f"{metrics} metrics: {seconds[0]:.2f} s of processor time, with marks {seconds[1]:.2f} s")
+    return {"share of marks": shares}
+
+
 def measure(
     folder: Path,
     *,
@@ -165,6 +203,7 @@ def measure(
     naive_points: int = 200_000,
     repeats: int = 3,
     memory: Sequence[int] = (0,),
+    marks: Sequence[int] = (0,),
     workers: int = 0,
 ) -> bench.Cases:
     """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine.
@@ -172,10 +211,15 @@ def measure(
     Args:
       small: points of the other packings and of the direct writer.
       memory: points of ingests of JSON, with the ratios of their peaks to the first; nothing else then runs.
+      marks: metrics in each request of ingests with marks; nothing else then runs.
       workers: worker processes of a case that runs once; 0 leaves it out.
     """
     if any(memory):
         return of_memory(folder, memory)
+    if any(marks):
+        return {
+            f"marks of {metrics} metrics": of_marks(folder, metrics, points, repeats) for metrics in marks
+        }
     repeated = [
         Case("json-compacted", _JSON, points),
         Case("text-compacted", _TEXT, points),

@@ -238,6 +238,34 @@ def test_killed_in_any_portion_and_run_again(
             assert shape(store) == shape(unkilled)
 
 
+@pytest.mark.parametrize("seed", long_after(1, range(1, 9)))
+def test_files_that_are_added_to_a_run_give_the_points_of_all_files(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, seed: int
+) -> None:
+    """Some files, then all of them, in order or not: each file has a modification time of its own."""
+    chance = random.Random(seed)
+    paths = []
+    for number in range(3):
+        seconds = sorted(chance.sample(range(10), 4))
+        values = (chance.choice((number, number + 0.5, 1000 * number + 300)) for _ in seconds)
+        paths.append(tmp_path / f"{number}.txt")
+        paths[-1].write_text(
+            "".join(
+                f"put sys.m {BASE_S + second} {value} host=a\n"
+                for second, value in zip(seconds, values, strict=True)
+            )
+        )
+        os.utime(paths[-1], (1_700_000_000 + number,) * 2)
+    points = []
+    for history, first in enumerate((paths, paths[:1], [paths[0], paths[2]])):
+        store = Store.create(bigtable, f"{prefix}{history}-")
+        for files in (first, paths):
+            inputs = itertools.chain.from_iterable(("--input", path) for path in files)
+            ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", *inputs)
+        points.append(store.points())
+    assert points[1:] == points[:1] * 2
+
+
 def shape(store: Store) -> list[tuple[int, bytes, int, bytes]]:
     """The cells without the UIDs of their rows, of which a killed run wastes some."""
     return sorted(
