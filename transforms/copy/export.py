@@ -7,13 +7,14 @@ A day is written by one worker. Names depend on the points alone, so another run
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import json
 import re
 import tempfile
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -32,7 +33,7 @@ from timebeam.schema.messages.parquet.columns import (
     table_of,
     written,
 )
-from timebeam.schema.points import PointBatch, Rejected
+from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.points import read_batches
@@ -45,6 +46,8 @@ MANIFEST = "_manifest.json"
 
 FILE_POINTS = 1 << 26
 """A file ends with the row group in which it reaches so many points."""
+
+_LONGEST_NAME = 255
 
 _TEMPORARY = ".part"
 """How the name of a file ends until it is whole."""
@@ -142,21 +145,31 @@ class _ExportFn(beam.DoFn):
             if work.dry_run:
                 COUNTERS.count("points_exported", sum(map(len, runs.ranges())))
             else:
-                _write_day(work, work.folder_of(day_ms), runs)
+                yield from map(refuse, _write_day(work, work.folder_of(day_ms), runs))
         metrics.work_done()
 
 
-def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> None:
-    """Writes the files of a day, gives them their names, and then deletes those of an earlier run."""
-    columns = columns_of(runs.series(), metric=not work.by_metric, tag_map=work.tag_map)
+def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> Iterator[Rejected]:
+    """Writes the files of a day, gives them their names, and then deletes those of an earlier run.
+
+    Yields:
+      each metric that cannot have a folder.
+    """
+    all_series = runs.series()
+    columns = columns_of(all_series, metric=not work.by_metric, tag_map=work.tag_map)
+    folders = folders_of({series.metric for series in all_series}) if work.by_metric else {}
+    too_long: collections.Counter[str] = collections.Counter()
     entries: list[dict[str, Any]] = []
     file: _File | None = None
     for batch in runs.ranges(by_metric=work.by_metric):
         metric = batch.series[0].metric if work.by_metric else None
+        if metric is not None and len(folders[metric]) > _LONGEST_NAME:
+            too_long[metric] += len(batch)
+            continue
         if file is None or file.metric != metric or file.points >= FILE_POINTS:
             number = file.number + 1 if file is not None and file.metric == metric else 0
             entries += [file.end()] if file is not None else []
-            file = _File(folder, metric, number, columns)
+            file = _File(folder, "" if metric is None else folders[metric], metric, number, columns)
         file.add(batch)
     entries += [file.end()] if file is not None else []
     names = [entry["file"] for entry in entries]
@@ -170,6 +183,31 @@ def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> None:
     old = [path for path in _parquet_files(folder) if (own := _OWN_FILE.search(path)) and own[1] not in names]
     if old:
         FileSystems.delete(old)
+    for metric, points in too_long.items():
+        why = (
+            f"the folder of metric {metric[:80]!r} needs a name of {len(folders[metric])} bytes, and "
+            f"file systems take {_LONGEST_NAME}: export without --by_metric"
+        )
+        yield Rejected(metric.encode(), Reason.SERIES_NOT_STORABLE, why, Stage.WRITE, folder, points=points)
+
+
+def folders_of(metrics_of_day: Collection[str]) -> dict[str, str]:
+    """The name of the folder of each metric, in ASCII, as Hive, Spark, DuckDB and pyarrow read it.
+
+    Capitals are encoded where two metrics differ in nothing else: many file systems take them for one.
+    """
+    lower = collections.Counter(metric.lower() for metric in metrics_of_day)
+    folders = {}
+    for metric in metrics_of_day:
+        name = urllib.parse.quote(metric, safe="")
+        if lower[metric.lower()] > 1:
+            name = re.sub(r"%[0-9A-F]{2}|[A-Z]", lambda part: _encoded_capital(part[0]), name)
+        folders[metric] = f"metric={name}"
+    return folders
+
+
+def _encoded_capital(part: str) -> str:
+    return part if part.startswith("%") else f"%{ord(part):02X}"
 
 
 class _File:
@@ -177,14 +215,15 @@ class _File:
 
     Args:
       folder: of the day.
-      metric: the only metric of the file, which is in its folder; None for a column of metrics.
+      subfolder: in it, of the metric; empty for none.
+      metric: the only metric of the file; None for a column of metrics.
     """
 
-    def __init__(self, folder: str, metric: str | None, number: int, columns: pa.Schema) -> None:
+    def __init__(
+        self, folder: str, subfolder: str, metric: str | None, number: int, columns: pa.Schema
+    ) -> None:
         self.metric, self.number, self.points = metric, number, 0
-        name = f"part-{number:05}.parquet"
-        # As Hive, Spark, DuckDB and pyarrow read the names of folders.
-        self._name = name if metric is None else f"metric={urllib.parse.quote(metric, safe='')}/{name}"
+        self._name = (f"{subfolder}/" if subfolder else "") + f"part-{number:05}.parquet"
         self._columns = columns
         self._series = 0
         self._sums: list[dict[str, Any]] = []
@@ -195,7 +234,7 @@ class _File:
         """Adds points as a row group."""
         group = table_of(batch, self._columns)
         self._writer.write_table(group, row_group_size=len(batch))
-        self._sums.append(sums_of(group))
+        self._sums.append(sums_of(group, self.points))
         self._series += len(batch.series)
         self.points += len(batch)
 
@@ -251,14 +290,24 @@ def verify_day(folder: str) -> tuple[int, list[str]]:
             problems.append(f"{path}: cannot be read: {error}")
             continue
         points += sums["points"]
+        expected = _figures(entry)
         problems += [
-            f"{path}: {name} is {figure}, the manifest says {entry.get(name)}"
-            for name, figure in sums.items()
-            if figure != entry.get(name)
+            f"{path}: {name} is {figure}, the manifest says {expected.get(name)}"
+            for name, figure in _figures(sums).items()
+            if figure != expected.get(name)
         ]
     listed = {FileSystems.join(folder, *entry["file"].split("/")) for entry in entries}
     problems += [f"{path}: not in the manifest" for path in _parquet_files(folder) if path not in listed]
     return points, problems
+
+
+def _figures(entry: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a file, with one for the checksum of each column."""
+    checksums = entry.get("checksums")
+    by_column = checksums.items() if isinstance(checksums, dict) else ()
+    return {name: figure for name, figure in entry.items() if name != "checksums"} | {
+        f"checksum of {column}": checksum for column, checksum in by_column
+    }
 
 
 def _parquet_files(folder: str) -> list[str]:
@@ -271,5 +320,9 @@ def _sums_of_file(path: str) -> dict[str, Any]:
     """The counts and sums of a file, every page of which is read and checked."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
         file = pq.ParquetFile(stream, page_checksum_verification=True)
-        groups = (file.read_row_group(number) for number in range(file.num_row_groups))
-        return join_sums([sums_of(group) for group in groups])
+        sums, rows = [], 0
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number)
+            sums.append(sums_of(group, rows))
+            rows += len(group)
+        return join_sums(sums)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
 from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
@@ -24,32 +24,67 @@ DAY_MS = 86_400_000
 RUN_POINTS = 1 << 20
 """Points of a run: about 100 MB of memory while it is sorted."""
 
+POINT_BYTES = 25
+"""Bytes of a point in the file of a run, without its payload."""
+
 RANGE_POINTS = 1 << 19
 """Points of a range, or those of one series if it has more on its day."""
 
 
-_COLUMNS = ("times_ms", "kinds", "bits", "arrivals_ms")
+_COLUMNS: Mapping[str, type[np.generic]] = {
+    "times_ms": np.int64,
+    "kinds": np.uint8,
+    "bits": np.int64,
+    "arrivals_ms": np.int64,
+}
 
 
 class _SortedRun(NamedTuple):
-    """Sorted points in a file.
+    """Sorted points in a file: `_COLUMNS` one after the other; then, if some are bytes, the payloads.
+
+    Payloads are int64[n + 1], where each begins and the last one ends, and the bytes; those of numbers are
+    empty. The file is read, not mapped into memory: the pages of a map count as memory of the process.
 
     Attributes:
       series: those that have points, ascending.
-      bounds: int64[k + 1], the first point of each series, and the number of points.
-      points: `_COLUMNS`, and `payloads` if some are bytes; mapped into memory.
+      bounds: int64[k + 1], the first point of each series, and the number of points n.
     """
 
+    path: Path
     series: Sequence[Series]
     bounds: Int64s
-    points: pa.RecordBatch
+    has_payloads: bool
+
+    def column(self, name: str, start: int, end: int) -> npt.NDArray[Any]:
+        """The points from start to end of a column."""
+        offset = 0
+        for each, dtype in _COLUMNS.items():
+            width = np.dtype(dtype).itemsize
+            if each == name:
+                return np.fromfile(self.path, dtype, end - start, offset=offset + start * width)
+            offset += width * int(self.bounds[-1])
+        raise KeyError(name)
+
+    def payloads(self, start: int, end: int) -> list[bytes]:
+        """The payloads of the points from start to end that have one."""
+        if not self.has_payloads:
+            return []
+        offset = POINT_BYTES * int(self.bounds[-1])
+        starts = np.fromfile(self.path, np.int64, end - start + 1, offset=offset + 8 * start)
+        with self.path.open("rb") as file:
+            file.seek(offset + 8 * (int(self.bounds[-1]) + 1) + int(starts[0]))
+            raw = file.read(int(starts[-1] - starts[0]))
+        starts -= starts[0]
+        is_bytes = self.column("kinds", start, end) >= Kind.TEXT
+        pairs = zip(starts[:-1][is_bytes].tolist(), starts[1:][is_bytes].tolist(), strict=True)
+        return [raw[first:last] for first, last in pairs]
 
 
 class SortedRuns:
     """The points of one UTC day.
 
     Args:
-      folder: for the files of the runs, 25 bytes a point; the caller removes it.
+      folder: for the files of the runs, `POINT_BYTES` a point; the caller removes it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -100,36 +135,35 @@ class SortedRuns:
         batch = _sorted(join(pending) if len(pending) > 1 else pending[0])
         numbers = np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series)))
         bounds = np.append(np.searchsorted(batch.index, numbers), len(batch))
-        columns = {name: getattr(batch, name) for name in _COLUMNS}
-        if batch.payloads:
-            payload_numbers = pa.array(batch.bits, mask=batch.kinds < Kind.TEXT)
-            columns["payloads"] = pa.array(batch.payloads, pa.binary()).take(payload_numbers)
-        points = pa.record_batch(columns)
-        path = str(self._folder / f"run-{len(self._runs):05}.arrow")
-        with pa.ipc.new_file(path, points.schema) as file:
-            file.write_batch(points)
-        mapped = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-        self._runs.append(_SortedRun([batch.series[number] for number in numbers.tolist()], bounds, mapped))
+        path = self._folder / f"run-{len(self._runs):05}"
+        with path.open("wb") as file:
+            for name, dtype in _COLUMNS.items():
+                getattr(batch, name).astype(dtype, copy=False).tofile(file)
+            if batch.payloads:
+                texts = np.flatnonzero(batch.kinds >= Kind.TEXT)
+                payloads = [batch.payloads[number] for number in batch.bits[texts].tolist()]
+                sizes = np.zeros(len(batch) + 1, np.int64)
+                sizes[texts + 1] = list(map(len, payloads))
+                np.cumsum(sizes).tofile(file)
+                file.writelines(payloads)
+        series = [batch.series[number] for number in numbers.tolist()]
+        self._runs.append(_SortedRun(path, series, bounds, bool(batch.payloads)))
 
     def _range(self, series: Sequence[Series]) -> PointBatch:
         """The points of adjacent series."""
-        slices: list[pa.RecordBatch] = []
+        slices: list[tuple[_SortedRun, int, int]] = []
         indices: list[Int32s] = []
         for run in self._runs:
             low, high = bisect.bisect_left(run.series, series[0]), bisect.bisect_right(run.series, series[-1])
             if low < high:
-                start, end = int(run.bounds[low]), int(run.bounds[high])
-                slices.append(run.points.slice(start, end - start))
+                slices.append((run, int(run.bounds[low]), int(run.bounds[high])))
                 numbers = [bisect.bisect_left(series, each) for each in run.series[low:high]]
                 counts = np.diff(run.bounds[low : high + 1])
                 indices.append(np.repeat(np.array(numbers, np.int32), counts))
         times_ms, kinds, bits, arrivals_ms = (
-            np.concatenate([each[name].to_numpy() for each in slices]) for name in _COLUMNS
+            np.concatenate([run.column(name, *span) for run, *span in slices]) for name in _COLUMNS
         )
-        payloads: list[bytes] = []
-        for each in slices:
-            if "payloads" in each.schema.names:
-                payloads += each["payloads"].drop_null().to_pylist()
+        payloads = [payload for run, *span in slices for payload in run.payloads(*span)]
         if payloads:
             bits[kinds >= Kind.TEXT] = np.arange(len(payloads))
         index = np.concatenate(indices)

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import collections
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -126,14 +128,16 @@ def _maps(pairs: Sequence[tuple[tuple[str, str], ...]], index: Int32s) -> pa.Map
     return pa.MapArray.from_arrays(bounds.astype(np.int32), keys, values)
 
 
-def sums_of(group: pa.Table) -> dict[str, Any]:
+def sums_of(group: pa.Table, start: int = 0) -> dict[str, Any]:
     """Counts and sums of the points of a row group, the same before it is written and after it is read.
 
     Args:
       group: at least one point.
+      start: the number of points before it in its file.
 
     Returns:
-      exact integers, and double_sum, the sum of the finite doubles.
+      exact integers; double_sum, the sum of the finite doubles; and for each column a checksum of 64 bits of
+      its values in their order.
     """
     times_ms = group["time"].cast(pa.int64()).to_numpy()
     integers, doubles = (group[name].drop_null().to_numpy() for name in ("int_value", "double_value"))
@@ -146,19 +150,63 @@ def sums_of(group: pa.Table) -> dict[str, Any]:
         "times_sum": _exact_sum(times_ms),
         "integer_sum": _exact_sum(integers),
         "double_sum": float(np.sum(doubles[np.isfinite(doubles)])),
+        "checksums": {name: _checksum(group[name].combine_chunks(), start) for name in group.column_names},
     }
+
+
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0xBF58476D1CE4E5B9)
+
+
+def _checksum(column: pa.Array, start: int) -> int:
+    """The sum of the hash of each value times an odd number made from its row, in 64 bits."""
+    if pa.types.is_map(column.type):
+        sizes = pa.array(np.diff(column.offsets.to_numpy()).astype(np.int64))
+        sums = (_checksum(each, start) for each in (sizes, column.keys, column.items))
+        return sum(factor * each for factor, each in zip((1, 3, 5), sums, strict=True)) % 2**64
+    if (
+        pa.types.is_dictionary(column.type)
+        or pa.types.is_binary(column.type)
+        or pa.types.is_string(column.type)
+    ):
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        table = np.array([_hash(value) for value in encoded.dictionary.to_pylist()] + [_NULL], np.uint64)
+        hashes = table[encoded.indices.fill_null(len(table) - 1).to_numpy()]
+    else:
+        number = column if pa.types.is_floating(column.type) else column.cast(pa.int64())
+        hashes = number.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
+        hashes = (hashes ^ (hashes >> np.uint64(32))) * _ODD
+        hashes ^= hashes >> np.uint64(29)
+        if column.null_count:
+            hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    rows = np.arange(2 * start + 1, 2 * (start + len(hashes)) + 1, 2, dtype=np.uint64)
+    return int(np.sum(hashes * rows, dtype=np.uint64))
+
+
+def _hash(value: str | bytes) -> int:
+    raw = value.encode() if isinstance(value, str) else value
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
+
+
+def join_sums(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The counts and sums of a file, of those of its row groups in order: at least one."""
+    return {name: _JOINED.get(name, sum)([group[name] for group in groups]) for name in groups[0]}
+
+
+def _join_checksums(groups: Iterable[dict[str, int]]) -> dict[str, str]:
+    """The checksum of each column of a file, as 16 hexadecimal digits."""
+    totals: collections.Counter[str] = collections.Counter()
+    for checksums in groups:
+        totals.update(checksums)
+    return {name: f"{total % 2**64:016x}" for name, total in totals.items()}
 
 
 _JOINED: dict[str, Callable[[Iterable[Any]], Any]] = {
     "first_ms": min,
     "last_ms": max,
     "double_sum": math.fsum,
+    "checksums": _join_checksums,
 }
-
-
-def join_sums(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The counts and sums of a file, of those of its row groups in order: at least one."""
-    return {name: _JOINED.get(name, sum)([group[name] for group in groups]) for name in groups[0]}
 
 
 def _exact_sum(numbers: Int64s) -> int:

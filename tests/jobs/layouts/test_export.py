@@ -21,6 +21,7 @@ from tests.support.budget import long_after
 from tests.support.children import start_command
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
+from tests.support.example_tables import EXAMPLES, Tables
 from tests.support.model import Content, Point, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, random_points, write_file
 from timebeam.transforms.copy import export as export_transform
@@ -224,6 +225,86 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
         assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
         export(store, tmp_path, *RANGE)
         export(store, tmp_path, *RANGE, "--verify")
+
+
+def test_verify_compares_every_column(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """Files with the same counts and sums, but two values swapped, or another tag or metric."""
+    store, _ = filled(bigtable, prefix, tmp_path)
+    export(store, tmp_path)
+    path = tmp_path / "out" / DAYS[0] / "part-00000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table, path)  # the same values, written otherwise
+    rows = table.to_pylist()
+    for column in table.column_names:
+        if column == "bytes_value":
+            continue  # all are null
+        at = [number for number, row in enumerate(rows) if row[column] is not None]
+        first = at[0]
+        second = next(number for number in at if rows[number][column] != rows[first][column])
+        swapped = [dict(row) for row in rows]
+        swapped[first][column], swapped[second][column] = rows[second][column], rows[first][column]
+        pq.write_table(pa.Table.from_pylist(swapped, schema=table.schema), path)
+        assert f"checksum of {column} is" in export(store, tmp_path, *RANGE, "--verify", code=1).err
+
+
+def test_metrics_that_file_systems_take_for_one_and_names_that_they_do_not_take(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    metrics = ("cpu", "CPU", "Cpu", "Mem", "m" * 248, "n" * 249, "\xe9" * 42)
+    lines = [f"put {metric} 1357000000 {number} host=a\n" for number, metric in enumerate(metrics)]
+    path = write_file(tmp_path / "in.txt", [line.encode() for line in lines])
+    result = ingest(tmp_path, *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", path)
+    assert not result.letters
+    flags = ("--day=2013-01-01", "--by_metric")
+    summary = json.loads(export(store, tmp_path, *flags, "--summary=json").out)
+    folders = {Path(name).parent.name for name in files(tmp_path) if name.endswith(".parquet")}
+    assert folders == {
+        "metric=cpu",
+        "metric=%43%50%55",
+        "metric=%43pu",
+        "metric=Mem",
+        "metric=" + "m" * 248,
+    }
+    assert len({folder.lower() for folder in folders}) == 5
+    read = {row["metric"]: row["int_value"] for row in read_with_duckdb(tmp_path)}
+    assert read == {metric: number for number, metric in enumerate(metrics[:5])}
+    assert {row["metric"] for row in read_with_pyarrow(tmp_path)} == set(read)
+    assert summary["refused"] == {"series-not-storable": 2}
+    letters = [json.loads(line) for line in Path(summary["dead_letters"][0]).read_text().splitlines()]
+    assert {letter["payload"] for letter in letters} == {metrics[5], metrics[6]}
+    assert "export without --by_metric" in letters[0]["message"]
+    export(store, tmp_path, *flags, "--verify")
+
+
+def test_points_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    tables = Tables(bigtable, prefix, EXAMPLES / "metrics.toml")
+    tables.ingest(tmp_path, EXAMPLES / "metrics.jsonl")
+    records = [json.loads(line) for line in (EXAMPLES / "metrics.jsonl").read_text().splitlines()]
+    latest = {record["HOSTNAME"]: record for record in sorted(records, key=lambda record: record["TS"])}
+    expected = {
+        (f"{start}.{category}/{name}", record["HOSTNAME"], record["TS"], value)
+        for start, some in (("server", records), ("current", latest.values()))
+        for record in some
+        for category, entries in record["metrics"].items()
+        for name, value in entries.items()
+    }
+    for flags in ((), ("--by_metric",), ("--tags=map",)):
+        days = ("--start=2015-03-16", "--end=2015-03-17", *flags)
+        place = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'dead'}"
+        ran = timebeam("export", *tables.flags, *place, *days, "--summary=json")
+        assert (ran.code, json.loads(ran.out)["refused"]) == (0, {})
+        exported = {
+            (
+                row["metric"],
+                dict(row["tags"])["HOSTNAME"] if "tags" in row else row["tag_HOSTNAME"],
+                round(row["time"].timestamp() * 1000),
+                row["double_value"] if row["int_value"] is None else row["int_value"],
+            )
+            for row in read_with_duckdb(tmp_path)
+        }
+        assert exported == expected
+        assert timebeam("export", *tables.flags, *place, *days, "--verify").code == 0
 
 
 def test_a_dry_run_writes_nothing(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
