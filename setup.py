@@ -31,8 +31,10 @@ SERVE = [
     "starlette>=0.46,<2",  # requests, and clients that hang up
     "uvicorn>=0.30,<1",  # the server; its h11 takes unencoded braces in URLs
 ]
+ARCHIVE = ["pcodec>=1.0,<2"]  # the columns of the archive
 PANDAS = ["pandas>=2.2,<4"]  # timebeam.read_frame
 TEST = [
+    *ARCHIVE,
     *PANDAS,
     *PLOTS,
     *SERVE,
@@ -102,6 +104,13 @@ setup(
         "timebeam.schema.messages.avro": ["*.avsc"],
     },
     install_requires=REQUIRES,
-    extras_require={"docs": DOCS, "pandas": PANDAS, "plots": PLOTS, "serve": SERVE, "test": TEST},
+    extras_require={
+        "archive": ARCHIVE,
+        "docs": DOCS,
+        "pandas": PANDAS,
+        "plots": PLOTS,
+        "serve": SERVE,
+        "test": TEST,
+    },
     entry_points={"console_scripts": ["timebeam = timebeam.pipelines.cli:main"]},
 )

@@ -27,6 +27,7 @@ from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.reading import (
+    Archived,
     ColumnRange,
     Decoded,
     DecodedRows,
@@ -47,6 +48,7 @@ LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, 
 __all__ = [
     "LAYOUTS",
     "Annotations",
+    "Archived",
     "Capability",
     "Cell",
     "ColumnRange",

@@ -238,6 +238,14 @@ class UidTables(Capability, Layout):
         """Like `select`, for one or more metrics by UID; first and last time in ms, both inclusive."""
 
     @abc.abstractmethod
+    def tsuid_of(self, table: str, key: bytes) -> bytes:
+        """The TSUID of a row that `select` gives, of the data table or the archive.
+
+        Raises:
+          ValueError: the key is not one of such a row.
+        """
+
+    @abc.abstractmethod
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """The UIDs of all metrics by name, sorted by name."""
 

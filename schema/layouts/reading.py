@@ -124,6 +124,18 @@ class Selected(NamedTuple):
     series: Series
 
 
+class Archived(Selected):
+    """A row of the archive that a query reads, and its series.
+
+    Attributes:
+      late: rows of the data table in its span, which are decoded with it.
+      points: how many points its cells have.
+    """
+
+    late: Sequence[Row] = ()
+    points: int = 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decoded:
     """A row read back.

@@ -18,7 +18,6 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
 from timebeam.schema.points import Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
@@ -45,7 +44,7 @@ def read_decoded(
     reader: Reader,
     most: int = BATCH_POINTS,
     passes: Callable[[Series], bool] | None = None,
-    keys: dict[Series, bytes] | None = None,
+    keys: dict[Series, tuple[str, bytes]] | None = None,
 ) -> Iterator[DecodedRows | Finding]:
     """The selected rows in batches of about `most` points, decoded together and cut to the time range.
 
@@ -59,7 +58,7 @@ def read_decoded(
 
     Args:
       passes: whether the rows of a series are decoded; None for all.
-      keys: takes the key of one row of each series that is decoded.
+      keys: takes the table and key of one row of each series that is decoded.
 
     Raises:
       UnknownNameError: see `ReadableLayout.select`.
@@ -73,7 +72,7 @@ def read_decoded(
             yield rows
             continue
         if keys is not None:
-            keys.update([(series, row.key) for row, series in rows])
+            keys.update([(series, (row.table, row.key)) for row, series in rows])
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
@@ -100,7 +99,7 @@ def find_series(
     damage: list[str] = []
     skipped_cells = 0
     batches: list[PointBatch] = []
-    keys: dict[Series, bytes] = {}
+    keys: dict[Series, tuple[str, bytes]] = {}
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
     reader, read = metered(ParallelReader(target), meter), None if meter is None else meter.read
     most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
@@ -127,7 +126,7 @@ def find_series(
             damage.append(f"{points.series}: {skipped} values are not numbers")
         if len(points.times_ms):
             if with_uids is not None:
-                tsuid, _ = tsuid_of_key(with_uids.options, keys[points.series])
+                tsuid = with_uids.tsuid_of(*keys[points.series])
                 points = dataclasses.replace(points, tsuid=tsuid)
             results.append(points)
     return results, damage, skipped_cells

@@ -59,6 +59,7 @@ class OpenTsdbOptions:
       use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
         else the smallest.
       names: see `Names`.
+      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
       overflow: what happens to series of more than `max_tags` tags; None: they are refused.
     """
 
@@ -74,6 +75,7 @@ class OpenTsdbOptions:
     use_max_value: bool = True
     names: Names = Names.REFUSE
     overflow: Overflow | None = None
+    archive: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -160,6 +162,13 @@ OPTIONS = (
         OptionKind.FLAG,
         True,
         shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
+        stored=True,
+    ),
+    Option(
+        "archive",
+        "opentsdb: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` "
+        "writes and queries read",
+        OptionKind.FLAG,
         stored=True,
     ),
 )

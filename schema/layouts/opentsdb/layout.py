@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from timebeam.schema.common.batches import join
+from timebeam.schema.layouts.archive.keys import parse_key as parse_archive_key
+from timebeam.schema.layouts.archive.rows import archive_table, decode_archive_rows, merged
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Compaction,
@@ -41,6 +43,7 @@ from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import (
+    Archived,
     Decoded,
     DecodedRows,
     Finding,
@@ -101,6 +104,7 @@ class OpenTsdb(
             values["names"] = Names(values["names"] or Names.REFUSE)
         if "cell_time" in values:
             values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
+        values["archive"] = bool(values.get("archive"))
         tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
         values["overflow"] = Overflow.of(tag, drop, keep)
         return cls(OpenTsdbOptions(**values))
@@ -115,8 +119,14 @@ class OpenTsdb(
         """Name of the UID table."""
         return self.options.table_prefix + "tsdb-uid"
 
+    @property
+    def archive_table(self) -> str:
+        """Name of the table of the archive."""
+        return archive_table(self.options.table_prefix).name
+
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
+        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
         return (
             TableSpec(
                 self.data_table,
@@ -125,6 +135,7 @@ class OpenTsdb(
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
             TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
+            *archive,
         )
 
     @property
@@ -200,15 +211,32 @@ class OpenTsdb(
         return compact.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`."""
+        """See `Layout.select`.
+
+        Raises:
+          ValueError: all metrics are selected, and the tables have an archive, which is read by metric.
+        """
+        if self.options.archive:
+            if selection.metric is None:
+                raise ValueError(f"table {self.archive_table} is read by metric: name one")
+            return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
         return select.select(self.options, self.data_table, self.uid_table, selection, reader)
 
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
         """See `UidTables.select_metrics`."""
+        if self.options.archive:
+            return self._select_archived(metrics, start_ms, end_ms, reader)
         tables = self.data_table, self.uid_table
         return select.select_metrics(self.options, *tables, metrics, start_ms, end_ms, reader)
+
+    def _select_archived(
+        self, selection: Selection | Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
+    ) -> Iterator[Selected | Finding]:
+        """As `select` or `select_metrics`, of the data table and the archive."""
+        tables = self.data_table, self.uid_table, self.archive_table
+        return select.select_archived(self.options, tables, selection, (start_ms, end_ms), reader)
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """See `UidTables.metric_uids`."""
@@ -263,6 +291,10 @@ class OpenTsdb(
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
+        archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
+        if archived:
+            others = [selected for selected in selected_rows if not isinstance(selected, Archived)]
+            return self._decode_archived(archived, others)
         together = many_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
         decoded_singly = [self.decode(*selected) for selected in unread]
@@ -296,6 +328,30 @@ class OpenTsdb(
         if len(singles.batch):
             batch = join([batch, singles.batch])
         return DecodedRows(batch, singles.damage, singles.skipped, outside)
+
+    def _decode_archived(self, archived: Sequence[Archived], others: Sequence[Selected]) -> DecodedRows:
+        """Rows of the archive with their late rows, and other rows of the data table."""
+        alone = [selected for selected in archived if not selected.late]
+        joined_rows = [selected for selected in archived if selected.late]
+        late_rows = [Selected(row, selected.series) for selected in joined_rows for row in selected.late]
+        of_data = [self.decode_rows(rows) for rows in (others, late_rows) if rows]
+        of_archive = [decode_archive_rows(self.options, rows) for rows in (alone, joined_rows) if rows]
+        batches = [decoded.batch for decoded in (*of_data, *of_archive)]
+        if late_rows:
+            points, _ = merged(of_data[-1].batch, of_archive[-1].batch)
+            batches = [*batches[: len(of_data) - 1], *batches[len(of_data) : -1], points]
+        batches = [batch for batch in batches if len(batch)]
+        return DecodedRows(
+            join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0),
+            [entry for decoded in (*of_data, *of_archive) for entry in decoded.damage],
+            sum(decoded.skipped for decoded in of_data),
+        )
+
+    def tsuid_of(self, table: str, key: bytes) -> bytes:
+        """See `UidTables.tsuid_of`."""
+        if table == self.archive_table:
+            key = parse_archive_key(self.options, key).data
+        return row_keys.tsuid_of_key(self.options, key)[0]
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""

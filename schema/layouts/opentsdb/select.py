@@ -6,10 +6,13 @@ import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from timebeam.schema.layouts.archive.rows import count_points
+from timebeam.schema.layouts.archive.select import archive_scan, archived_rows
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.reading import (
+    Archived,
     ColumnRange,
     Finding,
     Reader,
@@ -98,10 +101,10 @@ def select(
       UnknownNameError: a name has no UID.
     """
     metrics, allowed = _resolve(options.names, uids, selection, reader)
-    rows = scan(options, data, metrics, allowed, selection.start_ms, selection.end_ms)
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=selection.metric is None)
     span = selection.start_ms, selection.end_ms
-    yield from _selected(options, dataclasses.replace(rows, columns=columns), span, allowed, names, reader)
+    rows = dataclasses.replace(scan(options, data, metrics, allowed, *span), columns=columns)
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=selection.metric is None)
+    yield from _selected(options, data_rows(options, rows, span, reader), allowed, names)
 
 
 def select_metrics(
@@ -119,44 +122,98 @@ def select_metrics(
       metrics: at least one.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
     """
-    rows = scan(options, data, metrics, {}, start_ms, end_ms)
+    span = start_ms, end_ms
+    rows = data_rows(options, scan(options, data, metrics, {}, *span), span, reader)
     names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
-    yield from _selected(options, rows, (start_ms, end_ms), {}, names, reader)
+    yield from _selected(options, rows, {}, names)
+
+
+def select_archived(
+    options: OpenTsdbOptions,
+    tables: tuple[str, str, str],
+    selection: Selection | Sequence[bytes],
+    span: tuple[int, int],
+    reader: Reader,
+) -> Iterator[Selected | Finding]:
+    """Like `select` or `select_metrics`, of the data table and the archive.
+
+    Args:
+      tables: names of the data table, the UID table and the archive.
+      selection: with a metric; or the UIDs of metrics.
+      span: first and last time wanted, in ms, both inclusive.
+
+    Raises:
+      UnknownNameError: a name has no UID.
+    """
+    data, uids, archive = tables
+    metrics, allowed = (
+        _resolve(options.names, uids, selection, reader)
+        if isinstance(selection, Selection)
+        else (selection, {})
+    )
+    assert metrics, "the archive is read by metric"
+    late_of: dict[bytes, list[Row]] = {}
+    rows = archived_rows(
+        options,
+        lambda *part: data_rows(options, scan(options, data, metrics, allowed, *part), part, reader),
+        lambda *part: archive_scan(options, archive, metrics, allowed, *part),
+        span,
+        reader,
+        late_of,
+    )
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
+    for selected in _selected(options, rows, allowed, names):
+        if isinstance(selected, Selected) and selected.row.table == archive:
+            archived = Archived(*selected)
+            archived.late = late_of.pop(selected.row.key, ())
+            archived.points = count_points(selected.row)
+            yield archived
+        else:
+            yield selected
+
+
+def data_rows(
+    options: OpenTsdbOptions, rows: Scan, span: tuple[int, int], reader: Reader
+) -> Iterator[tuple[Row, bytes]]:
+    """The rows of a scan of the data table in a span of time, in ms, inclusive; each with its key."""
+    first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
+    base_at = options.salt_width + options.uid_width_metric
+    tags_at = base_at + keys.BASE_BYTES
+    for row in reader.scan(rows):
+        key = row.key
+        if len(key) < tags_at or first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
+            yield row, key
 
 
 def _selected(
     options: OpenTsdbOptions,
-    rows: Scan,
-    span: tuple[int, int],
+    rows: Iterable[tuple[Row, bytes]],
     allowed: Mapping[bytes, set[bytes]],
     names: _SeriesResolver,
-    reader: Reader,
 ) -> Iterator[Selected | Finding]:
-    """The selected rows of a scan, with their series.
+    """The selected rows, with their series.
 
     Args:
-      span: first and last time wanted, in ms, both inclusive.
+      rows: each with the key of a data row of its series.
       allowed: for the UID of a tag key, the UIDs of values that a series may have; empty for any.
     """
     batch: list[tuple[Row, bytes]] = []
     size = 0
     pairs_of: dict[bytes, list[UidPair]] = {}
-    first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
-    for row in reader.scan(rows):
-        key = row.key
+    for row, key in rows:
         tsuid = key[salt_end:base_at] + key[tags_at:]
         if tsuid not in pairs_of:  # keys are parsed once for each series
             try:
                 key_fields = keys.parse_key(options, key)
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, rows.table, key, str(error))
+                yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
                 continue
             value_of = dict(key_fields.tags)
             is_wanted = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
             pairs_of[tsuid] = key_fields.uids if is_wanted else []
-        if pairs_of[tsuid] and first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
+        if pairs_of[tsuid]:
             batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
         if len(batch) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:

@@ -1,0 +1,4 @@
+"""The archive of layout `opentsdb`: closed hours in long rows of compressed columns.
+
+Format: docs/spec/archive.md. `keys` holds the row keys, `parts` the cells, `rows` the rows.
+"""

@@ -1,0 +1,177 @@
+"""Rows of the archive: cells to points in columns, and points to cells (docs/spec/archive.md §2).
+
+| family | qualifier | value |
+|---|---|---|
+| `t` | number of the part, 2 bytes | up to 20,000 points (`timebeam.schema.layouts.archive.parts`) |
+| `s` | `seal` | when the row was written last: ms since 1970, 8 bytes |
+| `s` | `span`, in rows of 30 days | the span code of the series in this block, 1 byte |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from timebeam.schema.common.batches import join, latest_points
+from timebeam.schema.layouts.archive import parts
+from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, archive_key, parse_key
+from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace, PartPoints
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
+from timebeam.schema.layouts.tables import Cell, Deletion, Row, TableSpec
+from timebeam.schema.points import PointBatch, Series
+
+FAMILY, SEAL_FAMILY = "t", "s"
+SEAL, SPAN = b"seal", b"span"
+
+PARTS = ColumnRange(FAMILY, b"", b"")
+"""The columns with points."""
+
+_QUALIFIER = struct.Struct(">H")
+_SEALED = struct.Struct(">q")
+
+
+def archive_table(prefix: str) -> TableSpec:
+    """The table of the archive."""
+    return TableSpec(f"{prefix}archive", {FAMILY: 1, SEAL_FAMILY: 1}, holds_points=False)
+
+
+def decode_archive_rows(options: OpenTsdbOptions, rows: Sequence[Selected]) -> DecodedRows:
+    """The points of rows of the archive, as they were read; those of a row ascend in time.
+
+    The arrival of each point is the newest arrival of its cell. Damaged cells are left out.
+    """
+    damage: list[tuple[Row, str]] = []
+    numbers: dict[Series, int] = {}
+    decoded: list[tuple[int, int, PartPoints]] = []
+    for row, series, *_ in rows:
+        try:
+            key = parse_key(options, row.key)
+        except ValueError as error:
+            damage.append((row, str(error)))
+            continue
+        last_ms = -1
+        for cell in row.cells:
+            if cell.family != FAMILY:
+                continue
+            place = PartPlace(row.key, cell.qualifier, SPANS_S[key.code] * 1000)
+            try:
+                points = parts.decode_part(place, cell.value)
+                if points.offsets_ms[0] <= last_ms:
+                    raise ArchiveError("damaged: its times overlap those of the part before it")
+            except ArchiveError as error:
+                damage.append((row, f"part {cell.qualifier[:16].hex()}: {error}"))
+                continue
+            last_ms = int(points.offsets_ms[-1])
+            decoded.append((numbers.setdefault(series, len(numbers)), key.base_s * 1000, points))
+    if not decoded:
+        return DecodedRows(PointBatch.of([], 0), damage, 0)
+    index, bases_ms, columns = zip(*decoded, strict=True)
+    offsets_ms, in_ms, kinds, bits, newest_ms = zip(*columns, strict=True)
+    counts = np.array([len(column) for column in bits])
+    times_ms = np.concatenate(offsets_ms)
+    times_ms += np.repeat(np.array(bases_ms, np.int64), counts)
+    batch = PointBatch(
+        tuple(numbers),
+        np.repeat(np.array(index, np.int32), counts),
+        times_ms,
+        np.concatenate(in_ms),
+        np.concatenate(kinds),
+        np.concatenate(bits),
+        np.repeat(np.array(newest_ms, np.int64), counts),
+    )
+    return DecodedRows(batch, damage, 0)
+
+
+def within_parts(row: Row, base_ms: int, start_ms: int, end_ms: int) -> Row:
+    """A row with those parts that can have points from start_ms to end_ms, both inclusive.
+
+    Parts whose header cannot be read are left in, so that decoding reports them.
+    """
+    return row._replace(
+        cells=[cell for cell in row.cells if _overlaps(cell, start_ms - base_ms, end_ms - base_ms)]
+    )
+
+
+def count_points(row: Row) -> int:
+    """The points of a row, by the headers of its cells."""
+    count = 0
+    for cell in row.cells:
+        with contextlib.suppress(ArchiveError):
+            count += parts.header_of(cell.value).points
+    return count
+
+
+def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
+    try:
+        header = parts.header_of(cell.value)
+    except ArchiveError:
+        return True
+    return header.first_ms <= last_ms and header.last_ms >= first_ms
+
+
+def merged(late: PointBatch, archived: PointBatch) -> tuple[PointBatch, bool]:
+    """Points of the source and of the archive, ascending by series and time, each instant once.
+
+    A point of the source wins if it is newer than the newest arrival of the archive's cell, or if the archive
+    lacks its instant.
+
+    Returns:
+      The points, and whether one of the source is among them.
+    """
+    batch = join([late, archived])
+    order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
+    return batch.take(order), bool((order < len(late)).any())
+
+
+def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> list[Cell]:
+    """The cells of the row with this key for its points, of one series and ascending in time.
+
+    Raises:
+      ValueError: a point does not belong into the row, is not a number, or the points do not ascend.
+    """
+    key_fields = parse_key(options, key)
+    n = len(points)
+    cells, pieces = [], -(-n // parts.POINTS)
+    bounds = [n * number // pieces for number in range(pieces + 1)] if pieces else []
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        piece, qualifier = points.take(slice(start, end)), _QUALIFIER.pack(number)
+        offsets_ms = piece.times_ms - key_fields.base_s * 1000
+        newest_ms = int(piece.arrivals_ms.max())
+        value = parts.encode_part(
+            PartPlace(key, qualifier, SPANS_S[key_fields.code] * 1000),
+            PartPoints(offsets_ms, piece.in_ms, piece.kinds, piece.bits, newest_ms),
+        )
+        cells.append(Cell(FAMILY, qualifier, int(points.arrivals_ms.max()), value))
+    return cells
+
+
+def replacing_row(row: Row | None, new: Row, sealed_ms: int) -> tuple[Cell | None, Row]:
+    """(the cell that says when the row was written, which guards it; the mutation that replaces the row).
+
+    Args:
+      row: as it was read; None if it does not exist.
+      sealed_ms: the time of the mutation.
+    """
+    guard = seal_cell(row)
+    if guard is not None:  # two writes never have the same time
+        sealed_ms = max(sealed_ms, guard.timestamp_ms + 1)
+    stale = [Deletion(FAMILY, cell.qualifier) for cell in (row.cells if row else ()) if cell.family == FAMILY]
+    seal = Cell(SEAL_FAMILY, SEAL, sealed_ms, _SEALED.pack(sealed_ms))
+    return guard, new._replace(cells=[*new.cells, seal], deleted=stale)
+
+
+def seal_cell(row: Row | None) -> Cell | None:
+    """The cell of a row that says when it was written last; None if it has none."""
+    cells = row.cells if row else ()
+    return next((cell for cell in cells if (cell.family, cell.qualifier) == (SEAL_FAMILY, SEAL)), None)
+
+
+def span_row(options: OpenTsdbOptions, table: str, data_key: bytes, code: int) -> Row:
+    """The row whose cell says which span a series has in the block of a data row."""
+    cell = Cell(SEAL_FAMILY, SPAN, 0, bytes((code,)))
+    return Row(table, archive_key(options, data_key, BLOCK_CODE), [cell])

@@ -1,0 +1,107 @@
+"""Rows of the archive and of the data table that a query reads, each instant of a series in one of them.
+
+Rows of the data table in the span of an archive row are late points, or were sealed and are not deleted yet:
+they are decoded with that row. The spans are those that the archive had when the read began. A row that is
+sealed meanwhile still has its points in the data table: `timebeam seal` deletes them only after
+`--reader_hours`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from timebeam.schema.layouts.archive import keys
+from timebeam.schema.layouts.archive.keys import BLOCK_S, archive_key, parse_key
+from timebeam.schema.layouts.archive.rows import PARTS, within_parts
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.reading import Reader, Scan
+from timebeam.schema.layouts.tables import Row
+
+KeyedRow = tuple[Row, bytes]
+"""A row, and the key of a data row of its series."""
+
+
+def archive_scan(
+    options: OpenTsdbOptions,
+    table: str,
+    metrics: Sequence[bytes],
+    tags: Mapping[bytes, Collection[bytes]],
+    start_ms: int,
+    end_ms: int,
+) -> Scan:
+    """The rows of the archive with points of some metrics in a time range.
+
+    Args:
+      metrics: their UIDs.
+      tags: as in `timebeam.schema.layouts.opentsdb.select.scan`.
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+    """
+    ranges = sorted(
+        key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
+    )
+    return Scan(table, ranges, keys.key_pattern(options, tags), PARTS)
+
+
+def archived_rows(
+    options: OpenTsdbOptions,
+    data_rows: Callable[[int, int], Iterator[KeyedRow]],
+    archive: Callable[[int, int], Scan],
+    span: tuple[int, int],
+    reader: Reader,
+    late_of: dict[bytes, list[Row]],
+) -> Iterator[KeyedRow]:
+    """The rows of both tables, those of a series in the order of time if its older points are sealed.
+
+    Args:
+      data_rows: gives the rows of the data table in a span; archive: the scan of the archive in a span.
+      span: first and last time, in ms, both inclusive.
+      late_of: takes, by the key of an archive row, the rows of the data table in its span, before the
+        archive row is yielded. In memory are those of one block.
+    """
+    reached_ms, last_ms = span
+    sealed_keys = dataclasses.replace(archive(*span), keys_only=True)
+    block_starts_ms = {block_ms for row in reader.scan(sealed_keys) for block_ms in _block(options, row)}
+    for block_ms in sorted(block_starts_ms):
+        start_ms = max(block_ms, span[0])
+        if reached_ms < start_ms:
+            yield from data_rows(reached_ms, start_ms - 1)
+        end_ms = min(block_ms + BLOCK_S * 1000 - 1, last_ms)
+        sealed = _spans(options, reader, dataclasses.replace(archive(start_ms, end_ms), keys_only=True))
+        codes = sorted({code for code, _ in sealed.values()})
+        sealed_to_ms = min(max((end for _, end in sealed.values()), default=0) * 1000 - 1, end_ms)
+        for row, key in data_rows(start_ms, sealed_to_ms):
+            candidates = (archive_key(options, key, code) for code in codes)
+            in_archive = next((candidate for candidate in candidates if candidate in sealed), None)
+            if in_archive is None:
+                yield row, key
+            else:
+                late_of.setdefault(in_archive, []).append(row)
+        for row in reader.scan(archive(start_ms, end_ms)):
+            if sealed.pop(row.key, None) is not None:
+                key_fields = parse_key(options, row.key)
+                yield within_parts(row, key_fields.base_s * 1000, start_ms, end_ms), key_fields.data
+        for archive_row_key in sealed:  # deleted meanwhile
+            yield from ((row, row.key) for row in late_of.pop(archive_row_key, ()))
+        reached_ms = max(sealed_to_ms + 1, start_ms)
+    if reached_ms <= last_ms:
+        yield from data_rows(reached_ms, last_ms)
+
+
+def _block(options: OpenTsdbOptions, row: Row) -> Sequence[int]:
+    """The start of a row's block, in ms; none for a key that no row has."""
+    try:
+        base_s = parse_key(options, row.key).base_s
+    except ValueError:
+        return ()
+    return ((base_s - base_s % BLOCK_S) * 1000,)
+
+
+def _spans(options: OpenTsdbOptions, reader: Reader, scan: Scan) -> dict[bytes, tuple[int, int]]:
+    """(span code, end of the span in s) of the rows of a scan, by key."""
+    spans: dict[bytes, tuple[int, int]] = {}
+    for row in reader.scan(scan):
+        if _block(options, row):
+            key = parse_key(options, row.key)
+            spans[row.key] = key.code, key.end_s
+    return spans

@@ -1,0 +1,257 @@
+"""The cells and rows of the archive: vectors, every number bit for bit, limits, damage, hostile bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.schema.layouts.plain_archive import PlainPoint, points_of
+from timebeam.schema.layouts import Cell, Row, Selected
+from timebeam.schema.layouts.archive import keys, parts, rows
+from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, series_key
+from timebeam.schema.layouts.opentsdb.keys import row_key as data_row_key
+from timebeam.schema.points import Kind, PointBatch, Series
+
+VECTORS = Path(__file__).parents[2] / "golden" / "archive" / "vectors.json"
+OPTIONS = OpenTsdbOptions()
+SERIES = Series.of("m", {"k": "v"})
+BASE_S = 1_699_488_000  # a multiple of every span but 5 days and 30 days
+DAY_MS = 86_400_000
+
+
+def archive_key(options: OpenTsdbOptions = OPTIONS, code: int = 3) -> bytes:
+    head_tail = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
+    return keys.archive_key(options, data_row_key(head_tail, BASE_S), code)
+
+
+def batch_of(points: list[PlainPoint]) -> PointBatch:
+    times, in_ms, is_float, bits, arrivals = zip(*points, strict=True) if points else ((),) * 5
+    return PointBatch(
+        (SERIES,),
+        np.zeros(len(points), np.int32),
+        np.array(times, np.int64),
+        np.array(in_ms, np.bool_),
+        np.array(is_float, np.uint8),
+        np.array(bits, np.int64),
+        np.array(arrivals, np.int64),
+    )
+
+
+def columns(batch: PointBatch) -> list[list[int]]:
+    return [
+        column.tolist()
+        for column in (batch.times_ms, batch.in_ms, batch.kinds, batch.bits, batch.arrivals_ms)
+    ]
+
+
+def stored(points: list[PlainPoint], code: int = 3) -> Row:
+    key = archive_key(code=code)
+    return Row("archive", key, rows.archive_cells(OPTIONS, key, batch_of(points)))
+
+
+def read(row: Row, options: OpenTsdbOptions = OPTIONS) -> Any:
+    return rows.decode_archive_rows(options, [Selected(row, SERIES)])
+
+
+def bits_of(number: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+ORDINARY: list[PlainPoint] = [(BASE_S * 1000 + 10_000 * i, False, False, i * i, 7) for i in range(50)]
+
+
+@pytest.mark.parametrize("vector", json.loads(VECTORS.read_text()), ids=lambda vector: vector["name"])
+def test_vectors_read_as_they_say_and_as_the_specification_says(vector: dict[str, Any]) -> None:
+    options = OpenTsdbOptions(**vector["options"])
+    key = bytes.fromhex(vector["key"])
+    cells = [(bytes.fromhex(qualifier), bytes.fromhex(value)) for qualifier, value in vector["cells"]]
+    expected = [tuple(point) for point in vector["points"]]
+    base_at = options.salt_width + options.uid_width_metric + 1
+    assert points_of(key, base_at, cells) == expected
+    row = Row("archive", key, [Cell("t", qualifier, 0, value) for qualifier, value in cells])
+    decoded = read(row, options)
+    assert not decoded.damage
+    assert columns(decoded.batch) == columns(batch_of(expected))
+    assert (
+        points_of(
+            key,
+            base_at,
+            [(cell.qualifier, cell.value) for cell in rows.archive_cells(options, key, decoded.batch)],
+        )
+        == expected
+    )
+
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+DOUBLES = st.one_of(
+    INT64,  # any bits, NaN payloads included
+    st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1e308]).map(bits_of),
+    st.integers(-10_000, 10_000).map(lambda number: bits_of(number / 100)),
+)
+
+
+@st.composite
+def drawn_points(draw: st.DrawFn) -> list[PlainPoint]:
+    offsets = draw(st.lists(st.integers(0, DAY_MS - 1), max_size=60, unique=True))
+    arrival = draw(st.integers(0, 1 << 45))
+    points: list[PlainPoint] = []
+    for offset in sorted(offsets):
+        in_ms = draw(st.booleans()) or offset % 1000 != 0
+        is_float = draw(st.booleans())
+        bits = draw(DOUBLES if is_float else INT64)
+        points.append((BASE_S * 1000 + offset, in_ms, is_float, bits, arrival))
+    return points
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn_points())
+def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint]) -> None:
+    row = stored(points)
+    decoded = read(row)
+    assert not decoded.damage
+    assert columns(decoded.batch) == columns(batch_of(points))
+    assert points_of(row.key, 4, [(cell.qualifier, cell.value) for cell in row.cells]) == points
+
+
+def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> None:
+    random = np.random.default_rng(3)
+    n = 45_001
+    bits = random.integers(-(1 << 63), (1 << 63) - 1, n)
+    batch = dataclasses.replace(
+        batch_of([ORDINARY[0]] * n),
+        times_ms=BASE_S * 1000 + np.sort(random.choice(DAY_MS, n, replace=False)),
+        in_ms=np.ones(n, np.bool_),
+        kinds=random.integers(0, 2, n).astype(np.uint8),
+        bits=bits,
+        arrivals_ms=np.arange(n),
+    )
+    row = Row("archive", archive_key(), rows.archive_cells(OPTIONS, archive_key(), batch))
+    headers = [parts.header_of(cell.value) for cell in row.cells]
+    assert [cell.qualifier.hex() for cell in row.cells] == ["0000", "0001", "0002"]
+    assert sum(header.points for header in headers) == n
+    assert max(header.points for header in headers) <= 20_000
+    assert max(len(cell.value) for cell in row.cells) <= 1 << 20
+    assert [header.newest_ms for header in headers] == [14_999, 29_999, 45_000]
+    assert read(row).batch.bits.tolist() == bits.tolist()
+    start_ms = BASE_S * 1000
+    first = rows.within_parts(row, start_ms, start_ms, start_ms + headers[0].last_ms)
+    assert [cell.qualifier.hex() for cell in first.cells] == ["0000"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"times_ms": np.array([BASE_S * 1000, BASE_S * 1000])}, "ascend"),
+        ({"times_ms": np.array([BASE_S * 1000 - 1000, BASE_S * 1000])}, "within the span"),
+        ({"times_ms": np.array([BASE_S * 1000, BASE_S * 1000 + DAY_MS])}, "within the span"),
+        ({"times_ms": np.array([BASE_S * 1000, BASE_S * 1000 + 1])}, "whole second"),
+        ({"kinds": np.array([Kind.TEXT, Kind.TEXT], np.uint8)}, "numbers"),
+    ],
+)
+def test_points_that_a_row_cannot_hold_are_refused(change: dict[str, Any], message: str) -> None:
+    batch = dataclasses.replace(batch_of(ORDINARY[:2]), **change)
+    with pytest.raises(ValueError, match=message):
+        rows.archive_cells(OPTIONS, archive_key(), batch)
+
+
+def damaged(row: Row, position: int, byte: int) -> Row:
+    value = bytearray(row.cells[0].value)
+    value[position] = byte
+    return row._replace(cells=[row.cells[0]._replace(value=bytes(value))])
+
+
+def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
+    random = np.random.default_rng(1)
+    many = [(BASE_S * 1000 + 1000 * i, False, True, int(random.integers(1 << 60)), 7) for i in range(20_001)]
+    row = stored(many)
+    newer = row._replace(cells=[row.cells[0]._replace(value=b"\2" + row.cells[0].value[1:]), row.cells[1]])
+    decoded = read(newer)
+    assert len(decoded.batch) == parts.header_of(row.cells[1].value).points
+    [(_, text)] = decoded.damage
+    assert "version 2 with codec 1: this timebeam reads version 1" in text
+    assert "upgrade timebeam" in text
+
+
+def test_damage_is_said_and_other_places_are_refused() -> None:
+    row = stored(ORDINARY)
+    for position in range(8, len(row.cells[0].value)):
+        decoded = read(damaged(row, position, row.cells[0].value[position] ^ 0x10))
+        assert len(decoded.batch) == 0
+        assert len(decoded.damage) == 1
+    assert "checksum" in decoded.damage[0][1]
+    elsewhere = row._replace(key=archive_key(code=2))
+    assert "checksum" in read(elsewhere).damage[0][1]
+    assert "span code 9" in read(row._replace(key=row.key[:3] + b"\x09" + row.key[4:])).damage[0][1]
+    assert "no multiple of its span" in read(row._replace(key=row.key[:7] + b"\1" + row.key[8:])).damage[0][1]
+    twice = row._replace(cells=[row.cells[0], row.cells[0]])
+    assert "overlap" in read(twice).damage[0][1]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.binary(max_size=200),
+    st.lists(st.tuples(st.integers(0, 199), st.integers(0, 255)), max_size=6),
+    st.booleans(),
+)
+def test_hostile_bytes_never_crash_nor_bloat(
+    raw: bytes, changes: list[tuple[int, int]], is_raw: bool
+) -> None:
+    value = bytearray(raw if is_raw else stored(ORDINARY).cells[0].value)
+    for position, byte in changes:
+        value[position % max(1, len(value)) : position % max(1, len(value)) + 1] = bytes((byte,))
+    place = PartPlace(archive_key(), b"\0\0", DAY_MS)
+    if len(value) >= 36:  # a writer of hostile bytes makes the checksum right
+        value[4:8] = parts._checksum(place, bytes(value)).to_bytes(4, "big")
+    try:
+        points = parts.decode_part(place, bytes(value))
+    except ArchiveError:
+        pass
+    else:
+        assert 0 < len(points.bits) <= 20_000
+        assert (np.diff(points.offsets_ms) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("points", "hours", "code"),
+    [(20_000, 1, 1), (5_000, 1, 2), (360, 1, 3), (60, 1, 4), (12, 1, 5), (1, 700, 5), (4_000_000, 1, 1)],
+)
+def test_the_span_goes_by_the_rate(points: int, hours: int, code: int) -> None:
+    assert keys.span_for(points, hours) == code
+
+
+def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
+    options = OpenTsdbOptions(salt_width=1, salt_buckets=2)
+    start_ms, end_ms = BASE_S * 1000, BASE_S * 1000 + 3_600_000 - 1
+    ranges = list(keys.ranges(options, b"\0\0\1", start_ms, end_ms))
+    assert ranges == sorted(ranges)
+    assert len(ranges) == 2 * len(keys.SPANS_S)
+    series = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
+    for code, span_s in keys.SPANS_S.items():
+        for base_s, is_inside in ((BASE_S, True), (BASE_S - span_s, False), (BASE_S + span_s, False)):
+            key = keys.archive_key(options, data_row_key(series, base_s), code)
+            assert any(start <= key < end for start, end in ranges) is is_inside
+    last = list(keys.ranges(OPTIONS, b"\0\0\1", 0, 1 << 50))
+    key = keys.archive_key(OPTIONS, data_row_key(series_key(OPTIONS, b"\0\0\1", []), 0xFFFFFFFF), 1)
+    assert sum(start <= key < end for start, end in last) == 1
+
+
+def test_a_late_point_wins_if_it_is_newer_than_the_archive_or_alone() -> None:
+    at = BASE_S * 1000
+    archived = batch_of([(at, False, False, 1, 100), (at + 1000, False, False, 2, 100)])
+    late = batch_of(
+        [(at, True, False, 10, 101), (at + 1000, False, False, 20, 100), (at + 2000, False, False, 30, 1)]
+    )
+    points, is_changed = rows.merged(late, archived)
+    assert [int(bits) for bits in points.bits] == [10, 2, 30]
+    assert is_changed
+    assert rows.merged(late.take(slice(1, 2)), archived)[1] is False
