@@ -111,7 +111,9 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
         _import_beam()
         rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
     for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
-        _named("timebeam.pipelines.options.stored:use_stored")(options, layout, start)
+        _named("timebeam.pipelines.options.stored:use_stored")(
+            options, layout, start, takes_archive=command.takes_archive
+        )
     if starts_job:
         return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
     return _named(command.runs)(options)

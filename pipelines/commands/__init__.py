@@ -30,6 +30,7 @@ _DECLARED = {
     "reindex": ("upkeep", "rebuild index tables from the data rows"),
     "rollup": ("upkeep", "make rollups and pre-aggregates"),
     "compact": ("upkeep", "merge the cells of each row of closed hours"),
+    "seal": ("store", "seal closed hours into the archive"),
     "check": ("tables", "verify that rows decode and UIDs are consistent"),
     "plan": ("tables", "estimate rows, bytes and nodes for a load"),
     "layout": ("tables", "explain declared tables, plot their key heat"),

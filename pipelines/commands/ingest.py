@@ -274,6 +274,7 @@ INGEST_COMMAND = Command(
     "ingest",
     "Stores the points of files, or of Pub/Sub messages, in Bigtable.",
     job="timebeam.pipelines.ingest.jobs:ingest_job",
+    takes_archive=True,
     parameters=(*SOURCE, *STORING, PREFLIGHT),
     examples="""\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
@@ -312,6 +313,7 @@ COPY_COMMAND = Command(
     "Copies the points of a time range, then verifies the copy.",
     job="timebeam.pipelines.store.copy:job_of",
     layouts=(("from", ""), ("to", TO)),
+    takes_archive=True,
     parameters=(
         Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
         *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),

@@ -98,6 +98,7 @@ QUERY_COMMAND = Command(
             help="name of the metric; or of a declared table, whose records are read; not with --tsuid",
         ),
     ),
+    takes_archive=True,
     parameters=(
         *SELECTION,
         Parameter(
@@ -142,6 +143,7 @@ SERIES_COMMAND = Command(
     "Lists series.",
     runs="timebeam.pipelines.query.series:list_series",
     arguments=(Argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'"),),
+    takes_archive=True,
     parameters=(
         Parameter(
             "tag",
@@ -188,6 +190,7 @@ SUGGEST_COMMAND = Command(
             help="beginning of the names; by default all names",
         ),
     ),
+    takes_archive=True,
     parameters=(
         Parameter("max", "names to list, in the order of their bytes", "Names", positive, 25),
         Parameter("output", "form of the list", "Names", default="text", choices=("text", "json")),
@@ -230,6 +233,7 @@ SERVE_COMMAND = Command(
     "serve",
     "Serves OpenTSDB's read API, and takes points for Pub/Sub.",
     runs="timebeam.pipelines.serve.server:run",
+    takes_archive=True,
     parameters=(
         Parameter("bind", "address to listen on; 0.0.0.0 for all", "Server", default="127.0.0.1"),
         Parameter("port", "port to listen on", "Server", positive, 4242, most=_MAX_PORT),

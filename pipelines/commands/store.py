@@ -1,4 +1,4 @@
-"""The commands that take care of the store: delete."""
+"""The commands that take care of the store: delete, seal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     BUCKET_PATH,
+    CENTURY_DAYS,
     LAYOUT,
     SUMMARY,
     TABLES,
     TIME,
     Parameter,
     boolean,
+    not_negative,
 )
 
 _SELECTED = {parameter.name: parameter for parameter in SELECTION}
@@ -90,4 +92,63 @@ DELETE_COMMAND = Command(
 
 both ends of the time range are inclusive; a repeated run with the same token and log completes one that was
 interrupted; Beam's own options can be given too""",
+)
+
+SEAL_COMMAND = Command(
+    "seal",
+    "Seals closed hours into the archive: below two bytes a point; safe to repeat.",
+    job="timebeam.pipelines.store.seal:job_of",
+    takes_archive=True,
+    parameters=(
+        Parameter(
+            "older_than",
+            "seal hours whose end is older than this, such as 30d or 12h",
+            "Seal",
+            default="30d",
+            regex="[0-9]+[hdwny]",
+        ),
+        Parameter(
+            "start",
+            "seal from this time on, as in queries; by default from the first point",
+            "Seal",
+        ),
+        Parameter(
+            "quiet_hours",
+            "leave hours with a cell whose timestamp is of the last so many hours",
+            "Seal",
+            not_negative,
+            1.0,
+            most=24 * CENTURY_DAYS,
+        ),
+        Parameter(
+            "delete_source",
+            "delete sealed points from the data table, after they were compared with the archive",
+            "Seal",
+            boolean,
+            False,
+        ),
+        Parameter(
+            "reader_hours",
+            "with --delete_source: delete only what was sealed so many hours ago, longer than any query or "
+            "rollup runs; 0 deletes at once: use it while nothing reads",
+            "Seal",
+            not_negative,
+            1.0,
+            most=24 * CENTURY_DAYS,
+        ),
+        *LAYOUT,
+        *BIGTABLE,
+        Parameter("dry_run", "read and count; write nothing", "Run", boolean, False),
+        SUMMARY,
+    ),
+    examples="""\
+  timebeam tables create --layout opentsdb --archive true
+  timebeam seal --layout opentsdb --dry_run
+  timebeam seal --layout opentsdb --older_than 30d
+  timebeam seal --layout opentsdb --older_than 30d --delete_source
+
+with --delete_source run it daily: each run deletes what an earlier one has sealed;
+see docs/how-to/store/archive.md
+
+Beam's own options can be given too""",
 )

@@ -38,6 +38,7 @@ TABLES_COMMAND = Command(
             "made; retention: show or set the maximum age of cells",
         ),
     ),
+    takes_archive=True,
     parameters=(
         *LAYOUT,
         TABLES,
@@ -140,6 +141,7 @@ PLAN_COMMAND = Command(
     "plan",
     "Estimates what a load of points needs, for each packing.",
     runs="timebeam.pipelines.tables.plan:run",
+    takes_archive=True,
     parameters=(
         Parameter("series", "number of series", "Load", positive, most=10**12, required=True),
         Parameter("interval", "time between points of a series: 10s, 1m, 500ms", "Load", _duration, "10s"),

@@ -26,6 +26,7 @@ ROLLUP_COMMAND = Command(
     "rollup",
     "Makes the rollups and pre-aggregates of a day or range.",
     job="timebeam.pipelines.rollup.jobs:job_of",
+    takes_archive=True,
     parameters=(
         ROLLUP_CONFIG,
         *range_parameters(
@@ -106,6 +107,7 @@ COMPACT_COMMAND = Command(
     "compact",
     "Merges the cells of each row of closed hours into one.",
     job="timebeam.pipelines.store.compact:job_of",
+    takes_archive=True,
     parameters=(
         *range_parameters(
             "Compact",

@@ -187,6 +187,7 @@ class Command:
       job_action: the `action` that is the job, if others are what `runs` does.
       layouts: (option of a layout, start of the names of its other options), whose stored settings are
         compared with the options; by default `--layout` of a command that opens tables.
+      takes_archive: whether it takes tables with an archive: it reads that too, or needs no closed hours.
     """
 
     name: str
@@ -198,6 +199,7 @@ class Command:
     job_action: str = ""
     arguments: Sequence[Argument] = ()
     layouts: Sequence[tuple[str, str]] | None = None
+    takes_archive: bool = False
 
     def parser(self) -> CommandParser:
         """The parser of its options, with examples at the end of its help."""

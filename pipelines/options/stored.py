@@ -62,16 +62,20 @@ def settings_table(table_prefix: str) -> TableSpec:
     return TableSpec(f"{table_prefix}timebeam", {FAMILY: 1}, holds_points=False)
 
 
-def use_stored(options: argparse.Namespace, layout: str = "layout", before: str = "") -> None:
+def use_stored(
+    options: argparse.Namespace, layout: str = "layout", before: str = "", *, takes_archive: bool = True
+) -> None:
     """Compares options with the stored settings of their tables, and takes from these what is not given.
 
     Args:
       options: as `CommandParser` parses them; those that are not given are set.
       layout: the name of the option of the layout.
       before: what the names of its other options begin with.
+      takes_archive: whether the command takes tables with an archive.
 
     Raises:
-      UsageError: an option contradicts a stored setting; or the layout is not given and not stored.
+      UsageError: an option contradicts a stored setting; or the layout is not given and not stored; or the
+        tables have an archive, which the command does not take.
       BigtableError: a newer timebeam stored them, or they may not be read.
     """
     values = vars(options)
@@ -84,6 +88,12 @@ def use_stored(options: argparse.Namespace, layout: str = "layout", before: str 
         if hasattr(options, "tables"):  # else the command does not support declared tables
             _use_stored_tables(options, rows.get(DECLARED, {}), table)
         return
+    if rows.get(values[layout], {}).get("archive") == "true" and not takes_archive:
+        raise UsageError(
+            f"table {table} says that layout {values[layout]} has an archive here: this command does not "
+            "read it, so it would leave out sealed points; `query`, `serve` and `rollup` do "
+            "(docs/how-to/store/archive.md)"
+        )
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():
         option = before + name

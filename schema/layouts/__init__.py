@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from timebeam.schema.layouts.capabilities import (
     Annotations,
+    Archive,
     Capability,
     Compaction,
     Histograms,
@@ -48,6 +49,7 @@ LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, 
 __all__ = [
     "LAYOUTS",
     "Annotations",
+    "Archive",
     "Archived",
     "Capability",
     "Cell",

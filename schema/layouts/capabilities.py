@@ -14,6 +14,7 @@ layout derives from:
 | `Annotations`, `Histograms` | cells beside the points of a row | opentsdb |
 | `SeriesMeta`, `Trees` | metadata of series, and trees of them | opentsdb |
 | `Compaction` | rows rewritten as one column | opentsdb |
+| `Archive` | closed hours in long rows of compressed columns | opentsdb |
 | `Replacing` | points of an instant that replace each other in different columns | opentsdb |
 
 `timebeam.schema.layouts.capability` looks one up; no other code asks a layout for its name or class.
@@ -314,6 +315,17 @@ class Compaction(UidTables):
     """A layout whose rows can be rewritten as one column (docs/spec/opentsdb.md §2)."""
 
     noun = "compaction"
+
+
+class Archive(UidTables):
+    """A layout whose closed hours can be sealed into a table of their own (docs/spec/archive.md)."""
+
+    noun = "archive"
+
+    @property
+    @abc.abstractmethod
+    def archive_table(self) -> str:
+        """Name of the table of the archive, with prefix."""
 
 
 def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:

@@ -31,7 +31,17 @@ EDGES = {
 }
 """The packages of schema that each package of schema may import. To add an edge is a decision: no circles."""
 
-_LIBRARIES = {"datasketches", "fastavro", "msgspec", "numpy", "pcodec", "pyarrow", "re2", "tomli", "zstandard"}
+_LIBRARIES = {
+    "datasketches",
+    "fastavro",
+    "msgspec",
+    "numpy",
+    "pcodec",
+    "pyarrow",
+    "re2",
+    "tomli",
+    "zstandard",
+}
 _NETWORK = {
     "asyncio",
     "ftplib",

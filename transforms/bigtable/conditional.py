@@ -58,11 +58,15 @@ class Replacement(NamedTuple):
     Attributes:
       old: the newest cell of the column when it was read; None if there was none.
       new: None to delete the cell.
+      cells: other cells of the row that are set with it.
+      deleted: other columns of the row that are deleted with it, before.
     """
 
     key: bytes
     old: CellTuple | None
     new: CellTuple | None
+    cells: Sequence[CellTuple] = ()
+    deleted: Sequence[BigtableDeletion] = ()
 
     @property
     def column(self) -> CellColumn:
@@ -223,10 +227,10 @@ class _Call(NamedTuple):
 
 def _swap(replacement: Replacement) -> _Call:
     """The call that replaces a cell."""
-    key, old, new = replacement
+    key, old, new, cells, columns = replacement
     _, family, qualifier = replacement.column
     predicate = _newest_cells(family, (qualifier,))
-    deleted = []
+    deleted = list(columns)
     if old is not None:
         unchanged = _FILTER()
         unchanged.CopyFrom(predicate)
@@ -240,7 +244,7 @@ def _swap(replacement: Replacement) -> _Call:
         predicate = unchanged
         if new is None or old[2] > new[2]:
             deleted.append(BigtableDeletion(family, qualifier))
-    return _Call(key, predicate, () if new is None else (new,), deleted, old is not None)
+    return _Call(key, predicate, cells if new is None else (*cells, new), deleted, old is not None)
 
 
 def _check_and_mutate(

@@ -20,6 +20,8 @@ from timebeam.schema.layouts import (
     SeriesIndex,
     SeriesMeta,
 )
+from timebeam.schema.layouts.archive import keys as archive_keys
+from timebeam.schema.layouts.archive.rows import archive_table
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.meta import search
@@ -131,9 +133,18 @@ def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[byt
 
 
 def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:
-    """The keys of the data rows of a metric, by its UID, from the hour of a time on."""
+    """The keys of the data rows of a metric, by its UID, from the hour of a time on.
+
+    Those of its archive rows follow, as keys of data rows; from the span of that time on.
+    """
     for start, end in keys.ranges(layout.options, metric, start_ms, _LAST_MS):
         yield from scan_keys(target, layout.data_table, start, end)
+    if layout.options.archive:
+        table = archive_table(layout.options.table_prefix).name
+        for start, end in archive_keys.ranges(layout.options, metric, start_ms, _LAST_MS):
+            for key in scan_keys(target, table, start, end):
+                with contextlib.suppress(ValueError):  # no key of the archive
+                    yield archive_keys.parse_key(layout.options, key).data
 
 
 def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:

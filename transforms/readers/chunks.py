@@ -142,7 +142,8 @@ def hour_chunks(
         in_time = [sample for sample in samples.get(uid, ()) if start_s - SPAN_S < sample[0] < end_s]
         for window_start_s, window_end_s, cuts in _windows(in_time, start_s, end_s):
             hour_ranges = list(ranges(options, uid, window_start_s * 1000, window_start_s * 1000))
-            in_hour = cuts_within(cuts, hour_ranges)
+            # Rows of an archive are longer than an hour: no range of keys has the rest of one.
+            in_hour = [] if options.archive else cuts_within(cuts, hour_ranges)
             for keys in ranges_between(in_hour) if in_hour else [WHOLE_TABLE]:
                 yield Chunk((metric,), (uid,), window_start_s, window_end_s, keys)
     for group in groups.values():

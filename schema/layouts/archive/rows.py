@@ -23,7 +23,7 @@ from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace, PartP
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
 from timebeam.schema.layouts.tables import Cell, Deletion, Row, TableSpec
-from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.points import Bools, PointBatch, Series
 
 FAMILY, SEAL_FAMILY = "t", "s"
 SEAL, SPAN = b"seal", b"span"
@@ -114,18 +114,18 @@ def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
     return header.first_ms <= last_ms and header.last_ms >= first_ms
 
 
-def merged(late: PointBatch, archived: PointBatch) -> tuple[PointBatch, bool]:
+def merged(late: PointBatch, archived: PointBatch) -> tuple[PointBatch, Bools]:
     """Points of the source and of the archive, ascending by series and time, each instant once.
 
     A point of the source wins if it is newer than the newest arrival of the archive's cell, or if the archive
     lacks its instant.
 
     Returns:
-      The points, and whether one of the source is among them.
+      The points, and bool[n], which of them are of the source.
     """
     batch = join([late, archived])
     order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
-    return batch.take(order), bool((order < len(late)).any())
+    return batch.take(order), order < len(late)
 
 
 def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> list[Cell]:

@@ -16,6 +16,7 @@ from timebeam.schema.layouts.archive.keys import parse_key as parse_archive_key
 from timebeam.schema.layouts.archive.rows import archive_table, decode_archive_rows, merged
 from timebeam.schema.layouts.capabilities import (
     Annotations,
+    Archive,
     Compaction,
     Histograms,
     HourMarks,
@@ -70,7 +71,16 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 
 @dataclasses.dataclass(frozen=True)
 class OpenTsdb(
-    RollupTables, Annotations, Histograms, SeriesMeta, Trees, Compaction, Replacing, RefusedRows, HourMarks
+    RollupTables,
+    Annotations,
+    Histograms,
+    SeriesMeta,
+    Trees,
+    Compaction,
+    Archive,
+    Replacing,
+    RefusedRows,
+    HourMarks,
 ):
     """The layout with its options; see `OpenTsdbOptions`."""
 
@@ -121,7 +131,7 @@ class OpenTsdb(
 
     @property
     def archive_table(self) -> str:
-        """Name of the table of the archive."""
+        """See `Archive.archive_table`."""
         return archive_table(self.options.table_prefix).name
 
     def tables(self) -> Sequence[TableSpec]:

@@ -251,7 +251,7 @@ def test_a_late_point_wins_if_it_is_newer_than_the_archive_or_alone() -> None:
     late = batch_of(
         [(at, True, False, 10, 101), (at + 1000, False, False, 20, 100), (at + 2000, False, False, 30, 1)]
     )
-    points, is_changed = rows.merged(late, archived)
+    points, from_source = rows.merged(late, archived)
     assert [int(bits) for bits in points.bits] == [10, 2, 30]
-    assert is_changed
-    assert rows.merged(late.take(slice(1, 2)), archived)[1] is False
+    assert from_source.tolist() == [True, False, True]
+    assert not rows.merged(late.take(slice(1, 2)), archived)[1].any()

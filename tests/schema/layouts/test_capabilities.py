@@ -20,6 +20,7 @@ PRODUCT = [
 ]
 
 ABILITIES = {
+    "Archive": {"opentsdb"},
     "Annotations": {"opentsdb"},
     "Compaction": {"opentsdb"},
     "Histograms": {"opentsdb"},

@@ -1,0 +1,122 @@
+"""`timebeam seal`: closed hours into the archive.
+
+metrics ─► read closed rows ─► merge into archive rows ─► read back and compare ─► delete the source
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import layout_with, target_of
+from timebeam.pipelines.output.summary import Summary
+from timebeam.schema.common.times import parse_time
+from timebeam.schema.layouts import Archive
+from timebeam.schema.layouts.archive.parts import CodecMissingError, codec
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.points import Rejected
+from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.store.seal import COUNTERS, SealRows
+from timebeam.transforms.store.sealing import SealJob, SealTally
+
+_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
+_HOUR_MS = 3_600_000
+_LAST_S = 1 << 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SealSummary(Summary):
+    """What a seal did."""
+
+    tally: SealTally
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        tally = self.tally
+        per_point = tally.bytes_archived / max(1, tally.points_archived)
+        return [
+            ("rows read", f"{tally.rows_read:,}"),
+            ("left: written lately", f"{tally.rows_busy:,}"),
+            ("left: damaged", f"{tally.rows_damaged:,}"),
+            ("points read", f"{tally.points_read:,}"),
+            ("archive rows written", f"{tally.rows_written:,}"),
+            ("bytes per archived point", f"{per_point:.2f}"),
+            ("rows deleted", f"{tally.rows_deleted:,}"),
+            ("rows to be deleted later", f"{tally.rows_waiting:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+        ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seal(Job):
+    """Seals one range of time; damaged rows stay in the data table, and the exit code is 1."""
+
+    work: SealJob
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`."""
+        root | SealRows(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> SealSummary:
+        """See `Job.summarize`."""
+        tally = COUNTERS.tally(result)
+        return SealSummary(
+            tally=tally,
+            seconds=run.seconds,
+            dry_run=self.work.dry_run,
+            why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),
+            failed=tally.rows_damaged > 0,
+        )
+
+
+def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: they make no sense together, or a package is missing.
+    """
+    layout = layout_with(options, Archive)
+    if not layout.options.archive:
+        raise UsageError(
+            "these tables have no archive: make one with `timebeam tables create --layout opentsdb --archive "
+            "true` and their other options; releases of timebeam that know no archive then refuse the tables"
+        )
+    if layout.options.is_event_time:
+        raise UsageError(
+            "--cell_time event: rows cannot be sealed, because cells do not say which of two values of an "
+            "instant arrived later"
+        )
+    try:
+        codec()
+        end_ms = parse_time(f"{options.older_than}-ago", now_ms)
+        start_ms = parse_time(options.start, now_ms) if options.start else 0
+    except (CodecMissingError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    start_s = -(-max(0, start_ms) // _HOUR_MS) * SPAN_S
+    end_s = min(end_ms // _HOUR_MS * SPAN_S, _LAST_S)
+    if start_s >= end_s:
+        raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
+    work = SealJob(
+        target_of(options),
+        layout,
+        start_s,
+        end_s,
+        now_ms - max(int(options.quiet_hours * _HOUR_MS), _SETTLED_MS),
+        options.delete_source,
+        int(options.reader_hours * _HOUR_MS),
+        options.dry_run,
+    )
+    return Seal(work.target, layout.tables(), work)

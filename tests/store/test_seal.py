@@ -1,0 +1,371 @@
+"""Sealing against the emulator: every answer stays, whatever comes between two steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import timebeam
+from tests.support.rolled import config_file, interval, with_tables
+from tests.support.stored import Store
+from timebeam.schema.layouts import Deletion, Name, Packing, Row, Selection, SeriesKey
+from timebeam.schema.layouts.archive import rows as archive_rows
+from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
+from timebeam.schema.points import PointBatch, Series
+from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.query.points import find_series
+from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.store import sealing
+from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
+
+START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
+HOUR_MS, DAY_S = 3_600_000, 86_400
+NOW_S = START_S + 100 * DAY_S
+ARRIVAL_MS = START_S * 1000 + 40 * DAY_S * 1000
+_TICKS = itertools.count()
+METRIC = b"\0\0\1"
+
+Points = dict[Series, dict[int, int | float]]
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=2, archive=True)
+    names = {("metrics", 1): "m", ("tagk", 1): "host", ("tagv", 1): "a", ("tagv", 2): "b"}
+    uid_rows = []
+    for (kind, number), text in names.items():
+        uid = number.to_bytes(3, "big")
+        uid_rows += [
+            Row(store.layout.uid_table, text.encode(), [archive_cell("id", kind, uid)]),
+            Row(store.layout.uid_table, uid, [archive_cell("name", kind, text.encode())]),
+        ]
+    write_all(store.target, store.layout.uid_table, uid_rows)
+    return store
+
+
+def archive_cell(family: str, kind: str, value: bytes) -> Any:
+    return archive_rows.Cell(family, kind.encode(), 0, value)
+
+
+def put(
+    store: Store, points: Points, arrival_ms: int = ARRIVAL_MS, packing: Packing = Packing.COMPACTED
+) -> None:
+    """Writes points of metric `m`, as one batch that arrived at this time."""
+    layout = store.layout
+    records = [
+        (series, time_ms, time_ms % 1000 != 0, value)
+        for series, values in points.items()
+        for time_ms, value in values.items()
+    ]
+    batch = PointBatch.of(records, arrival_ms)
+    uids = {Name("metrics", "m"): METRIC, Name("tagk", "host"): METRIC}
+    uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("ab", 1)}
+    keys: list[SeriesKey | None] = [layout.series_key(series, uids) for series in batch.series]
+    encoded = layout.encode(batch, keys, packing)
+    assert not encoded.rejected
+    rows = [
+        layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
+        for fragment in encoded.fragments
+    ]
+    write_all(store.target, layout.data_table, rows)
+
+
+def job_of(store: Store, **changes: Any) -> SealJob:
+    job = SealJob(
+        store.target,
+        store.layout,
+        0,
+        START_S + 60 * DAY_S,
+        NOW_S * 1000,
+        reader_ms=0,
+        clock=lambda: NOW_S + next(_TICKS) / 100,
+    )
+    return dataclasses.replace(job, **changes)
+
+
+def seal(store: Store, **changes: Any) -> SealTally:
+    tallies = list(seal_metric(job_of(store, **changes), METRIC))
+    return SealTally(*map(sum, zip(*tallies, strict=True))) if tallies else SealTally()
+
+
+def read(store: Store, start_ms: int = 0, end_ms: int = NOW_S * 1000) -> Points:
+    """What a query reads."""
+    selection = Selection("m", {}, start_ms, end_ms)
+    found, damage, _ = find_series(store.target, store.layout, selection)
+    assert not damage
+    return {
+        item.series: dict(zip(item.times_ms.tolist(), item.values.tolist(), strict=True)) for item in found
+    }
+
+
+def within(points: Points, start_ms: int, end_ms: int) -> Points:
+    cut = {
+        series: {time: value for time, value in sorted(values.items()) if start_ms <= time <= end_ms}
+        for series, values in points.items()
+    }
+    return {series: values for series, values in cut.items() if values}
+
+
+def series(host: str) -> Series:
+    return Series.of("m", {"host": host})
+
+
+def gauge(start_s: int, count: int, step_s: int, seed: int = 1) -> dict[int, int | float]:
+    numbers = random.Random(seed)
+    return {
+        (start_s + step_s * i) * 1000: round(numbers.uniform(0, 100), 2)
+        if seed % 2
+        else numbers.randrange(1 << 62)
+        for i in range(count)
+    }
+
+
+@pytest.fixture
+def points(store: Store) -> Points:
+    """Two series of different rates over two blocks."""
+    points: Points = {
+        series("a"): gauge(START_S + 29 * DAY_S, 2 * 360 * 12, 20),
+        series("b"): gauge(START_S + 28 * DAY_S, 300, 1000, 2),
+    }
+    put(store, points)
+    return points
+
+
+def archive(store: Store) -> list[Row]:
+    rows = scan_table(store.target, store.layout.archive_table)
+    return [row for row in rows if any(cell.family == "t" for cell in row.cells)]
+
+
+def check_reads(store: Store, points: Points) -> None:
+    """Compares what queries of several ranges read."""
+    edges = [0, START_S * 1000 + 29 * DAY_S * 1000 + 1_234_567, (START_S + BLOCK_S) * 1000, NOW_S * 1000]
+    for start_ms, end_ms in ((edges[0], edges[3]), (edges[1], edges[2]), (edges[2] - HOUR_MS, edges[2] + 7)):
+        assert read(store, start_ms, end_ms) == within(points, start_ms, end_ms)
+
+
+def test_sealed_points_are_read_as_before_with_and_without_their_source(store: Store, points: Points) -> None:
+    tally = seal(store)
+    count = sum(map(len, points.values()))
+    assert (tally.points_read, tally.points_archived, tally.rows_deleted) == (count, count, 0)
+    check_reads(store, points)
+    spans = {(row.key[-1], parse_key(store.layout.options, row.key).code) for row in archive(store)}
+    assert spans == {(1, 3), (2, 5)}
+    before = archive(store)
+    tally = seal(store, delete_source=True)
+    assert (tally.rows_written, tally.rows_waiting) == (0, 0)
+    assert tally.rows_deleted == tally.rows_read > 24
+    assert store.rows() == []
+    assert archive(store) == before
+    check_reads(store, points)
+    assert seal(store, delete_source=True) == SealTally()
+
+
+def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Points) -> None:
+    first = seal(store, delete_source=True, reader_ms=HOUR_MS)
+    assert (first.rows_deleted, first.rows_waiting) == (0, first.rows_read)
+    soon = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: NOW_S + 3500)
+    assert soon.rows_deleted == 0
+    later = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: NOW_S + 4000)
+    assert later.rows_deleted == later.rows_read
+    check_reads(store, points)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
+    store: Store, points: Points, is_deleted: bool
+) -> None:
+    seal(store, delete_source=is_deleted)
+    at_a, at_b = min(points[series("a")]), max(points[series("b")])
+    late: Points = {series("a"): {at_a: -1, at_a + 1: 7}, series("b"): {at_b: 0.5, at_b + HOUR_MS: 3}}
+    put(store, late, ARRIVAL_MS + 1)
+    older: Points = {series("a"): {at_a + 20_000: -5, at_a + 1001: 8}}
+    put(store, older, ARRIVAL_MS - 1, Packing.POINTS)
+    expected = {name: {**values, **late[name]} for name, values in points.items()}
+    expected[series("a")][at_a + 1001] = 8  # an older correction loses, an instant of its own counts
+    check_reads(store, expected)
+    tally = seal(store, delete_source=True)
+    assert tally.rows_written >= 2
+    check_reads(store, expected)
+    assert store.rows() == []
+
+
+def test_what_is_written_between_read_and_deletion_stays(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = min(points[series("a")])
+    late: Points = {series("a"): {at: 1.25, at + 1: 2}}
+    delete = sealing._delete
+
+    def late_delete(*args: Any) -> SealTally:
+        put(store, late, ARRIVAL_MS + 1, Packing.POINTS)
+        return delete(*args)
+
+    monkeypatch.setattr(sealing, "_delete", late_delete)
+    seal(store, delete_source=True)
+    expected = {**points, series("a"): {**points[series("a")], **late[series("a")]}}
+    assert len(store.cells()) == 2
+    check_reads(store, expected)
+
+
+def test_two_seals_of_one_row_lose_nothing(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = min(points[series("a")])
+    late: Points = {series("a"): {at + 1: 2}}
+    write, rounds = sealing._write, iter([True])
+
+    def other_first(*args: Any) -> list[Row]:
+        if next(rounds, False):  # another program seals more, and deletes it, before this one writes
+            put(store, late, ARRIVAL_MS + 1)
+            seal(store, delete_source=True)
+        return write(*args)
+
+    monkeypatch.setattr(sealing, "_write", other_first)
+    seal(store, delete_source=True)
+    check_reads(store, {**points, series("a"): {**points[series("a")], **late[series("a")]}})
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("step", ["create_cells", "replace_cells", "_check_written", "_delete", "write_all"])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    call = getattr(sealing, step)
+
+    def killed(*args: Any) -> Any:
+        if is_done:
+            call(*args)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, step, killed)
+        with pytest.raises(KilledError):
+            seal(store, delete_source=True)
+    check_reads(store, points)
+    seal(store, delete_source=True)
+    check_reads(store, points)
+    assert store.rows() == []
+
+
+def test_busy_and_damaged_rows_and_cells_without_points_stay(store: Store, points: Points) -> None:
+    rows = store.rows()
+    damaged = rows[0]._replace(cells=[archive_rows.Cell("t", b"\0\0\0\x10", 5, b"\1")])
+    annotation = rows[1]._replace(cells=[archive_rows.Cell("t", b"\1\0\0", 5, b"{}")])
+    busy = rows[2]._replace(cells=[archive_rows.Cell("t", b"\1\0\1", NOW_S * 1000, b"{}")])
+    write_all(store.target, store.layout.data_table, [damaged, annotation, busy])
+    tally = seal(store, delete_source=True)
+    assert (tally.rows_busy, tally.rows_damaged) == (1, 1)
+    left = {row.key: row for row in store.rows()}
+    assert left.keys() == {rows[0].key, rows[1].key, rows[2].key}
+    assert [cell.qualifier for cell in left[rows[1].key].cells] == [b"\1\0\0"]
+    found, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(damage) == 1
+    assert sum(len(item.times_ms) for item in found) == sum(map(len, points.values()))
+
+
+def test_a_damaged_archive_row_stops_the_seal_and_is_said_by_queries(store: Store, points: Points) -> None:
+    seal(store)
+    row = archive(store)[0]
+    [cell] = [cell for cell in row.cells if cell.family == "t"]
+    bad = cell._replace(value=cell.value[:-1] + bytes((cell.value[-1] ^ 1,)))
+    write_all(store.target, row.table, [Row(row.table, row.key, [bad], [Deletion("t", cell.qualifier)])])
+    with pytest.raises(VerifyError, match="checksum"):
+        seal(store, delete_source=True)
+    assert store.rows()
+    _, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(damage) == 1
+    assert "checksum" in damage[0]
+
+
+def test_what_differs_when_it_is_read_back_stops_the_seal(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_rows = sealing.read_rows
+
+    def wrong(*args: Any) -> dict[bytes, Row]:
+        return {
+            key: row._replace(
+                cells=[cell._replace(timestamp_ms=1) if cell.family == "t" else cell for cell in row.cells]
+            )
+            for key, row in read_rows(*args).items()
+        }
+
+    monkeypatch.setattr(sealing, "read_rows", wrong)
+    with pytest.raises(VerifyError, match="not those that were written"):
+        seal(store, delete_source=True)
+    assert store.rows()
+
+
+def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
+    store: Store, points: Points
+) -> None:
+    place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
+    flags = ["--layout=opentsdb", *place, f"--table_prefix={store.layout.options.table_prefix}"]
+    created = timebeam("tables", "create", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    assert created.code == 0, created.err
+    stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    assert stored.code == 0, stored.err
+    ran = timebeam(
+        "seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
+    )
+    assert ran.code == 0, ran.err
+    tally: dict[str, Any] = json.loads(ran.out)
+    assert tally["rows_deleted"] == tally["rows_read"] > 0
+    asked = timebeam("query", "m", *flags, f"--start={START_S}", "--aggregator=none", "--output=json")
+    assert asked.code == 0, asked.err
+    assert sum(len(result["dps"]) for result in json.loads(asked.out)) == sum(map(len, points.values()))
+    listed = timebeam("series", "m", *flags)
+    assert "host=b" in listed.out, listed.err
+    refused = timebeam("check", *flags)
+    assert refused.code == 2
+    assert "has an archive here: this command does not read it" in refused.err
+
+
+def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
+    store: Store, points: Points, tmp_path: Path
+) -> None:
+    contents = []
+    flags = [flag for flag in store.flags if "archive" not in flag]
+    for name in ("before", "sealed", "merged"):
+        hours = interval("1h", "1d", table=f"{name}-1h", preAggregationTable=f"{name}-1h-agg")
+        days = interval("1d", "1n", table=f"{name}-1d", preAggregationTable=f"{name}-1d-agg")
+        config = config_file(tmp_path, [hours, days])
+        with_tables(store, config)
+        if name == "sealed":  # late points are in the data table, the others in the archive
+            seal(store, delete_source=True)
+            at = min(points[series("a")])
+            put(store, {series("a"): {at: points[series("a")][at], at + 1: 5}}, ARRIVAL_MS + 1)
+        if name == "before":
+            put(store, {series("a"): {min(points[series("a")]) + 1: 5}})
+        ran = timebeam(
+            *("rollup", *flags, "--archive=true", "--rollup_config", config),
+            *(f"--start={START_S + 29 * DAY_S}", f"--end={START_S + 31 * DAY_S}", "--summary=json"),
+        )
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["points_read"] > 8000
+        contents.append(
+            [
+                [(row.key, [cell._replace(timestamp_ms=0) for cell in row.cells]) for row in rows]
+                for length in ("1h", "1d")
+                if (
+                    rows := list(
+                        scan_table(store.target, f"{store.layout.options.table_prefix}{name}-{length}")
+                    )
+                )
+            ]
+        )
+        if name == "sealed":
+            seal(store, delete_source=True)
+            assert store.rows() == []
+    assert contents[0][0]
+    assert contents[0] == contents[1] == contents[2]
