@@ -169,6 +169,7 @@ OPTIONS = (
         "opentsdb: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` "
         "writes and queries read",
         OptionKind.FLAG,
+        example="true",
         stored=True,
     ),
 )

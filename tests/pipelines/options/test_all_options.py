@@ -62,6 +62,7 @@ BASE: dict[str, tuple[str, ...]] = {
     "export": (*OPENTSDB, "--output", "nowhere", "--day", "2026-11-20"),
     "reindex": ("--layout", "heroic"),
     "rollup": (*OPENTSDB, "--rollup_config", "rollups.json", "--day", "2026-11-20"),
+    "seal": (*OPENTSDB, "--archive", "true"),
     "compact": (*OPENTSDB, "--day", "2026-11-20"),
     "check": OPENTSDB,
     "plan": (*OPENTSDB, "--series", "10"),
