@@ -32,14 +32,20 @@ def source_checksum(source: str) -> int:
 class Kind(enum.IntEnum):
     """The meaning of the 64 bits of a value.
 
-    For TEXT and OPAQUE values the bits are an index into `PointBatch.payloads`. TEXT is UTF-8, as KairosDB
-    stores; OPAQUE is bytes that only their producer understands, as Heroic's distributions.
+    For values from TEXT on the bits are an index into `PointBatch.payloads`. TEXT is UTF-8, as KairosDB
+    stores; OPAQUE is bytes that only their producer understands, as Heroic's distributions; HISTOGRAM is
+    `HistogramBytes`.
     """
 
     INTEGER = 0
     FLOAT = 1
     TEXT = 2
     OPAQUE = 3
+    HISTOGRAM = 4
+
+
+class HistogramBytes(bytes):
+    """A histogram as OpenTSDB stores it: the id of a codec, and what this codec defines."""
 
 
 class Series(NamedTuple):
@@ -249,7 +255,7 @@ class PointBatch:
       arrivals_ms: int64[n], the publish time of the point's message or the modification time of its file.
         Becomes the cell timestamp, so that a later correction of a point wins.
       origins: the input of the points, while it is available.
-      payloads: the values that are bytes (kinds TEXT and OPAQUE).
+      payloads: the values that are bytes (kinds from TEXT on).
     """
 
     series: Sequence[Series]
@@ -369,4 +375,10 @@ class PointBatch:
         )
 
 
-_KIND_OF = {int: Kind.INTEGER, float: Kind.FLOAT, str: Kind.TEXT, bytes: Kind.OPAQUE}
+_KIND_OF = {
+    int: Kind.INTEGER,
+    float: Kind.FLOAT,
+    str: Kind.TEXT,
+    bytes: Kind.OPAQUE,
+    HistogramBytes: Kind.HISTOGRAM,
+}

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.simple_histogram import Histogram
 from timebeam.schema.points import Reason, RefusedError
 
 SPARSE_BUCKETS = 10_000
@@ -29,7 +30,7 @@ class SeriesPoint(NamedTuple):
 
     suffix: str
     tag: tuple[str, str] | None
-    value: int | float
+    value: int | float | Histogram
 
 
 class Bucket(NamedTuple):
@@ -95,6 +96,22 @@ def cumulated(buckets: Iterable[Bucket], count: float) -> Iterator[SeriesPoint]:
         if bound < math.inf:
             yield SeriesPoint("_bucket", ("le", bound_text(bound)), total)
     yield SeriesPoint("_bucket", ("le", "+Inf"), count)
+
+
+def explicit_histogram(bounds: Sequence[float], counts: Sequence[int]) -> Histogram:
+    """A histogram with explicit bounds as OpenTSDB's: the first and last buckets are underflow and overflow.
+
+    Raises:
+      RefusedError: as `explicit`, or bounds are the same as 32-bit floats.
+    """
+    explicit(bounds, counts)
+    with np.errstate(over="ignore"):
+        narrow = [float(np.float32(bound)) for bound in bounds]
+    buckets = dict(zip(itertools.pairwise(narrow), counts[1:-1], strict=True)) if bounds else {}
+    if any(not low < high for low, high in buckets):
+        why = "a histogram with bounds that are the same as 32-bit floats, which OpenTSDB stores"
+        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+    return Histogram(buckets, counts[0] if bounds else 0, counts[-1] if counts else 0)
 
 
 def explicit(bounds: Sequence[float], counts: Sequence[float]) -> list[Bucket]:

@@ -56,6 +56,24 @@ class CellColumns:
     times_ms: Int64s
     values: Strings
 
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Cell]]) -> CellColumns:
+        """The cells of rows with an object for each: for few rows."""
+        in_rows = [cell for cells in rows for cell in cells]
+        families = tuple(dict.fromkeys(cell.family for cell in in_rows))
+        qualifiers, values = (
+            (b"".join(texts), starts_of(np.array([len(text) for text in texts], np.int64)))
+            for texts in ([cell.qualifier for cell in in_rows], [cell.value for cell in in_rows])
+        )
+        return cls(
+            starts_of(np.array([len(cells) for cells in rows], np.int64)),
+            families,
+            np.array([families.index(cell.family) for cell in in_rows], np.int64),
+            qualifiers,
+            np.array([cell.timestamp_ms for cell in in_rows], np.int64),
+            values,
+        )
+
     def cells(self, row: int) -> list[Cell]:
         """The cells of one row with an object for each: for few rows."""
         numbers = range(*self.bounds[row : row + 2].tolist())

@@ -14,6 +14,7 @@ from timebeam.schema.messages.influx.telegraf_json import TelegrafJson
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText
 from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
+from timebeam.schema.messages.opentsdb.histograms import OpenTsdbHistogram
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.messages.otlp.otlp_format import Otlp
@@ -26,7 +27,7 @@ AUTO = "auto"
 FORMATS: dict[str, type[MessageFormat]] = {
     cls.name: cls
     for cls in (
-        *(OpenTsdbJson, OpenTsdbText, OpenTsdbAnnotations, Influx, Avro),
+        *(OpenTsdbJson, OpenTsdbText, OpenTsdbHistogram, OpenTsdbAnnotations, Influx, Avro),
         *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite, TelegrafJson, Parquet),
     )
 }

@@ -18,8 +18,8 @@ import numpy as np
 
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import join
-from timebeam.schema.common.option import Option
-from timebeam.schema.points import Envelope, Joined, PointBatch, Rejected, Series
+from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.points import Envelope, HistogramBytes, Joined, PointBatch, Rejected, Series
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -30,7 +30,7 @@ class Point(NamedTuple):
     series: Series
     time_ms: int
     in_ms: bool
-    value: int | float
+    value: int | float | HistogramBytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,3 +247,26 @@ def member(choices: type[E], option: str, value: str) -> E:
     except ValueError:
         names = ", ".join(str(choice.value) for choice in choices)
         raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
+
+
+HISTOGRAM_ID = 42
+"""The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""
+
+HISTOGRAM_ID_OPTION = Option(
+    "histogram_id",
+    "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
+    OptionKind.WHOLE,
+    HISTOGRAM_ID,
+)
+
+
+def checked_histogram_id(options: Mapping[str, Any]) -> int:
+    """The value of `--histogram_id`.
+
+    Raises:
+      ValueError: it is not the value of a byte.
+    """
+    number = int(options.get("histogram_id", HISTOGRAM_ID))
+    if not 0 <= number <= 255:
+        raise ValueError(f"histogram_id must be from 0 to 255, not {number}")
+    return number

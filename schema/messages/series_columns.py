@@ -19,6 +19,7 @@ import numpy as np
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.simple_histogram import Histogram, encode
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError, Fields
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
@@ -50,6 +51,7 @@ class Samples:
       kinds, bits: uint8[n], int64[n], as in `PointBatch`.
       starts, ends: int64[n], the span of the record that each sample is in; it can be ingested alone.
       refusals: (a span, why) of records that are refused as a whole.
+      payloads: as in `PointBatch`.
     """
 
     outcomes: Sequence[Outcome]
@@ -60,6 +62,7 @@ class Samples:
     starts: Int64s
     ends: Int64s
     refusals: Sequence[tuple[int, int, RefusedError]] = ()
+    payloads: Sequence[bytes] = ()
 
     @classmethod
     def join(cls, groups: Sequence[Samples]) -> Samples:
@@ -68,6 +71,11 @@ class Samples:
         if len(groups) == 1:
             return groups[0]
         sizes = np.cumsum([0, *(len(group.outcomes) for group in groups)]).tolist()
+        payload_counts = np.cumsum([0, *(len(group.payloads) for group in groups)]).tolist()
+        groups = [
+            dataclasses.replace(group, bits=group.bits + (group.kinds >= Kind.TEXT) * count)
+            for group, count in zip(groups, payload_counts, strict=False)
+        ]
         none = [np.zeros(0, np.int64)]
         index = np.concatenate(
             [group.index + size for group, size in zip(groups, sizes, strict=False)] or none
@@ -87,6 +95,7 @@ class Samples:
             starts,
             ends,
             sorted((refusal for group in groups for refusal in group.refusals), key=lambda each: each[:2]),
+            [payload for group in groups for payload in group.payloads],
         )
 
     def take(self, chosen: Int64s) -> Samples:
@@ -174,8 +183,10 @@ class TooManyPointsError(Exception):
 class SampleGatherer:
     """Gathers samples one by one: for histograms, and other records that are rare."""
 
-    def __init__(self, cache: SeriesCache) -> None:
-        self._cache = cache
+    def __init__(self, cache: SeriesCache, histogram_id: int = 0) -> None:
+        """`histogram_id`: that of the codec of histograms that are points by themselves."""
+        self._cache, self._histogram_id = cache, histogram_id
+        self._payloads: list[bytes] = []
         self._numbers: dict[int, int] = {}
         self._outcomes: list[Outcome] = []
         self._index, self._integers, self._doubles = array("q"), array("q"), array("d")
@@ -187,12 +198,16 @@ class SampleGatherer:
         """Adds the points of series made of `base`, of the record with this span.
 
         Raises:
-          RefusedError: an integer needs more than 64 bits.
+          RefusedError: an integer needs more than 64 bits, or a histogram has too many buckets.
           TooManyPointsError: there is no room for them.
         """
         values = list(points)  # all of them or, if that raises, none
-        if any(isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63 for each in values):
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count that needs more than 64 bits")
+        payload_count = len(self._payloads)
+        for each in values:
+            if isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63:
+                raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count that needs more than 64 bits")
+            if isinstance(each.value, Histogram):
+                self._payloads.append(encode(each.value, self._histogram_id))
         for suffix, tag, value in values:
             outcome = base
             if isinstance(base, Series) and (suffix or tag):
@@ -201,14 +216,22 @@ class SampleGatherer:
             number = self._numbers.setdefault(id(outcome), len(self._outcomes))
             if number == len(self._outcomes):
                 self._outcomes.append(outcome)
-            is_float = isinstance(value, float)
             self._index.append(number)
-            self._kinds.append(Kind.FLOAT if is_float else Kind.INTEGER)
-            self._integers.append(0 if is_float else value)  # type: ignore[arg-type]
-            self._doubles.append(value if is_float else 0.0)
+            if isinstance(value, Histogram):
+                self._add(Kind.HISTOGRAM, payload_count, 0.0)
+                payload_count += 1
+            elif isinstance(value, float):
+                self._add(Kind.FLOAT, 0, value)
+            else:
+                self._add(Kind.INTEGER, value, 0.0)
         self._records.append((len(values), time_ms, *span))
         if len(self._index) * _POINT_BYTES + len(self._outcomes) * _SERIES_BYTES > UNPACKED_BYTES:
             raise TooManyPointsError
+
+    def _add(self, kind: Kind, integer: int, double: float) -> None:
+        self._kinds.append(kind)
+        self._integers.append(integer)
+        self._doubles.append(double)
 
     def refuse(self, why: RefusedError, span: tuple[int, int]) -> None:
         """Adds the refusal of a record."""
@@ -216,13 +239,15 @@ class SampleGatherer:
 
     def finish(self) -> Samples:
         """What was gathered."""
-        counts, *columns = np.array(self._records, np.int64).reshape(-1, 4).T
-        times_ms, starts, ends = (np.repeat(column, counts) for column in columns)
+        counts, *spans = np.array(self._records, np.int64).reshape(-1, 4).T
+        times_ms, starts, ends = (np.repeat(column, counts) for column in spans)
         kinds = np.frombuffer(self._kinds, np.uint8)
         doubles = np.frombuffer(self._doubles, np.int64)
         bits = np.where(kinds == Kind.FLOAT, doubles, np.frombuffer(self._integers, np.int64))
         index = np.frombuffer(self._index, np.int64)
-        return Samples(self._outcomes, index, times_ms, kinds, bits, starts, ends, self._refusals)
+        return Samples(
+            self._outcomes, index, times_ms, kinds, bits, starts, ends, self._refusals, self._payloads
+        )
 
 
 def _derived(base: Series, suffix: str, tag: tuple[str, str] | None, _: int) -> Outcome:
@@ -377,6 +402,7 @@ class WholeFormat(MessageFormat):
             samples.bits,
             np.zeros(n, np.int64),
             Origins(message.text, samples.starts, samples.ends, message.source, 0),
+            samples.payloads,
         )
 
 

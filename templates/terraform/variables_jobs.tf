@@ -128,6 +128,7 @@ variable "ingest" {
 
     format: format of files, and of messages without a `format` attribute; required here or in the file of config
     flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
+    histogram_id: opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config
     influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps, auto by their magnitude; what is finer than ms is cut to ms
     influx_booleans: influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0
@@ -138,7 +139,7 @@ variable "ingest" {
     otlp_resource: otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none
     otlp_scope: otlp: store the name of the scope as tag otel.scope.name
     otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them
-    otlp_histogram: otlp: the parts of a histogram to store
+    otlp_histogram: otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as histogram columns of layout opentsdb
     telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units), auto by their magnitude
     parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
@@ -166,6 +167,7 @@ variable "ingest" {
   type = object({
     format               = optional(string)
     flush_seconds        = optional(number)
+    histogram_id         = optional(number)
     influx_metric        = optional(string)
     influx_precision     = optional(string)
     influx_booleans      = optional(string)
@@ -203,13 +205,18 @@ variable "ingest" {
   default = {}
 
   validation {
-    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "parquet", "records", "auto"], coalesce(var.ingest.format, "opentsdb-json"))
-    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, parquet, records, auto."
+    condition     = contains(["opentsdb-json", "opentsdb-text", "opentsdb-histogram", "opentsdb-annotations", "influx", "avro", "heroic-json", "heroic-proto", "kairosdb-json", "kairosdb-text", "otlp", "prometheus-remote-write", "telegraf-json", "parquet", "records", "auto"], coalesce(var.ingest.format, "opentsdb-json"))
+    error_message = "format must be one of opentsdb-json, opentsdb-text, opentsdb-histogram, opentsdb-annotations, influx, avro, heroic-json, heroic-proto, kairosdb-json, kairosdb-text, otlp, prometheus-remote-write, telegraf-json, parquet, records, auto."
   }
 
   validation {
     condition     = var.ingest.flush_seconds == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.ingest.flush_seconds))
     error_message = "flush_seconds must be such as 30."
+  }
+
+  validation {
+    condition     = var.ingest.histogram_id == null || can(regex("^([0-9]+)$", var.ingest.histogram_id))
+    error_message = "histogram_id must be such as 42."
   }
 
   validation {
@@ -258,7 +265,7 @@ variable "ingest" {
   }
 
   validation {
-    condition     = var.ingest.otlp_histogram == null || can(regex("^((count|sum|min|max|buckets)(,(count|sum|min|max|buckets))*)$", var.ingest.otlp_histogram))
+    condition     = var.ingest.otlp_histogram == null || can(regex("^((count|sum|min|max|buckets|opentsdb)(,(count|sum|min|max|buckets|opentsdb))*)$", var.ingest.otlp_histogram))
     error_message = "otlp_histogram must be such as count,sum,min,max,buckets."
   }
 

@@ -19,6 +19,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
+from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import bigtable, metrics
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
@@ -147,7 +148,10 @@ def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Reje
 
 
 class _AppendCellsFn(beam.DoFn):
-    """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out."""
+    """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out.
+
+    Histograms are set: each has a column of its own.
+    """
 
     _MOST_ROWS = 1000
 
@@ -172,6 +176,12 @@ class _AppendCellsFn(beam.DoFn):
         refused = list[Rejected]()
         with marked(self._target, self._marker, rows):
             for row in rows:
+                histograms = [cell for cell in row.cells if is_histogram(cell.qualifier)]
+                if histograms:
+                    refused += write_batch(self._target, row.table, [row._replace(cells=histograms)])
+                    row = row._replace(cells=[cell for cell in row.cells if not is_histogram(cell.qualifier)])
+                if not row.cells:
+                    continue
                 try:
                     append_cells(self._target, row)
                 except REFUSALS as error:

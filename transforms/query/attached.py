@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timebeam.schema.annotations import Annotation
+from timebeam.schema.common.simple_histogram import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.layouts import Annotations, Finding, Histograms, Row, Selection
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
@@ -16,7 +17,6 @@ from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import by_start
 from timebeam.schema.query.downsample import first_whole_ms
-from timebeam.schema.query.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered

@@ -3,6 +3,7 @@
 FORMATS = (
     "opentsdb-json",
     "opentsdb-text",
+    "opentsdb-histogram",
     "influx",
     "kairosdb-json",
     "heroic-json",

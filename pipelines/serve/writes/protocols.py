@@ -3,6 +3,7 @@
 | path | sources of the answers |
 |---|---|
 | `/api/put` | tsd/PutDataPointRpc and tsd/HttpJsonSerializer of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.2) |
+| `/api/histogram` | tsd/HistogramDataPointRpc of OpenTSDB 2.4 (docs/spec/opentsdb.md §9.4) |
 | `/write`, `/api/v2/write` | InfluxDB's API of versions 1 and 2 |
 | `/api/v1/datapoints` | KairosDB (docs/spec/kairosdb.md §8) |
 | `/heroic/write` | Heroic (docs/spec/heroic.md §7) |
@@ -93,9 +94,10 @@ def summary_of(content: BodyContent) -> str:
 
 
 class OpenTsdbPut(Protocol):
-    """/api/put, with `sync`, `sync_timeout`, `summary` and `details`."""
+    """/api/put and /api/histogram, with `sync`, `sync_timeout`, `summary` and `details`."""
 
-    format = "opentsdb-json"
+    def __init__(self, form: str) -> None:
+        self.format = form
 
     def is_published(self, content: BodyContent) -> bool:
         """See `Protocol.is_published`; a TSD stores nothing of a body that is not JSON."""
@@ -341,7 +343,8 @@ _REASONS = {
 }
 
 PROTOCOLS: dict[str, Protocol] = {
-    "/api/put": OpenTsdbPut(),
+    "/api/put": OpenTsdbPut("opentsdb-json"),
+    "/api/histogram": OpenTsdbPut("opentsdb-histogram"),
     "/write": InfluxWrite(1),
     "/api/v2/write": InfluxWrite(2),
     "/api/v1/datapoints": KairosDbDatapoints(),

@@ -1,4 +1,4 @@
-"""A TSD's telnet port: `put` lines, `version` and `exit`; nothing else is known.
+"""A TSD's telnet port: `put` and `histogram` lines, `version` and `exit`; nothing else is known.
 
 A good line has no answer, so a sender never learns what was stored: a kill loses the lines that were read and
 not yet published. A connection is read no further until its lines are in Pub/Sub.
@@ -10,7 +10,7 @@ import asyncio
 import collections
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
 from timebeam.pipelines.serve.endpoints import TSD_VERSION
@@ -32,7 +32,8 @@ ANSWERS = 100
 IDLE_SECONDS = 300.0
 """How long a connection may be without a whole line, or leave answers unread."""
 
-ATTRIBUTES = {"format": "opentsdb-text"}
+FORMATS = {"put": "opentsdb-text", "histogram": "opentsdb-histogram"}
+"""The message format of the lines of each command."""
 
 _PAUSE_SECONDS = 5.0
 _GRACE_SECONDS = 10.0
@@ -128,44 +129,44 @@ class TelnetPort:
 
     async def _take(self, lines: list[bytes], writer: asyncio.StreamWriter) -> bool:
         """Stores and answers some lines; whether the connection goes on."""
-        puts: list[bytes] = []
+        stored: dict[str, list[bytes]] = {command: [] for command in FORMATS}
         answers: list[bytes] = []
         goes_on = True
         for line in lines:
-            command = line.strip().partition(b" ")[0]
+            command = line.strip().partition(b" ")[0].decode("utf-8", "replace")
             if len(line) > LINE_BYTES:
                 answers.append(_too_long(line))
-            elif command == b"put":
-                puts.append(line.strip())
-            elif command in (b"exit", b"diediedie"):
+            elif command in stored:
+                stored[command].append(line.strip())
+            elif command in ("exit", "diediedie"):
                 goes_on = False
                 break
-            elif command == b"version":
+            elif command == "version":
                 answers.append(_VERSION)
             elif command:
-                name = command.decode("utf-8", "replace")
-                answers.append(f"unknown command: {name}.  Try `help'.\n".encode())
-        answers += await self._stored(puts)
+                answers.append(f"unknown command: {command}.  Try `help'.\n".encode())
+        for command, of_command in stored.items():
+            answers += await self._stored(command, of_command)
         writer.writelines(answers[:ANSWERS])
         return goes_on
 
-    async def _stored(self, puts: list[bytes]) -> list[bytes]:
+    async def _stored(self, command: str, lines: list[bytes]) -> list[bytes]:
         """Publishes lines, if one of them is good; the answers to those that are refused."""
-        if not puts:
+        if not lines:
             return []
-        text = b"\n".join(puts)
-        content = await self._parser.parse(text, ATTRIBUTES)
+        text, attributes = b"\n".join(lines), {"format": FORMATS[command]}
+        content = await self._parser.parse(text, attributes)
         if content.points:
-            await self._publish(text)
+            await self._publish(text, attributes)
         self._points["telnet", "published"] += content.points
         self._points["telnet", "refused"] += content.refused
-        return _refusals(content)
+        return _refusals(command, content)
 
-    async def _publish(self, text: bytes) -> None:
+    async def _publish(self, text: bytes, attributes: Mapping[str, str]) -> None:
         """Publishes lines, however long it takes."""
         while True:
             try:
-                await self._publisher.publish(text, ATTRIBUTES, None)
+                await self._publisher.publish(text, attributes, None)
                 return
             except PublishError as error:
                 _LOG.error("telnet lines wait: %s", error)
@@ -176,10 +177,10 @@ def _too_long(line: bytes) -> bytes:
     return b"put: illegal argument: the line has more than %d bytes: %s ...\n" % (LINE_BYTES, line[:40])
 
 
-def _refusals(content: BodyContent) -> list[bytes]:
+def _refusals(command: str, content: BodyContent) -> list[bytes]:
     """The answers to refused lines."""
     return [
-        f"put: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
+        f"{command}: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
         f"{rejected.message}\n".encode()
         for rejected in content.rejected
     ]

@@ -114,14 +114,14 @@ def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch,
     """
     reasons = [_refuse_series(declaration, series) for series in batch.series]
     bad_series = np.array([reason is not None for reason in reasons], np.bool_)
-    bad = batch.kinds == Kind.OPAQUE
+    bad = batch.kinds >= Kind.OPAQUE
     if bad_series.any():
         bad |= bad_series[batch.index]
     rejected = []
     for i in np.flatnonzero(bad).tolist():
         message = reasons[batch.index[i]]
         reason = Reason.SERIES_NOT_STORABLE if message else Reason.VALUE_NOT_STORABLE
-        why = message or "opaque bytes have no text to store"
+        why = message or "bytes and histograms have no text to store"
         rejected.append(batch.refuse(i, reason, why, Stage.ENCODE))
     if rejected:
         batch = batch.take(np.flatnonzero(~bad))

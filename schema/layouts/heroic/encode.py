@@ -88,7 +88,10 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
             reason = Reason.VALUE_NOT_STORABLE
             message = f"the integer {batch.bits[point]} is not a double: send a decimal, which may be rounded"
         else:
-            reason, message = Reason.VALUE_NOT_STORABLE, "a string: Heroic stores doubles and distributions"
+            reason, message = (
+                Reason.VALUE_NOT_STORABLE,
+                "a string or histogram: Heroic stores doubles and distributions",
+            )
         rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
     return batch.take(np.flatnonzero(is_storable)), rejected
 

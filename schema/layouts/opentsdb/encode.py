@@ -24,6 +24,7 @@ import numpy as np
 
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import histogram_cells
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_key
 from timebeam.schema.layouts.opentsdb.rows import merge
 from timebeam.schema.layouts.tables import Cell
@@ -112,12 +113,18 @@ def packed_rows(
 
 def extent(packed: Iterable[bytes], packing: Packing) -> tuple[set[int], int, int]:
     """(arrivals, offset of the first element and of the last one from the base time), in ms, of fragments."""
+    numbers, histograms = histogram_cells.split(packed, packing)
+    arrivals_ms, offsets_ms = histogram_cells.extent(histograms)
     if packing is Packing.POINTS:
-        points = slots.SlotPoints.of([packed])
-        offsets_ms = el.offsets_ms(points.slots.astype(np.uint32))
-        return set(points.arrivals_ms.tolist()), int(offsets_ms.min()), int(offsets_ms.max())
-    arrivals_ms, _, _, first_ms, last_ms, _, _ = zip(*map(_HEADER.unpack_from, packed), strict=True)
-    return set(arrivals_ms), min(first_ms), max(last_ms)
+        points = slots.SlotPoints.of([numbers])
+        arrivals_ms |= set(points.arrivals_ms.tolist())
+        offsets_ms += el.offsets_ms(points.slots.astype(np.uint32)).tolist()
+    for arrival_ms, _, _, first_ms, last_ms, _, _ in (
+        map(_HEADER.unpack_from, numbers) if packing is not Packing.POINTS else ()
+    ):
+        arrivals_ms.add(arrival_ms)
+        offsets_ms += (first_ms, last_ms)
+    return arrivals_ms, min(offsets_ms), max(offsets_ms)
 
 
 def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
@@ -126,14 +133,20 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     The cell timestamp is the arrival of the cell's points, in ms. So a compacted column holds points
     of one arrival only: an old point in a newer column would win over corrections between the two.
     """
-    fragments = [UnpackedFragment.of(fragment) for fragment in packed]
+    numbers, histograms = histogram_cells.split(packed, packing)
+    histogram_columns = histogram_cells.cells(histograms, FAMILY)
+    fragments = [UnpackedFragment.of(fragment) for fragment in numbers]
+    if not fragments:
+        return histogram_columns
     if packing is Packing.APPEND:
         newest = max(fragment.arrival_ms for fragment in fragments)
-        return [Cell(FAMILY, APPEND_QUALIFIER, newest, el.append_bytes(_joined(fragments).elements()))]
+        appended = el.append_bytes(_joined(fragments).elements())
+        return [Cell(FAMILY, APPEND_QUALIFIER, newest, appended), *histogram_columns]
     by_arrival = _by_arrival(fragments)
-    return [
+    number_columns = [
         _column(column) for fragment in _without_superseded(by_arrival) for column in _in_columns(fragment)
     ]
+    return number_columns + histogram_columns
 
 
 def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
@@ -241,6 +254,13 @@ def encode(
     batch, rejected = _storable(batch)
     if len(batch) == 0:
         return Encoded([], rejected, 0)
+    is_histogram = batch.kinds == Kind.HISTOGRAM
+    if is_histogram.any():
+        histograms = batch.take(np.flatnonzero(is_histogram))
+        separate = histogram_cells.fragments(histograms, keys, table)
+        numbers = encode(batch.take(np.flatnonzero(~is_histogram)), keys, table, options, packing)
+        duplicates = numbers.duplicates + len(histograms) - len(separate)
+        return Encoded([*numbers.fragments, *separate], rejected, duplicates)
     hours = batch.times_ms // _SPAN_MS
     offsets = batch.times_ms - hours * _SPAN_MS
     elements = _elements(batch, offsets, options.decimals)
@@ -280,7 +300,16 @@ def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> slo
       bases_ms: int64[r], the base time of each row in ms, if cell timestamps are the times of points. Then
         all values of an instant with different qualifiers are kept: docs/spec/opentsdb.md §2.2, rule 6.
     """
-    points = slots.SlotPoints.of(rows)
+    separate = [histogram_cells.split(packed, Packing.POINTS) for packed in rows]
+    if any(histograms for _, histograms in separate):
+        numbers = point_cells((packed for packed, _ in separate), bases_ms)
+        return slots.CellColumns.of(
+            [
+                numbers.cells(row) + histogram_cells.cells(histograms, FAMILY)
+                for row, (_, histograms) in enumerate(separate)
+            ]
+        )
+    points = slots.SlotPoints.of(packed for packed, _ in separate)
     if bases_ms is None:
         points = _one_per_instant(points)
     points = points.newest()
@@ -309,7 +338,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     """(the points that the layout can hold, the refusals of the others)."""
     bad_time = (batch.times_ms < 0) | (batch.times_ms > _LAST_MS)
     bad_value = (batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64))
-    no_number = batch.kinds > Kind.FLOAT
+    no_number = (batch.kinds > Kind.FLOAT) & (batch.kinds != Kind.HISTOGRAM)
     bad = bad_time | bad_value | no_number
     if not bad.any():
         return batch, []
@@ -318,7 +347,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
         if bad_time[point]:
             reason, message = Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds"
         elif no_number[point]:
-            reason, message = Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers only"
+            reason, message = Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers and histograms only"
         else:
             reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
         rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))

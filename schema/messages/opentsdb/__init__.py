@@ -1,1 +1,1 @@
-"""Message formats `opentsdb-json`, `opentsdb-text` and `opentsdb-annotations`."""
+"""Message formats `opentsdb-json`, `opentsdb-text`, `opentsdb-histogram` and `opentsdb-annotations`."""

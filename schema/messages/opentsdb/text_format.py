@@ -7,7 +7,7 @@ Text is read as UTF-8 (a TSD's telnet port reads ISO-8859-1, its importer the pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -57,8 +57,13 @@ def _point(line: str) -> Point:
         raise RefusedError(Reason.BAD_METRIC, "empty metric name")
     time_ms, in_ms = parse_time(time, dotted=telnet)
     value = parse_value(number)
+    return Point(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, value)
+
+
+def tags_of_words(words: Sequence[str]) -> dict[str, str]:
+    """The tags of a telnet line: words `tagk=tagv`, at least one; empty words are skipped."""
     tags: dict[str, str] = {}
-    for pair in pairs:
+    for pair in words:
         if not pair:
             continue
         key, equals, tag = pair.partition("=")
@@ -67,4 +72,4 @@ def _point(line: str) -> Point:
         add_tag(tags, key, tag)
     if not tags:
         raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one tagk=tagv")
-    return Point(Series.of(metric, tags), time_ms, in_ms, value)
+    return tags

@@ -20,13 +20,17 @@ from timebeam.schema.common.histogram_series import (
     bound_text,
     cumulated,
     explicit,
+    explicit_histogram,
     sparse,
 )
 from timebeam.schema.common.protobuf import ProtoError, field_contents, signed, unpacked_varints
 from timebeam.schema.points import Reason, RefusedError
 
 PARTS = ("count", "sum", "min", "max", "buckets")
-"""What of a histogram can be written."""
+"""What of a histogram is a series each."""
+
+OPENTSDB = "opentsdb"
+"""The part that is an explicit histogram as a whole, which only layout `opentsdb` stores."""
 
 Contents = Mapping[int, Sequence[bytes]]
 """The contents of fields, by number."""
@@ -41,8 +45,10 @@ def histogram(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
     """
     contents = _contents(message)
     yield from _figures(contents, parts, 11, 12)
+    counts, bounds = _packed(contents, 6, "<Q"), _packed(contents, 7, "<d")
+    if OPENTSDB in parts and counts:
+        yield SeriesPoint("", None, explicit_histogram(bounds, list(map(int, counts))))
     if "buckets" in parts:
-        counts, bounds = _packed(contents, 6, "<Q"), _packed(contents, 7, "<d")
         yield from cumulated(explicit(bounds, counts), _count(contents))
 
 

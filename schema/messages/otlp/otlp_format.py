@@ -30,7 +30,13 @@ from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
 from timebeam.schema.common.wire_fields import DamagedMessagesError, Fields, fixed64, scan, varints
-from timebeam.schema.messages.base import Framing, Message
+from timebeam.schema.messages.base import (
+    HISTOGRAM_ID,
+    HISTOGRAM_ID_OPTION,
+    Framing,
+    Message,
+    checked_histogram_id,
+)
 from timebeam.schema.messages.otlp import data_points
 from timebeam.schema.messages.otlp.attributes import read_attributes
 from timebeam.schema.messages.otlp.json_requests import encoded_request
@@ -50,6 +56,8 @@ RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.n
 DELTA_TAG = ("otel.temporality", "delta")
 """What keeps series of deltas apart from cumulative ones."""
 
+_PARTS = "|".join((*data_points.PARTS, data_points.OPENTSDB))
+
 _OPTIONS = (
     Option(
         "otlp_resource",
@@ -66,10 +74,12 @@ _OPTIONS = (
     ),
     Option(
         "otlp_histogram",
-        "otlp: the parts of a histogram to store",
+        "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
+        "histogram columns of layout opentsdb",
         default=",".join(data_points.PARTS),
-        regex=rf"({'|'.join(data_points.PARTS)})(,({'|'.join(data_points.PARTS)}))*",
+        regex=rf"({_PARTS})(,({_PARTS}))*",
     ),
+    HISTOGRAM_ID_OPTION,
 )
 
 _FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
@@ -138,6 +148,7 @@ class Otlp(WholeFormat):
         *,
         scope: bool = False,
         as_resources: bool = False,
+        histogram_id: int = HISTOGRAM_ID,
         remembered: int = 200_000,
     ) -> None:
         """A format with options as `--otlp_...`; `remembered` is the number of cached series.
@@ -151,19 +162,28 @@ class Otlp(WholeFormat):
         super().__init__(remembered)
         self._resource = None if resource == "all" else frozenset(resource.split(",")) - {"none"}
         self._delta, self._scope, self._as_resources = delta, scope, as_resources
+        self._histogram_id = histogram_id
         self._parts = histogram.split(",")
         for part in self._parts:
-            if part not in data_points.PARTS:
-                raise ValueError(f"otlp_histogram: {part!r} is none of {', '.join(data_points.PARTS)}")
+            if part not in (*data_points.PARTS, data_points.OPENTSDB):
+                choices = ", ".join((*data_points.PARTS, data_points.OPENTSDB))
+                raise ValueError(f"otlp_histogram: {part!r} is none of {choices}")
         self._contexts: LruCache[Hashable, int] = LruCache(remembered)
         self._new_context = itertools.count(1)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Otlp:
         """See `MessageFormat.from_options`: the options of `declared_options`, and `resources`."""
-        defaults = {option.name: option.default for option in _OPTIONS}
+        defaults = {option.name: option.default for option in _OPTIONS[:-1]}
         resource, scope, delta, histogram = (options.get(name, default) for name, default in defaults.items())
-        return cls(resource, delta, histogram, scope=scope, as_resources=options.get("resources", False))
+        return cls(
+            resource,
+            delta,
+            histogram,
+            scope=scope,
+            as_resources=options.get("resources", False),
+            histogram_id=checked_histogram_id(options),
+        )
 
     def split(self, message: Message) -> Iterator[Message]:
         """See `WholeFormat.split`: lines of JSON are a request each."""
@@ -265,7 +285,7 @@ class Otlp(WholeFormat):
         Raises:
           DamagedMessagesError: one is no message.
         """
-        gatherer = SampleGatherer(self._series)
+        gatherer = SampleGatherer(self._series, self._histogram_id)
         damaged: list[int] = []
         firsts, ends = points.firsts.tolist(), points.ends.tolist()
         for number in recorded:

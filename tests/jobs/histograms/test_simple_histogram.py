@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.cases import Case, cases
-from timebeam.schema.points import Series
-from timebeam.schema.query.histograms import (
+from timebeam.schema.common.simple_histogram import (
     Histogram,
     NotASimpleHistogramError,
-    answer_histograms,
-    check_percentiles,
     decode,
+    encode,
     merged,
 )
+from timebeam.schema.points import Series
+from timebeam.schema.query.histograms import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 
 floats = st.floats(width=32, allow_nan=False)
@@ -66,6 +66,7 @@ def test_what_a_tsd_stored(case: Case) -> None:
 def test_round_trip(buckets: dict[tuple[float, float], int], underflow: int, overflow: int) -> None:
     histogram = Histogram(dict(sorted(buckets.items())), underflow, overflow)
     assert decode(encoded(histogram)) == histogram
+    assert encode(histogram, 42) == encoded(histogram)
 
 
 @given(st.binary(max_size=40))

@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from timebeam.schema.common import wire_fields
+from timebeam.schema.common.simple_histogram import Histogram, decode
 from timebeam.schema.messages import Message, message_format, series_columns
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.points import Reason, Series
@@ -325,6 +326,45 @@ def test_parts_of_histograms() -> None:
         parse(every_kind(), otlp_histogram="counts,max")
     metrics = {series.metric for series in parse(every_kind(), otlp_histogram="count,max").batch.series}
     assert {metric for metric in metrics if metric[:2] in ("h_", "e_")} == {"h_count", "h_max", "e_count"}
+
+
+def test_explicit_histograms_as_columns_of_opentsdb() -> None:
+    """The first and last bucket have one bound, so they are underflow and overflow."""
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="latency")
+    metric.histogram.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+    points = metric.histogram.data_points
+    points.add(time_unix_nano=NS, count=10, bucket_counts=[1, 2, 3, 4], explicit_bounds=[0, 1.5, 7])
+    points.add(time_unix_nano=NS + 10**9, count=5, bucket_counts=[5])
+    points.add(time_unix_nano=NS + 2 * 10**9, count=5)
+    points.add(time_unix_nano=NS, count=3, bucket_counts=[1, 1, 1], explicit_bounds=[1, 1 + 2**-40])
+    points.add(time_unix_nano=NS, count=1, bucket_counts=[1 << 63, 1], explicit_bounds=[1])
+    parsed = parse(request, otlp_histogram="count,opentsdb", histogram_id=7)
+    messages = [rejected.message for rejected in parsed.rejected]
+    assert "bounds that are the same as 32-bit floats" in messages[0]
+    assert "a count of a histogram needs more than 64 bits" in messages[1]
+    stored = {
+        (series.metric, time_ms - MS): decode(value) if isinstance(value, bytes) else value
+        for series, time_ms, value in parsed.batch.points()
+    }
+    assert stored == {
+        ("latency_count", 0): 10,
+        ("latency_count", 1000): 5,
+        ("latency_count", 2000): 5,
+        ("latency", 0): Histogram({(0.0, 1.5): 2, (1.5, 7.0): 3}, 1, 4),
+        ("latency", 1000): Histogram({}, 0, 5),
+    }
+    assert {payload[0] for payload in parsed.batch.payloads} == {7}
+    together = list(
+        message_format("otlp", {"otlp_histogram": "opentsdb"}).parse_all([message_of(request)] * 3)
+    )
+    assert [len(parsed.batch.payloads) for parsed in together] == [6]
+    values = [decode(value) for _, _, value in together[0].batch.points() if isinstance(value, bytes)]
+    assert values == [stored["latency", 0], stored["latency", 1000]] * 3
+
+
+def message_of(request: ExportMetricsServiceRequest) -> Message:
+    return Message(request.SerializeToString(), 5, "topic")
 
 
 def bad_requests() -> dict[str, tuple[Any, Reason, int]]:

@@ -12,7 +12,8 @@ import zstandard
 
 from tests.support.front_door import Door
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "opentsdb" / "puts.json").read_text("utf-8"))
+GOLDEN_FOLDER = Path(__file__).parents[2] / "golden" / "opentsdb"
+GOLDEN = json.loads((GOLDEN_FOLDER / "puts.json").read_text("utf-8"))
 PUTS = [
     (f"{case['name']}-{number}", step)
     for case in GOLDEN["cases"]
@@ -198,3 +199,22 @@ def test_what_is_counted(door: Door) -> None:
     assert 'timebeam_writes_total{endpoint="/api/put",status="400"}' in metrics
     assert 'timebeam_written_points_total{endpoint="/api/put",outcome="published"}' in metrics
     assert "timebeam_held_bytes 0\n" in metrics
+
+
+def test_histograms_are_answered_as_points_are(door: Door) -> None:
+    """The body of the golden vector, whose answer a TSD gave."""
+    client, server = door
+    golden = json.loads(
+        (Path(__file__).parents[2] / "golden" / "opentsdb" / "histogram.json").read_text("utf-8")
+    )
+    for case in golden["cases"]:
+        (step,) = case["steps"]
+        method, url, points = step["http"]
+        response = client.request(method, url, json=points)
+        assert (response.status_code, response.json()) == (step["status"], step["answer"])
+    assert {message.attributes["format"] for message in server.published} == {"opentsdb-histogram"}
+    bad = [points[0], points[0] | {"buckets": {}}]
+    response = client.post("/api/histogram?details", json=bad)
+    assert (response.status_code, response.json()["success"], response.json()["failed"]) == (400, 1, 1)
+    assert client.post("/api/histogram", json=points).status_code == 204
+    assert client.get("/api/histogram").status_code == 405

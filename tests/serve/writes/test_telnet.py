@@ -167,3 +167,15 @@ def test_idle_connections_are_closed(port: Port, monkeypatch: pytest.MonkeyPatch
         busy.sendall(b"exit\n")
         assert answers(busy) == []
     assert port.lines() == [put(number) for number in range(8)]
+
+
+def test_histograms_are_messages_of_their_own(port: Port) -> None:
+    line = b"histogram sys.load 1356998400 0,1=12:u=2 host=a"
+    with port.connect() as connection:
+        connection.sendall(put(1) + b"\n" + line + b"\nhistogram m 1356998400 0=1 host=a\nexit\n")
+        (answer,) = answers(connection)
+    assert answer == "histogram: illegal argument: Unable to parse bucket bounds: 0"
+    published = {
+        message.attributes["format"]: message.data.split(b"\n")[0] for message in port.server.published
+    }
+    assert published == {"opentsdb-text": put(1), "opentsdb-histogram": line}
