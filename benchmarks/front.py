@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from benchmarks import bench
-from tests.support.prometheus_proto import message, request_1, snappy
+from tests.support.inputs.prometheus_proto import message, request_1, snappy
 from timebeam.pipelines.serve.app import ServerLimits, application
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits

@@ -12,7 +12,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from tests.support.prometheus_proto import message
+from tests.support.inputs.prometheus_proto import message
 from timebeam.schema.messages import Message
 
 REQUESTS = 20

@@ -24,8 +24,8 @@ import hypothesis
 import pytest
 
 from tests.support.budget import EXAMPLES
-from tests.support.quick_graphs import quick_graphs
-from tests.support.starts import starts_processes
+from tests.support.house.quick_graphs import quick_graphs
+from tests.support.house.starts import starts_processes
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")

@@ -16,8 +16,8 @@ from opentelemetry.sdk.resources import Resource
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
-from tests.support.front_door import front_door
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.servers.front_door import front_door
 from timebeam.pipelines.serve.writes.tokens import Tokens
 
 pytestmark = pytest.mark.clients

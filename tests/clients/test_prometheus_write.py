@@ -14,10 +14,10 @@ import pytest
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
-from tests.support.front_door import front_door
 from tests.support.model import Content
-from tests.support.programs import free_port, program, running_program
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.servers.front_door import front_door
+from tests.support.servers.programs import free_port, program, running_program
 from timebeam.pipelines.serve.writes.tokens import Tokens
 
 pytestmark = pytest.mark.clients

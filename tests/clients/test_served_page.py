@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from tests.support.any_store import AnyStore
-from tests.support.browser import Browser, running_browser
 from tests.support.commands import ingest, timebeam
-from tests.support.programs import program
-from tests.support.running_server import running
+from tests.support.servers.browser import Browser, running_browser
+from tests.support.servers.programs import program
+from tests.support.servers.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits

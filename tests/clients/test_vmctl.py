@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ingest
-from tests.support.programs import free_port, program, running_program
-from tests.support.running_server import running
+from tests.support.servers.programs import free_port, program, running_program
+from tests.support.servers.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits

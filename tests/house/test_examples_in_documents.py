@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Bigtable
-from tests.support.documents import blocks, run_shell, shell_lines
+from tests.support.house.documents import blocks, run_shell, shell_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_START = (ROOT / "README.md").read_text("utf-8").split("## Quick start")[1].split("\n## ")[0]

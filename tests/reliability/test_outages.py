@@ -24,8 +24,8 @@ from tests.support.fault_proxy import (
     faulty,
     nth,
 )
+from tests.support.servers.tcp_cable import plugged
 from tests.support.stored import Store
-from tests.support.tcp_cable import plugged
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.transforms.bigtable import retry

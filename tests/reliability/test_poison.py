@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Call, faulty, some_keys
+from tests.support.inputs.poison import POISON_JSON, POISON_TEXT
 from tests.support.model import row_key
-from tests.support.poison import POISON_JSON, POISON_TEXT
 from tests.support.stored import Store
 from tests.support.workload import (
     PACKINGS,

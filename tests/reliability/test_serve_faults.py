@@ -29,11 +29,11 @@ from tests.support.fault_proxy import (
     nth,
     share,
 )
-from tests.support.golden_api import differences, normal
 from tests.support.points import BASE_S
-from tests.support.running_server import running
+from tests.support.servers.golden_api import differences, normal
+from tests.support.servers.running_server import running
+from tests.support.servers.tcp_cable import plugged
 from tests.support.stored import Store
-from tests.support.tcp_cable import plugged
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.transforms.query.budget import Budget

@@ -11,7 +11,6 @@ import grpc
 import pytest
 from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest
 
-from tests.support import uid_victim
 from tests.support.commands import timebeam
 from tests.support.fault_proxy import (
     AFTER,
@@ -26,8 +25,9 @@ from tests.support.fault_proxy import (
     nth,
     share,
 )
+from tests.support.processes import uid_victim
+from tests.support.processes.uid_race import race
 from tests.support.stored import Store
-from tests.support.uid_race import race
 from tests.support.workload import Workload, check_equal, run
 from timebeam.schema.layouts import Name
 from timebeam.transforms.ingest.uids import UidPolicy

@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support import remote_read
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
-from tests.support.golden_api import differences, normal
-from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.points import FIRST_MS
-from tests.support.remote_read import EQ, NEQ, NRE, RE
+from tests.support.servers import remote_read
+from tests.support.servers.golden_api import differences, normal
+from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.query.aggregate import AGGREGATORS

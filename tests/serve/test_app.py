@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from tests.support.commands import ingest, timebeam
-from tests.support.golden_api import load
-from tests.support.running_server import running
+from tests.support.servers.golden_api import load
+from tests.support.servers.running_server import running
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Gate, ServerLimits

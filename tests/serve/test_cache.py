@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from tests.support import annotations
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.commands import ingest
-from tests.support.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
+from tests.support.inputs import annotations
+from tests.support.plain.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve import queries

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support import remote_read
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
-from tests.support.remote_read import EQ, RE
+from tests.support.servers import remote_read
+from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tests.support.golden_api import CASES, Case, differences, load, normal
+from tests.support.servers.golden_api import CASES, Case, differences, load, normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import respond

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.golden_api import load
+from tests.support.servers.golden_api import load
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond

@@ -13,8 +13,8 @@ import grpc
 import httpx
 import pytest
 
-from tests.support.rows_server import RowsServer, serving
-from tests.support.running_server import running
+from tests.support.servers.rows_server import RowsServer, serving
+from tests.support.servers.running_server import running
 from timebeam.pipelines.serve import app
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits

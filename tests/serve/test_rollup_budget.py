@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
+from tests.support.plain.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api

@@ -11,16 +11,17 @@ import pytest
 from google.cloud.bigtable.data import SetCell
 
 from tests.jobs.trees.forest import Forest
-from tests.support import model, rollup_day
-from tests.support.annotations import A, B, load, notes, send
+from tests.support import model
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, MUTATE_ROWS, Do, faulty, nth
-from tests.support.killed import run_and_kill
+from tests.support.inputs.annotations import A, B, load, notes, send
 from tests.support.model import Content, Point, StoredCell
+from tests.support.plain import rollup_day
 from tests.support.points import BASE_S, corrections_of, put_file, random_points
+from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run, versions
 from timebeam.pipelines.store import delete

@@ -11,8 +11,8 @@ import pytest
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
 from tests.support.points import write_file
+from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
-from tests.support.uid_checks import assigned
 from timebeam.schema.layouts import Name, TableSpec
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables

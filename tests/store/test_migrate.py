@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.plain.rolled import config_file, interval
+from tests.support.processes.streams import start, wait_for
 from tests.support.pubsub_server import Published, PubSubServer
-from tests.support.rolled import config_file, interval
 from tests.support.stored import Store
-from tests.support.streams import start, wait_for
 from tests.support.workload import as_messages, check_equal, random_points
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb

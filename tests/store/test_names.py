@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Fault, faulty
+from tests.support.processes.uid_checks import ALL, assigned, check_bijection, uid_table
 from tests.support.stored import Store
-from tests.support.uid_checks import ALL, assigned, check_bijection, uid_table
 from timebeam.schema.layouts import Name
 from timebeam.transforms.store.names import read_use
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_opentsdb import Element
 from tests.support.budget import examples
-from tests.support.opentsdb_columns import (
+from tests.support.inputs.opentsdb_columns import (
     KEY,
     apply,
     columns,

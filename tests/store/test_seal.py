@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import timebeam
-from tests.support.rolled import config_file, interval, with_tables
+from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
 from timebeam.schema.layouts import Deletion, Name, Packing, Row, Selection, SeriesKey
 from timebeam.schema.layouts.archive import rows as archive_rows

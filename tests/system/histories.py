@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.quick_graphs import quick_graphs
+from tests.support.house.quick_graphs import quick_graphs
 from tests.system.disagreement import DisagreementError
 from tests.system.draw import history_of
 from tests.system.shrink import shrink

@@ -1,6 +1,6 @@
 """`timebeam query` against the model: all points of each metric, and downsampled ones by groups.
 
-Only aggregators that do not interpolate: `tests/support/plain_query.py` has the others.
+Only aggregators that do not interpolate: `tests/support/plain/plain_query.py` has the others.
 """
 
 from __future__ import annotations

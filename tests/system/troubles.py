@@ -24,7 +24,7 @@ from tests.support.fault_proxy import (
     share,
     some_keys,
 )
-from tests.support.killed import changing_from, run_and_kill
+from tests.support.processes.killed import changing_from, run_and_kill
 from tests.system.steps import Trouble
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dataflow import ROOT
+from tests.support.servers.dataflow import ROOT
 from timebeam.pipelines.deploy.jobs import JOBS
 
 BUILD = [

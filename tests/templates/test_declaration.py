@@ -14,7 +14,7 @@ import pytest
 from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
-from tests.support.dataflow import ROOT, as_texts, environment
+from tests.support.servers.dataflow import ROOT, as_texts, environment
 from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.deploy.jobs import JOBS, main
 from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.dataflow import ROOT
+from tests.support.servers.dataflow import ROOT
 from tests.support.stored import Store
 from timebeam.pipelines.deploy.jobs import JOBS
 from timebeam.schema.points import Series

@@ -11,7 +11,7 @@ import pytest
 from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
-from tests.support.dataflow import (
+from tests.support.servers.dataflow import (
     IMAGE,
     ROOT,
     as_texts,

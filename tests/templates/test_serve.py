@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.terraform import ROOT, TERRAFORM, parsed, terraform, variables
+from tests.support.house.terraform import ROOT, TERRAFORM, parsed, terraform, variables
 from timebeam.pipelines.commands import find_command
 
 FOLDER = ROOT / "templates" / "serve"

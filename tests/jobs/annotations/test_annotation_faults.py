@@ -7,8 +7,8 @@ import json
 import grpc
 import pytest
 
-from tests.support.annotations import notes
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth
+from tests.support.inputs.annotations import notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.schema.annotations import Annotation

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import Case, cases
-from tests.support.annotations import A, B, load, notes, query, send
 from tests.support.commands import timebeam
+from tests.support.inputs.annotations import A, B, load, notes, query, send
 from tests.support.points import BASE_S, FIRST_MS, LATER_MS
 from tests.support.stored import Store
 from timebeam.schema.annotations import Annotation

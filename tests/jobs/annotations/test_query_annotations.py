@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.annotations import A, B, load, notes, query, send
+from tests.support.inputs.annotations import A, B, load, notes, query, send
 from tests.support.points import BASE_S
 from tests.support.stored import Store
 

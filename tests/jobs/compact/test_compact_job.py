@@ -26,8 +26,8 @@ from tests.support.fault_proxy import (
     nth,
     some_keys,
 )
-from tests.support.killed import run_and_kill
 from tests.support.model import Point, StoredCell
+from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
 from timebeam.pipelines.options.parameters import UsageError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_opentsdb as plain
 from tests.support.budget import examples
-from tests.support.opentsdb_columns import (
+from tests.support.inputs.opentsdb_columns import (
     KEY,
     apply,
     columns,

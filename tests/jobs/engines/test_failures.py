@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS
+from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
-from tests.support.tracked import Deadly
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress

@@ -14,10 +14,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.table_content import NamedCell, named_cells
 from tests.support.commands import timebeam
+from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
-from tests.support.rolled import config_file, interval, with_tables
+from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from tests.support.tracked import FOLDER, Tracked
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER

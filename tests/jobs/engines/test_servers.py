@@ -19,10 +19,10 @@ from benchmarks.engines import prism
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
 from tests.support.commands import timebeam
+from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
-from tests.support.rolled import config_file, interval, with_tables
+from tests.support.processes.tracked import FOLDER, DeadlyOnce
 from tests.support.stored import Store
-from tests.support.tracked import FOLDER, DeadlyOnce
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import cases
-from tests.support.annotations import A, load, notes, query, send
 from tests.support.commands import timebeam
-from tests.support.golden_api import normal
+from tests.support.inputs.annotations import A, load, notes, query, send
 from tests.support.points import BASE_S
+from tests.support.servers.golden_api import normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import avro_bytes as avro
 from tests.support.any_store import AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE
-from tests.support.killed import run_and_kill
+from tests.support.inputs import avro_bytes as avro
+from tests.support.inputs.small_portions import make_portions_small, small_portions
 from tests.support.model import Point
 from tests.support.points import (
     BASE_S,
@@ -28,7 +28,7 @@ from tests.support.points import (
     random_value,
     write_file,
 )
-from tests.support.small_portions import make_portions_small, small_portions
+from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
 from timebeam.pipelines.jobs import portions as portions_of_files

@@ -12,9 +12,9 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
+from tests.support.processes.streams import letters, stream
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import letters, stream
 from timebeam.schema.meta.limits import MetricLimit, SeriesLimits, counts_table
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 from timebeam.transforms.bigtable.tables import create_tables

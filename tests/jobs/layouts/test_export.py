@@ -18,12 +18,12 @@ from google.cloud.bigtable.data import SetCell
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
-from tests.support.children import start_command
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
-from tests.support.example_tables import EXAMPLES, Tables
+from tests.support.inputs.example_tables import EXAMPLES, Tables
 from tests.support.model import Content, Point, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, random_points, write_file
+from tests.support.processes.children import start_command
 from timebeam.transforms.copy import export as export_transform
 from timebeam.transforms.copy import sorted_runs
 

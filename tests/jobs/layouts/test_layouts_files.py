@@ -13,9 +13,9 @@ from tests.support.any_store import AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.model import Content, Point, content
-from tests.support.plain_query import END_MS as PLAIN_END_MS
-from tests.support.plain_query import SENT, Query, expected
-from tests.support.plain_query import START_MS as PLAIN_START_MS
+from tests.support.plain.plain_query import END_MS as PLAIN_END_MS
+from tests.support.plain.plain_query import SENT, Query, expected
+from tests.support.plain.plain_query import START_MS as PLAIN_START_MS
 from tests.support.points import FIRST_MS, json_line, put, write_file
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "metrics"

@@ -15,8 +15,8 @@ import pytest
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import timebeam
+from tests.support.inputs.poison import POISON_JSON
 from tests.support.model import Point, content
-from tests.support.poison import POISON_JSON
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.workload import as_messages, random_points
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.commands import Ran, timebeam
-from tests.support.prometheus_proto import ENCODERS, Plain, snappy
+from tests.support.inputs.prometheus_proto import ENCODERS, Plain, snappy
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from timebeam.schema.common.protobuf import encoded_varint
 from timebeam.schema.layouts import Selected, Selection

@@ -14,7 +14,7 @@ from google.cloud.bigtable.data import DeleteRangeFromColumn, ReadRowsQuery
 from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
-from tests.support.rolled import (
+from tests.support.plain.rolled import (
     DAY,
     HOUR,
     Points,

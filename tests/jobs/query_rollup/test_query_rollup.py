@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.budget import long_after
-from tests.support.rolled import (
+from tests.support.plain.rolled import (
     DAY,
     HOUR,
     Points,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rolled import config_file, interval, rollup_at, send, with_tables
-from tests.support.rollup_declared import Place as DeclaredPlace
-from tests.support.rollup_series import DATA
-from tests.support.rollup_series import Place as SeriesPlace
+from tests.support.plain.rolled import config_file, interval, rollup_at, send, with_tables
+from tests.support.plain.rollup_declared import Place as DeclaredPlace
+from tests.support.plain.rollup_series import DATA
+from tests.support.plain.rollup_series import Place as SeriesPlace
 from tests.support.stored import Store
 from timebeam.schema.points import Series
 from timebeam.transforms.readers.table_reader import scan_table

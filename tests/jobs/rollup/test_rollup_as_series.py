@@ -11,9 +11,9 @@ import pytest
 from tests.support.budget import long_after
 from tests.support.commands import ingest
 from tests.support.fault_proxy import AFTER, BEFORE
-from tests.support.killed import run_and_kill
-from tests.support.rollup_day import WRITES, Points, points_of
-from tests.support.rollup_series import HOUR, Place
+from tests.support.plain.rollup_day import WRITES, Points, points_of
+from tests.support.plain.rollup_series import HOUR, Place
+from tests.support.processes.killed import run_and_kill
 from timebeam.schema.points import Series
 from timebeam.transforms.rollup.touched import read_marks
 

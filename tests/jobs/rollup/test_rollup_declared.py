@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rollup_declared import DECLARATION, Place
+from tests.support.plain.rollup_declared import DECLARATION, Place
 from timebeam.transforms.bigtable.existing import table_names
 
 ZONE = "America/Los_Angeles"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ingest, timebeam
-from tests.support.plain_rollups import (
+from tests.support.plain.plain_rollups import (
     Declared,
     Point,
     Table,

@@ -21,7 +21,7 @@ import pytest
 from google.cloud.bigtable.data import DeleteRangeFromColumn, RowMutationEntry, SetCell
 
 from tests.support.data_client import open_table
-from tests.support.rolled import interval, rollup_at, send, with_tables
+from tests.support.plain.rolled import interval, rollup_at, send, with_tables
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.keys import row_key

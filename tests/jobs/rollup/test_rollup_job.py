@@ -18,8 +18,7 @@ from google.cloud.bigtable.data import SetCell
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE
-from tests.support.killed import run_and_kill
-from tests.support.rollup_day import (
+from tests.support.plain.rollup_day import (
     CONFIG,
     DAY,
     HOUR,
@@ -36,6 +35,7 @@ from tests.support.rollup_day import (
     send,
     stored,
 )
+from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.budget import examples
-from tests.support.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
-from tests.support.rolled import interval
+from tests.support.inputs.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
+from tests.support.plain.rolled import interval
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config

@@ -14,7 +14,7 @@ import pytest
 from google.cloud.bigtable.data import SetCell
 
 from tests.support.data_client import open_table
-from tests.support.rolled import interval
+from tests.support.plain.rolled import interval
 from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config

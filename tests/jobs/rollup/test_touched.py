@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.commands import ingest, timebeam
 from tests.support.fault_proxy import INCREMENT, MUTATE_ROWS, BadEntries, Call, Do, faulty, some_keys
-from tests.support.rollup_day import (
+from tests.support.plain.rollup_day import (
     CONFIG,
     DAY,
     HOUR,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.children import start_command
 from tests.support.commands import Ran
+from tests.support.processes.children import start_command
+from tests.support.processes.streams import PATIENCE_SECONDS, letters, line, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import PATIENCE_SECONDS, letters, line, values
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope

@@ -12,9 +12,9 @@ import pytest
 from google.api_core import exceptions
 from google.pubsub_v1 import types
 
+from tests.support.processes.streams import line, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer, raw
 from tests.support.stored import Store
-from tests.support.streams import line, stream, values
 from timebeam.pipelines.local import subscription as subscription_module
 from timebeam.pipelines.local.subscription import Subscription
 

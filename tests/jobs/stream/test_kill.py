@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.streams import PATIENCE_SECONDS, start, wait_for
 from tests.support.pubsub_server import PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import PATIENCE_SECONDS, start, wait_for
 from tests.support.workload import as_messages, check_equal, random_points
 
 

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from tests.support.commands import timebeam
+from tests.support.processes.streams import T, letters, line, point, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import T, letters, line, point, stream, values
 from timebeam.schema.points import Reason
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.children import start_command
 from tests.support.commands import timebeam
+from tests.support.processes.children import start_command
+from tests.support.processes.streams import letters, line, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
-from tests.support.streams import letters, line, stream, values
 from timebeam.pipelines.local.micro_batches import Repeated
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.schema.messages import Message

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import timebeam
-from tests.support.example_tables import EXAMPLES, Tables
+from tests.support.inputs.example_tables import EXAMPLES, Tables
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 
 START_MS = 1426535612045

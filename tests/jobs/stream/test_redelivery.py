@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.budget import long_after
 from tests.support.commands import timebeam
+from tests.support.inputs.poison import POISON_JSON
 from tests.support.model import Point
-from tests.support.poison import POISON_JSON
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points

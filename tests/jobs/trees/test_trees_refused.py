@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.trees.forest import Forest
-from tests.support.plain_trees import plain_cells
+from tests.support.plain.plain_trees import plain_cells
 
 
 @pytest.fixture

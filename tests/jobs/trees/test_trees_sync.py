@@ -13,7 +13,7 @@ import pytest
 from tests.golden.tree_cases import GROUPS, tree_case
 from tests.jobs.trees.forest import Forest
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, either, every, faulty, no_faults
-from tests.support.plain_trees import plain_cells
+from tests.support.plain.plain_trees import plain_cells
 
 LOST_BY_A_TSD = {
     "trees": (b"\x00\x01\x01", b"tree_collision:", "000001000001000001000003000005", "000001000001000001"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.model import Point
-from tests.support.plain_query import END_MS, SENT, START_MS, Query, expected
+from tests.support.plain.plain_query import END_MS, SENT, START_MS, Query, expected
 from tests.support.points import BASE_S, FIRST_MS, put_file
 from tests.support.stored import Store
 

@@ -16,7 +16,7 @@ import timebeam as library
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
-from tests.support.running_server import running
+from tests.support.servers.running_server import running
 from timebeam.pipelines.options.values import declaration_of, declared_points
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits

@@ -14,8 +14,8 @@ import fastavro
 import pytest
 
 from tests.support.commands import ingest, timebeam
-from tests.support.example_tables import EXAMPLES, Tables
-from tests.support.file_lines import sizes
+from tests.support.inputs.example_tables import EXAMPLES, Tables
+from tests.support.inputs.file_lines import sizes
 from tests.support.points import FIRST_MS, LATER_MS, write_file
 from timebeam.pipelines.options.parameters import DECLARED
 

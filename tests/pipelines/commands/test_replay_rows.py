@@ -13,7 +13,7 @@ from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
-from tests.support.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
+from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from tests.support.stored import Store
 from timebeam.schema.points import Series
 from timebeam.transforms.readers.table_reader import scan_table

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.parsers import refusal
+from tests.support.house.parsers import refusal
 from timebeam.pipelines.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dataflow import Graph, Job, template
-from tests.support.rolled import config_file, interval, with_tables
+from tests.support.plain.rolled import config_file, interval, with_tables
+from tests.support.servers.dataflow import Graph, Job, template
 from tests.support.stored import Store
 from timebeam.pipelines.deploy.jobs import JOBS
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from google.cloud import bigtable as admin
 
-from tests.support.admin_server import AdminServer
 from tests.support.commands import Ran, timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.servers.admin_server import AdminServer
 from timebeam.pipelines.jobs.bigtable_checks import TABLE_PERMISSIONS, BigtableChecks, CheckStatus
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 from timebeam.transforms.readers.table_reader import scan_table

@@ -15,7 +15,7 @@ import yaml
 from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
-from tests.support.parsers import refusal
+from tests.support.house.parsers import refusal
 from timebeam.pipelines.deploy.infrastructure import files
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.schema.rollup.config_json import parse_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import timebeam
-from tests.support.terraform import ROOT, TERRAFORM, parsed, terraform, variables
+from tests.support.house.terraform import ROOT, TERRAFORM, parsed, terraform, variables
 from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.pipelines.options.command_line import given_settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.results import NAN, SPAN_MS, result
+from tests.support.plain.results import NAN, SPAN_MS, result
 from timebeam.pipelines.output.chart import Chart, colours, short_labels
 from timebeam.schema.annotations import Annotation
 

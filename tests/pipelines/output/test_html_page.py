@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.results import BASE, NAN, SPAN_MS, result
+from tests.support.plain.results import BASE, NAN, SPAN_MS, result
 from timebeam.pipelines.output.chart import Chart
 from timebeam.pipelines.output.page import chart_page
 from timebeam.schema.annotations import Annotation

@@ -16,8 +16,8 @@ import zstandard
 from tests.jobs.trees.forest import Forest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
+from tests.support.plain.rollup_declared import Place
 from tests.support.points import put, put_file, random_points, write_file
-from tests.support.rollup_declared import Place
 from timebeam.pipelines.output.progress import progress_text
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters import replay

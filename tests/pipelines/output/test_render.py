@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.support.results import NAN, SPAN_MS, result
+from tests.support.plain.results import NAN, SPAN_MS, result
 from timebeam.pipelines.options.parameters import OUTPUTS, UsageError
 from timebeam.pipelines.output import render as rendering
 from timebeam.pipelines.output.chart import label

@@ -13,7 +13,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.metrics.metricbase import MetricName
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from tests.support.letters import letter, write_letters
+from tests.support.inputs.letters import letter, write_letters
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.transforms import metrics
 

@@ -15,10 +15,10 @@ import pytest
 import timebeam
 from tests.support.commands import ingest
 from tests.support.commands import timebeam as run
-from tests.support.documents import blocks, run_shell, shell_lines
-from tests.support.plain_query import END_MS, SENT, START_MS
+from tests.support.house.documents import blocks, run_shell, shell_lines
+from tests.support.plain.plain_query import END_MS, SENT, START_MS
+from tests.support.plain.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.points import put_file
-from tests.support.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.stored import Store
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.target import BigtableError

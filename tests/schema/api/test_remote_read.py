@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import remote_read as client
-from tests.support.remote_read import EQ, NEQ, NRE, RE
+from tests.support.servers import remote_read as client
+from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from timebeam.schema.api.remote_read import (
     LabelledPoints,
     label_name,

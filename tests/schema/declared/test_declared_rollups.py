@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.plain_rollups import Fraction, Table, midnight_ms, random_declared, random_points
+from tests.support.plain.plain_rollups import Fraction, Table, midnight_ms, random_declared, random_points
 from timebeam.schema.common.batches import join
 from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.reading import read_json

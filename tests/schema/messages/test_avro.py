@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.avro_bytes import container, integer, long, point, tag_map, text
+from tests.support.inputs.avro_bytes import container, integer, long, point, tag_map, text
 from timebeam.schema.messages import Framing, Message, Parsed, message_format
 from timebeam.schema.messages.avro.avro_format import Avro
 from timebeam.schema.messages.avro.schema import own_schema

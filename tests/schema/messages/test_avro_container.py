@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.avro_bytes import SYNC, block, container, integer, long, point, text
+from tests.support.inputs.avro_bytes import SYNC, block, container, integer, long, point, text
 from timebeam.schema.messages import Message, Parsed, message_format
 from timebeam.schema.messages.avro import container as avro_container
 from timebeam.schema.messages.avro.codecs import EarlyEndError

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.avro_bytes import SYNC, long, text
 from tests.support.budget import long_after, long_but_every
-from tests.support.confined import parsed
+from tests.support.inputs.avro_bytes import SYNC, long, text
+from tests.support.inputs.confined import parsed
 from timebeam.schema.messages.avro.schema import own_schema
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.budget import long_but_every
-from tests.support.confined import parsed
+from tests.support.inputs.confined import parsed
 from timebeam.schema.messages import FORMATS
 
 MEMORY = {8 << 20: 512 << 20, 1 << 20: 96 << 20}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.messages.odd_lines import damaged, value_text
 from tests.support.budget import long_after
-from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
+from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.messages.influx.line import Booleans, Precision

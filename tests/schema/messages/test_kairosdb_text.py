@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
+from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.kairosdb.metric import Ttl
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText, split_words

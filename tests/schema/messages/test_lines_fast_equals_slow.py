@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.schema.messages.odd_lines import block, document, json_shape, text_shape
 from tests.support.budget import examples, long_after
-from tests.support.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
+from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText

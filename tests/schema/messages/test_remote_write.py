@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
-from tests.support.prometheus_proto import message as proto
+from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
+from tests.support.inputs.prometheus_proto import message as proto
 from timebeam.schema.common import wire_fields
 from timebeam.schema.common.encodings import snappy as unpack_snappy
 from timebeam.schema.messages import Framing, Message, series_columns

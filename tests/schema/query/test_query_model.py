@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.budget import examples
-from tests.support.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import QuerySeries, answer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
-from tests.support.bucket_columns import columns
+from tests.support.plain.bucket_columns import columns
 from timebeam.schema.points import PointBatch, Reason, Series, Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
 from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge

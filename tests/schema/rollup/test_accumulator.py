@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
-from tests.support.bucket_columns import columns
+from tests.support.plain.bucket_columns import columns
 from timebeam.schema.rollup import accumulate as module
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, accumulate
 from timebeam.schema.rollup.buckets import Buckets, Grouping, merge

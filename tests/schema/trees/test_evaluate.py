@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.budget import examples
-from tests.support.plain_trees import plain_place
+from tests.support.plain.plain_trees import plain_place
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.schema.trees import cells
 from timebeam.schema.trees.definitions import Tree, parse_trees

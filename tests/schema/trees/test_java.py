@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.tree_cases import java_vectors
-from tests.support.plain_trees import plain_hash
+from tests.support.plain.plain_trees import plain_hash
 from timebeam.schema.common.java_text import hash_code, json_text
 from timebeam.schema.common.regex import PatternError, compiled, split
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.front_door import Door, front_door
+from tests.support.servers.front_door import Door, front_door
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.front_door import Door, front_door
+from tests.support.servers.front_door import Door, front_door
 from timebeam.pipelines.serve import connections
 from timebeam.pipelines.serve.writes.bodies import LISTED_BYTES, SHORT_BYTES, BodyContent
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits

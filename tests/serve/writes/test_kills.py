@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.children import start_command
-from tests.support.programs import free_port
+from tests.support.processes.children import start_command
+from tests.support.processes.streams import PATIENCE_SECONDS, point, values
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, PubSubServer
+from tests.support.servers.programs import free_port
 from tests.support.stored import Store
-from tests.support.streams import PATIENCE_SECONDS, point, values
 
 POINTS = 20
 """Of a body."""

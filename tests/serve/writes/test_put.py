@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.support.front_door import Door
+from tests.support.servers.front_door import Door
 
 GOLDEN_FOLDER = Path(__file__).parents[2] / "golden" / "opentsdb"
 GOLDEN = json.loads((GOLDEN_FOLDER / "puts.json").read_text("utf-8"))

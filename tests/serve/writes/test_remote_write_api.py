@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.front_door import Door
-from tests.support.prometheus_proto import message as proto
+from tests.support.inputs.prometheus_proto import message as proto
+from tests.support.servers.front_door import Door
 
 TIME = 1_700_000_000_000
 TYPE_2 = {"Content-Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}

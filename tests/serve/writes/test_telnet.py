@@ -11,9 +11,9 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from tests.support.front_door import front_door
-from tests.support.programs import free_port
 from tests.support.pubsub_server import PubSubServer
+from tests.support.servers.front_door import front_door
+from tests.support.servers.programs import free_port
 from timebeam.pipelines.serve.writes import telnet
 from timebeam.pipelines.serve.writes.telnet import ANSWERS, CHUNK_BYTES, LINE_BYTES, TelnetAddress
 

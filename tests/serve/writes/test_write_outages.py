@@ -10,8 +10,8 @@ import httpx
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from tests.support.front_door import front_door
 from tests.support.pubsub_server import PubSubServer
+from tests.support.servers.front_door import front_door
 from timebeam.pipelines.serve.writes import publisher
 from timebeam.pipelines.serve.writes.front_door import WriteLimits
 from timebeam.pipelines.serve.writes.tokens import Tokens

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.row_chunks import CELL, WHOLE, responses_of, rows_of
-from tests.support.rows_server import RESPONSE, chunk
+from tests.support.inputs.row_chunks import CELL, WHOLE, responses_of, rows_of
+from tests.support.servers.rows_server import RESPONSE, chunk
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable import columns
 from timebeam.transforms.bigtable.columns import ColumnMerger, MergedRows, chunks_class

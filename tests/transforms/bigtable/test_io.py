@@ -14,8 +14,8 @@ import pytest
 from google.api_core.exceptions import PermissionDenied
 
 import timebeam.transforms.bigtable as connector
-from tests.support.eager import eagerly
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Fault, faulty, nth
+from tests.support.processes.eager import eagerly
 from timebeam.transforms.bigtable import (
     BigtableCell,
     BigtableDeletion,

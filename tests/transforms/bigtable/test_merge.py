@@ -13,8 +13,8 @@ from google.cloud.bigtable.data.exceptions import InvalidChunk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.row_chunks import CELL, WHOLE, responses_of, rows_of
-from tests.support.rows_server import RESPONSE, chunk
+from tests.support.inputs.row_chunks import CELL, WHOLE, responses_of, rows_of
+from tests.support.servers.rows_server import RESPONSE, chunk
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable.merge import (
     InvalidChunkError,

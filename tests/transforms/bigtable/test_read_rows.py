@@ -21,7 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.budget import examples
-from tests.support.rows_server import RESPONSE, Answer, RowsServer, asked_for, chunk, one_cell, serving
+from tests.support.servers.rows_server import (
+    RESPONSE,
+    Answer,
+    RowsServer,
+    asked_for,
+    chunk,
+    one_cell,
+    serving,
+)
 from timebeam.schema.layouts import ColumnRange, Row, Scan
 from timebeam.transforms.bigtable import resumed, retry
 from timebeam.transforms.bigtable.merge import InvalidChunkError

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.rows_server import RESPONSE, RowsServer, one_cell, serving
+from tests.support.servers.rows_server import RESPONSE, RowsServer, one_cell, serving
 from timebeam.schema.layouts import Scan
 from timebeam.transforms.bigtable import resumed
 from timebeam.transforms.bigtable.reader import scan_keys

@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from tests.support.children import start
+from tests.support.processes.children import start
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.store import WriteDeadLetters

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
-from tests.support.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
+from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Stage
 from timebeam.transforms.dead_letters.rejected import REJECTED

@@ -8,8 +8,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.pvalue import TaggedOutput
 
-from tests.support.eager import eagerly
-from tests.support.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row_of
+from tests.support.inputs.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row_of
+from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Layout, Packing, Row
 from timebeam.schema.layouts.heroic.layout import Heroic

@@ -9,9 +9,9 @@ import logging
 import pytest
 
 from tests.golden.cases import HERE
+from tests.support.processes.uid_checks import ALL, assigned, check_bijection, mixed_names, notes, uid_table
+from tests.support.processes.uid_race import race
 from tests.support.stored import Store
-from tests.support.uid_checks import ALL, assigned, check_bijection, mixed_names, notes, uid_table
-from tests.support.uid_race import race
 from timebeam.schema.layouts import Name
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.ingest.uids import DryUidTable, UidPolicy

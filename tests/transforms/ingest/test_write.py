@@ -11,7 +11,6 @@ import grpc
 import pytest
 from google.api_core.exceptions import PermissionDenied
 
-from tests.support.eager import eagerly
 from tests.support.fault_proxy import (
     AFTER,
     BEFORE,
@@ -25,7 +24,8 @@ from tests.support.fault_proxy import (
     no_faults,
     nth,
 )
-from tests.support.rows import ROW_KEY, SERIES, START_MS, piece, row_of
+from tests.support.inputs.rows import ROW_KEY, SERIES, START_MS, piece, row_of
+from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Reason, Rejected, Stage

@@ -11,8 +11,8 @@ import apache_beam as beam
 import fastavro
 import pytest
 
-from tests.support.eager import eagerly
-from tests.support.file_lines import sizes
+from tests.support.inputs.file_lines import sizes
+from tests.support.processes.eager import eagerly
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing

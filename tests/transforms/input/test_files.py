@@ -13,8 +13,7 @@ from apache_beam.io.filesystem import FileMetadata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.eager import eagerly
-from tests.support.file_lines import (
+from tests.support.inputs.file_lines import (
     COMPRESS,
     gzip_bytes,
     length,
@@ -25,6 +24,7 @@ from tests.support.file_lines import (
     sizes,
     zstd_bytes,
 )
+from tests.support.processes.eager import eagerly
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms.dead_letters.rejected import REJECTED

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.file_lines import COMPRESS, lines_in, lines_of, members, read, sizes
+from tests.support.inputs.file_lines import COMPRESS, lines_in, lines_of, members, read, sizes
 from timebeam.schema.common import decompress
 from timebeam.schema.points import Reason, Stage
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.chunk_rows import DAY, HOUR, METRICS, START, cut, row_keys
+from tests.support.inputs.chunk_rows import DAY, HOUR, METRICS, START, cut, row_keys
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb

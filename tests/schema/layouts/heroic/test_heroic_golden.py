@@ -18,7 +18,7 @@ from timebeam.schema.layouts.heroic.select import scans
 from timebeam.schema.layouts.heroic.wire_key import WireKeys, length_bytes, read_length
 from timebeam.schema.points import Kind, PointBatch, Reason, Series
 
-FILE = Path(__file__).parents[2] / "golden" / "heroic" / "heroic.json"
+FILE = Path(__file__).parents[3] / "golden" / "heroic" / "heroic.json"
 VECTORS = json.loads(FILE.read_text())["vectors"]
 PERIOD = 1 << 32
 LAYOUT, FORM = Heroic(), WireKeys()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 
-from tests.support.children import CONTEXT
+from tests.support.processes.children import CONTEXT
 from timebeam.schema.layouts import Name
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import RefusedError

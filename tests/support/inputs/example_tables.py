@@ -13,7 +13,7 @@ from timebeam.schema.declared.model import Declaration
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tables"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "tables"
 
 
 class Tables:

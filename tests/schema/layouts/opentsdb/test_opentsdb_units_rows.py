@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schema.layouts.unit_vectors import unhex, vectors
+from tests.schema.layouts.opentsdb.unit_vectors import unhex, vectors
 from timebeam.schema.layouts import Cell, Packing, SeriesKey
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import select

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.commands import Ran, ingest, timebeam
-from tests.support.rollup_day import Points, total
+from tests.support.plain.rollup_day import Points, total
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.target import Target

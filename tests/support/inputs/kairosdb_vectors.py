@@ -11,7 +11,7 @@ import pytest
 from tests.schema.layouts import plain_kairosdb as plain
 from timebeam.schema.points import PointBatch
 
-VECTORS = json.loads((Path(__file__).parents[1] / "golden/kairosdb/vectors.json").read_text())["vectors"]
+VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 
 
 def of_kind(kind: str) -> list[Any]:

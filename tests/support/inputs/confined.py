@@ -1,6 +1,6 @@
 """Parsers in children that have little time and memory, so that a crash is seen and costs nothing.
 
-`python -m tests.support.confined` imports once, and forks a child for each text that it is sent.
+`python -m tests.support.inputs.confined` imports once, and forks a child for each text that it is sent.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def parsed(name: str, options: dict[str, Any], text: bytes, memory: int = MEMORY
 def _server() -> subprocess.Popen[bytes]:
     """The process that forks; it ends with its standard input."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.confined"],
+        [sys.executable, "-m", "tests.support.inputs.confined"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import hcl2
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TERRAFORM = shutil.which("terraform")
 
 

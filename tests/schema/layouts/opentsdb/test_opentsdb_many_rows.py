@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.budget import examples
-from tests.support.opentsdb_columns import columns
+from tests.support.inputs.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb

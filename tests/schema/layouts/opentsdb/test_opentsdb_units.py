@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.golden.cases import HERE, units
-from tests.schema.layouts.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
+from tests.schema.layouts.opentsdb.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from tests.support.pubsub_server import TOPIC, PubSubServer
-from tests.support.running_server import running
+from tests.support.servers.running_server import running
 from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits

@@ -16,7 +16,7 @@ from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
 from timebeam.schema.points import Kind, PointBatch, Reason, Series
 
-VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
+VECTORS = json.loads((Path(__file__).parents[3] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 TIME_MS = 1_300_000_000_000
 SERIES = Series.of("cpu", {"host": "a"})
 SPECS = ("legacy", "milliseconds", "seconds")

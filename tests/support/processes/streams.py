@@ -8,8 +8,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.support.children import start_command
 from tests.support.commands import timebeam, unless_given
+from tests.support.processes.children import start_command
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.stored import Store
 

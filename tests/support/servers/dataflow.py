@@ -24,7 +24,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 
 from timebeam.pipelines.deploy.jobs import main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "europe-west1-docker.pkg.dev/my-project/timebeam/timebeam-test:1"
 _NOWHERE = "http://localhost:9"
 

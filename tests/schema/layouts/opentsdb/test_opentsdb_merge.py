@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_opentsdb as plain
 from tests.support.budget import examples
-from tests.support.opentsdb_columns import columns, elements, qualifier_of
+from tests.support.inputs.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb

@@ -9,7 +9,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.children import start_command
 from tests.support.commands import Ran
 from tests.support.fault_proxy import (
     BEFORE,
@@ -22,6 +21,7 @@ from tests.support.fault_proxy import (
     FaultProxy,
     Plan,
 )
+from tests.support.processes.children import start_command
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 CHANGING = (MUTATE_ROWS, INCREMENT, COMPARE_AND_SET)

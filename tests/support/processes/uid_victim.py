@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
-from tests.support import children
+from tests.support.processes import children
 from timebeam.schema.layouts import Layout, Name
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.uids import UidPolicy, UidTable

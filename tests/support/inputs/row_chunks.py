@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.rows_server import RESPONSE, chunk
+from tests.support.servers.rows_server import RESPONSE, chunk
 from timebeam.schema.layouts import Cell, Row
 
 CELL = chunk(b"k", "f", b"q", 1000, b"v")
