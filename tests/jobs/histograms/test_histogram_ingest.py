@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.annotations import query
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest
+from tests.support.inputs.annotations import query
 from tests.support.points import BASE_S, FIRST_MS, write_file
 from tests.support.stored import Store
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime
