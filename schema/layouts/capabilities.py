@@ -195,16 +195,18 @@ class HourMarks(Capability, StoredLayout):
     noun = "marks of changed hours"
 
     @abc.abstractmethod
-    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
-        """The hours that have points in rows as `pack` makes them.
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        """The hours that have points in m rows as `pack` makes them.
+
+        Args:
+          keys, counts: the key of each row, and the number of its cells.
+          qualifiers: of all cells, concatenated.
 
         Returns:
           (the metric as in row keys: UID or name; start of an hour in s since 1970).
         """
-
-    def hours_of_keys(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]] | None:
-        """The hours of rows with these keys; None if keys do not tell them."""
-        return None
 
 
 class UidTables(Capability, Layout):

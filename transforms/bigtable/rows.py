@@ -63,6 +63,7 @@ class EncodedRow(NamedTuple):
       mutations: fields 2 of a MutateRowsRequest.Entry, concatenated.
       mutation_count: their number.
       last_ms: the timestamp of the last cell, in ms; None if it is not noted.
+      qualifiers: of the cells, concatenated; empty if they are not noted.
     """
 
     table: str
@@ -70,6 +71,7 @@ class EncodedRow(NamedTuple):
     mutations: bytes
     mutation_count: int
     last_ms: int | None = None
+    qualifiers: bytes = b""
 
 
 CellTuple = tuple[str, bytes, int, bytes]

@@ -228,10 +228,12 @@ def _encoded_rows(
     bounds = cells.bounds
     last_ms = cells.times_ms[bounds[1:] - 1].tolist()
     written = zip(keys, itertools.pairwise(bounds.tolist()), last_ms, strict=True)
+    qualifiers, qualifier_starts = cells.qualifiers
     for key, (first, end), last in written:
         for start in range(first, end, MUTATIONS):
             stop = min(start + MUTATIONS, end)
-            yield EncodedRow(table, key, content[starts[start] : starts[stop]], stop - start, last)
+            names = qualifiers[qualifier_starts[start] : qualifier_starts[stop]]
+            yield EncodedRow(table, key, content[starts[start] : starts[stop]], stop - start, last, names)
     metrics.count("rows_written", len(keys))
     metrics.count("cells_written", len(cells.times_ms))
     key_bytes = int(np.dot(np.array([len(key) for key in keys], np.int64), np.diff(bounds)))
@@ -261,7 +263,9 @@ def _encoded(outputs: Iterable[Row | RejectedOutput]) -> Iterator[EncodedRow | R
             continue
         table, key, cells, deleted = output
         last_ms = cells[-1].timestamp_ms if cells else None
-        yield EncodedRow(table, key, encoded_mutations(cells, deleted), len(cells) + len(deleted), last_ms)
+        names = b"".join([cell.qualifier for cell in cells])
+        count = len(cells) + len(deleted)
+        yield EncodedRow(table, key, encoded_mutations(cells, deleted), count, last_ms, names)
 
 
 def merged_rows(rows: Iterable[Row]) -> list[Row]:

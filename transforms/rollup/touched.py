@@ -36,7 +36,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.wire import encoded_mutations
-from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
+from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
 from timebeam.transforms.readers.table_reader import scan_table
 
@@ -114,8 +114,15 @@ class TouchedMarker:
 
     def hours(self, rows: Sequence[AnyRow]) -> Hours:
         """The hours that have points in rows."""
-        hours = self.layout.hours_of_keys([row.key for row in rows])
-        return self.layout.hours([plain_row(row) for row in rows]) if hours is None else hours
+        counts, qualifiers = list[int](), list[bytes]()
+        for row in rows:
+            if isinstance(row, EncodedRow):
+                counts.append(row.mutation_count)
+                qualifiers.append(row.qualifiers)
+            else:
+                counts.append(len(row.cells))
+                qualifiers += [cell.qualifier for cell in row.cells]
+        return self.layout.hours([row.key for row in rows], counts, b"".join(qualifiers))
 
     def mark(self, target: Target, hours: Hours) -> None:
         """Marks hours; to be called before their points are sent, and again after they are stored.

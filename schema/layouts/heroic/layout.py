@@ -170,12 +170,13 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.index`."""
         return series_table.index_rows(self.series_table, series, base_ms)
 
-    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
-        """See `Layout.hours`."""
-        keys = [self.form.parse(row.key) for row in rows]
-        offsets = self.form.offsets(b"".join([cell.qualifier for row in rows for cell in row.cells]))
-        counts = [len(row.cells) for row in rows]
-        return hours_of([key.series.metric for key in keys], [key.base_ms for key in keys], counts, offsets)
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        """See `HourMarks.hours`."""
+        parsed = [self.form.parse(key) for key in keys]
+        metrics, bases_ms = [key.series.metric for key in parsed], [key.base_ms for key in parsed]
+        return hours_of(metrics, bases_ms, counts, self.form.offsets(qualifiers))
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

@@ -24,7 +24,13 @@ from timebeam.schema.layouts.capabilities import (
     restored_points,
 )
 from timebeam.schema.layouts.kairosdb import audit, encode, keys, select
-from timebeam.schema.layouts.kairosdb.keys import OPTIONS, KairosDbOptions, RowSpec, parse_retention
+from timebeam.schema.layouts.kairosdb.keys import (
+    OPTIONS,
+    KairosDbOptions,
+    RowSpec,
+    parse_key,
+    parse_retention,
+)
 from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.point_cells import decode_together
 from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
@@ -180,7 +186,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             return Restored(PointBatch.of([], 0), row)
         if row.table != data:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
-        series = keys.parse_key(row.key).series
+        series = parse_key(row.key).series
         decoded = self.decode(row, series)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
@@ -199,15 +205,14 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.several_rows`: the series with values of several types."""
         return select.of_several_types(self.options, self.table_names, selection, reader)
 
-    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
-        """See `Layout.hours`."""
-        row_keys = [keys.parse_key(row.key) for row in rows]
-        qualifiers = b"".join([cell.qualifier for row in rows for cell in row.cells])
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        """See `HourMarks.hours`."""
+        parsed = [parse_key(key) for key in keys]
+        metrics, bases_ms = [key.series.metric for key in parsed], [key.row_ms for key in parsed]
         offsets = self.options.row_spec.offsets_ms(np.frombuffer(qualifiers, ">u4").astype(np.int64))
-        counts = [len(row.cells) for row in rows]
-        return hours_of(
-            [key.series.metric for key in row_keys], [key.row_ms for key in row_keys], counts, offsets
-        )
+        return hours_of(metrics, bases_ms, counts, offsets)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""

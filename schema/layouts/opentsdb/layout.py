@@ -272,12 +272,10 @@ class OpenTsdb(
             return f"row key {key.hex()} does not have the salt of its series"
         return ""
 
-    def hours(self, rows: Sequence[Row]) -> set[tuple[bytes, int]]:
-        """See `Layout.hours`."""
-        return self.hours_of_keys([row.key for row in rows])
-
-    def hours_of_keys(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
-        """See `HourMarks.hours_of_keys`."""
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        """See `HourMarks.hours`; the keys alone tell them."""
         start = self.options.salt_width
         base = start + self.options.uid_width_metric
         heads = {key[start : base + row_keys.BASE_BYTES] for key in keys}

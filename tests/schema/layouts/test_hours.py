@@ -39,5 +39,6 @@ def test_hours_are_those_of_the_points(name, points):
     for series, time_ms in points:
         metric = uids[Name("metrics", series.metric)] if layout.uids else series.metric.encode()
         expected.add((metric, time_ms // 3_600_000 * 3600))
-    assert layout.hours(rows) == expected
-    assert layout.hours([]) == set()
+    qualifiers = b"".join(cell.qualifier for row in rows for cell in row.cells)
+    assert layout.hours([row.key for row in rows], [len(row.cells) for row in rows], qualifiers) == expected
+    assert layout.hours([], [], b"") == set()
