@@ -15,6 +15,7 @@ parsed together. Attributes of a message say how to read it:
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -87,6 +88,8 @@ class Formats:
           RefusedError: no format has that name, it is not selectable, or the options do not fit it.
         """
         attributes = message.envelope.attributes if message.envelope else {}
+        if not attributes:
+            return self._default_key
         name = attributes.get("format") or self._name
         if name != self._name and name in FORMATS and name not in self._selectable:
             why = f"attribute format: {name} is not read here: add it with --formats {name}"
@@ -100,12 +103,24 @@ class Formats:
           RefusedError: a packing is damaged, or `key` refuses the message.
         """
         attributes = message.envelope.attributes if message.envelope else {}
+        if not attributes and self._name != AUTO:
+            return unwrapped(message, is_whole=False) if self._is_default_told else message
         if (attributes.get("format") or self._name) == AUTO:
             plain = unwrapped(message, is_whole=True)
             return choose_format(
                 plain, [(each, self[self._key(each, attributes)]) for each in self._selectable]
             )
         return unwrapped(message, is_whole=False) if is_told_by_content(self[self.key(message)]) else message
+
+    @functools.cached_property
+    def _default_key(self) -> FormatKey:
+        """The format of messages without attributes; raises as `_key` does."""
+        return self._key(self._name, {})
+
+    @functools.cached_property
+    def _is_default_told(self) -> bool:
+        """Whether the content of messages without attributes tells how they are packed; raises as `_key`."""
+        return is_told_by_content(self[self._default_key])
 
     def _key(self, name: str, attributes: Mapping[str, str]) -> FormatKey:
         """A format, made when it is needed, with the option that the attributes of a message choose.

@@ -24,6 +24,9 @@ _WRAPPINGS = 2
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
 _CONTENTS = (GZIP, ZSTD, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
+_JSON = (b"{", b"[")
+"""What no content encoding begins with."""
+
 _SHOWN = 40
 
 _REMOTE_WRITE = "application/x-protobuf;proto="
@@ -47,6 +50,8 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
       RefusedError: an encoding is damaged, unknown, or of too many bytes.
     """
     attributes = message.envelope.attributes if message.envelope else {}
+    if not attributes and not _encoding(message.text):
+        return message
     announced = [name.strip() for name in attributes.get("content-encoding", "").lower().split(",")]
     announced = [name for name in announced if name not in ("", "identity")]
     if len(announced) > _WRAPPINGS:
@@ -72,6 +77,8 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
 
 def _encoding(text: bytes) -> str:
     """The encoding that a text of lines, JSON or OTLP has by its content; empty for none."""
+    if text[:1] in _JSON:
+        return ""
     if text.startswith(GZIP):
         return "gzip"
     if text.startswith(ZSTD):
