@@ -179,7 +179,10 @@ _TAGS = tuple(
 )
 
 
-def _limits(text: str, most: int | None = None) -> str:
+LIMITS_REGEX = r"([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*"
+
+
+def limit_text(text: str, most: int | None = None) -> str:
     """The text of limits."""
     try:
         limits = parse_limits([text])
@@ -200,7 +203,7 @@ LIMITS = (
             default=[],
             many=True,
             template=TemplateType.TEXT,
-            regex=r"([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*",
+            regex=LIMITS_REGEX,
             example="app.*=1000,50000",
             setting=True,
         )
@@ -209,17 +212,17 @@ LIMITS = (
                 "max_new_series",
                 "new series of a metric in a minute, of each worker process; more become dead letters: N, or "
                 "PATTERN=N of metrics; the first that matches applies",
-                _limits,
+                limit_text,
             ),
             (
                 "max_series",
                 "series of a metric; new ones beyond it become dead letters: N, or PATTERN=N",
-                _limits,
+                limit_text,
             ),
             (
                 "max_tag_values",
                 "values of a tag key in a metric; new ones beyond it become dead letters: N, or PATTERN=N",
-                functools.partial(_limits, most=MOST_VALUES),
+                functools.partial(limit_text, most=MOST_VALUES),
             ),
         )
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from timebeam.pipelines.commands.ingest import LIMITS_REGEX, limit_text
 from timebeam.pipelines.commands.query import SELECTION
 from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
@@ -15,6 +16,7 @@ from timebeam.pipelines.options.parameters import (
     TABLES,
     TIME,
     Parameter,
+    TemplateType,
     boolean,
     not_negative,
 )
@@ -29,9 +31,8 @@ DELETE_COMMAND = Command(
     parameters=(
         Parameter(
             "start",
-            "first time: 2026-11-21T08:00:00Z, 30d-ago, seconds or ms since 1970",
+            "first time: 2026-11-21T08:00:00Z, 30d-ago, seconds or ms since 1970; required with METRIC",
             "Delete",
-            required=True,
             regex=TIME,
             example="2026-11-20T08:00:00Z",
         ),
@@ -39,6 +40,26 @@ DELETE_COMMAND = Command(
         *(
             dataclasses.replace(_SELECTED[name], group="Delete")
             for name in ("tag", "explicit_tags", "tsuid", "full_scan")
+        ),
+        Parameter(
+            "keep_days",
+            "instead of METRIC: delete points of older UTC days: N days, or PATTERN=N of metrics; the "
+            "first that matches applies",
+            "Retention",
+            limit_text,
+            default=[],
+            many=True,
+            template=TemplateType.TEXT,
+            regex=LIMITS_REGEX,
+            example="debug.*=7,400",
+            setting=True,
+        ),
+        Parameter(
+            "unattended",
+            "with --keep_days: delete without a token, for scheduled runs",
+            "Retention",
+            boolean,
+            False,
         ),
         Parameter(
             "token",
@@ -89,6 +110,7 @@ DELETE_COMMAND = Command(
   timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02
   timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02 --token TOKEN
   timebeam delete sys.load --layout opentsdb --start 30d-ago --end 1d-ago --tag 'host=web*' dc=lga
+  timebeam delete --layout opentsdb --keep_days 'debug.*=7' 400 --keep_rollups
 
 both ends of the time range are inclusive; a repeated run with the same token and log completes one that was
 interrupted; Beam's own options can be given too""",

@@ -84,6 +84,7 @@ def _required(parameter: Parameter) -> Parameter:
 
 
 _OF_FILES = "the job reads files"
+_BY_HAND = "a selection is deleted by hand, with a token"
 _OF_MESSAGES = "the job reads messages"
 
 
@@ -124,6 +125,15 @@ _JOBS = (
         "Merges the cells of each row of closed hours into one, by default of the last closed "
         "day. Queries return the same before and after.",
         frozenset({"layout", "instance"}),
+    ),
+    Deployable(
+        "delete",
+        "delete",
+        "Retention of time series in Bigtable",
+        "Deletes points that are older than a number of days, by metric, as a scheduled job. Without "
+        "`unattended` it only counts them.",
+        frozenset({"keep_days", "layout", "instance", "log"}),
+        dict.fromkeys(("start", "end", "tag", "explicit_tags", "tsuid", "full_scan", "token"), _BY_HAND),
     ),
     Deployable(
         "copy",

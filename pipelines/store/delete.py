@@ -24,7 +24,19 @@ from timebeam.pipelines.options.values import layout_with, readable_of, target_o
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
-from timebeam.schema.layouts import Annotations, Finding, Packing, Selection, UnknownNameError, WritableLayout
+from timebeam.schema.layouts import (
+    Annotations,
+    Finding,
+    Packing,
+    ReadableLayout,
+    Reader,
+    Selection,
+    SeriesIndex,
+    UidTables,
+    UnknownNameError,
+    WritableLayout,
+)
+from timebeam.schema.meta.limits import limit_of, parse_limits
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.transforms.bigtable.existing import table_exists
@@ -43,6 +55,7 @@ from timebeam.transforms.store.delete import (
 )
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
+_DAY_MS = 86_400_000
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 _SELECTING = (
     "metric",
@@ -53,6 +66,7 @@ _SELECTING = (
     "end",
     "keep_rollups",
     "annotations",
+    "keep_days",
     "series",
 )
 
@@ -141,6 +155,8 @@ class Delete(Job):
         """See `AnyJob.local_only`."""
         if self.work.series:
             return "--series reads and deletes what refers to the series on this machine: leave --runner out"
+        if not self.work.dry_run and "://" not in self.work.log:
+            return f"--log {self.work.log} would be on the workers' own disks: give gs://BUCKET/PREFIX"
         return ""
 
     def planned(self) -> Job | None:
@@ -150,13 +166,12 @@ class Delete(Job):
           UsageError: no table knows a name.
         """
         work = self.work
-        begun = not work.dry_run and is_begun(work)
+        begun = work.checksum is not None and not work.dry_run and is_begun(work)
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
             marker = None
-        if not begun:
-            for question in work.questions:
-                _check_names(work, question)
+        if not begun and len(work.questions) == 1:
+            _check_names(work, work.questions[0])
         return dataclasses.replace(self, work=dataclasses.replace(work, begun=begun, marker=marker))
 
     def prepare(self, run: Run) -> None:
@@ -196,9 +211,8 @@ class Delete(Job):
 
 def _check_names(work: DeleteJob, question: Question) -> None:
     """Raises UsageError if no table knows a name of a selection."""
-    selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     try:
-        next(iter(work.layout.select(selection, TableReader(work.target))), Finding)
+        next(iter(work.layout.select(_selection(question), TableReader(work.target))), Finding)
     except UnknownNameError as error:
         near = " or ".join(repr(name) for name in error.near())
         hint = f"; did you mean {near}?" if near else ""
@@ -217,23 +231,22 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         if options.series:
             raise UsageError("--series deletes annotations too: leave out --annotations")
     token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)
+    if options.unattended:
+        if options.token or not options.keep_days:
+            raise UsageError("--unattended is for --keep_days, without --token")
+        token = token._replace(newest_ms=now_ms - _SETTLED_MS)
     digest = _digest(options)
     if options.token and token.options != digest:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
-    options.dry_run = options.dry_run or not options.token
-    question = _question(options, token.newest_ms)
-    if options.tsuid:
-        try:
-            question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-    full = layout.full_scan(Selection(question.metric, question.tags, question.start_ms, question.end_ms))
-    if full and not options.full_scan:
-        raise UsageError(f"{full}: give --tag for these, or --full_scan")
+    options.dry_run = options.dry_run or not (options.token or options.unattended)
+    if options.keep_days:
+        questions = _old_points(options, layout, TableReader(target), token.newest_ms)
+    else:
+        questions = (_selected(options, layout, TableReader(target), token.newest_ms),)
     work = DeleteJob(
         target,
         layout,
-        (question,),
+        questions,
         token.newest_ms,
         f"{options.log}-{token}",
         None if options.keep_rollups else marker_of(layout),
@@ -246,6 +259,54 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     return Delete(target, layout.tables(), work, token._replace(options=digest))
 
 
+def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int) -> Question:
+    """The question of the options.
+
+    Raises:
+      UsageError: an option is wrong, or it is a full scan and `full_scan` does not say so.
+    """
+    question = _question(options, now_ms)
+    if options.tsuid:
+        try:
+            question = question_of_tsuids(question, layout, options.tsuid, reader)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    full = layout.full_scan(_selection(question))
+    if full and not options.full_scan:
+        raise UsageError(f"{full}: give --tag for these, or --full_scan")
+    return question
+
+
+def _old_points(
+    options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int
+) -> Sequence[Question]:
+    """For each metric that a pattern of `--keep_days` matches, the points of UTC days that are too old.
+
+    Raises:
+      UsageError: other options select points too, or the layout does not list its metrics.
+    """
+    if options.metric or options.tag or options.explicit_tags or options.tsuid or options.start:
+        raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --tag and --tsuid")
+    if isinstance(layout, UidTables):
+        metrics = list(layout.metric_uids(reader))
+    elif isinstance(layout, SeriesIndex):
+        metrics = sorted({series.metric for series, _ in layout.indexed(None, reader)})
+    else:
+        raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
+    limits = parse_limits(options.keep_days)
+    today_ms = now_ms // _DAY_MS * _DAY_MS
+    days_of = {metric: limit_of(limits, metric) for metric in metrics}
+    return [
+        Question(metric, {}, (), NONE, None, 0, today_ms - days * _DAY_MS - 1)
+        for metric, days in days_of.items()
+        if days is not None and days * _DAY_MS < today_ms
+    ]
+
+
+def _selection(question: Question) -> Selection:
+    return Selection(question.metric, question.tags, question.start_ms, question.end_ms)
+
+
 def _question(options: argparse.Namespace, now_ms: int) -> Question:
     """What the options select.
 
@@ -253,7 +314,9 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
       UsageError: an option is wrong.
     """
     if (options.metric is None) == (not options.tsuid):
-        raise UsageError("give METRIC or --tsuid; METRIC before options with several values")
+        raise UsageError("give METRIC, --tsuid or --keep_days; METRIC before options with several values")
+    if options.start is None:
+        raise UsageError("the following options are required: --start")
     if options.tsuid and (options.tag or options.explicit_tags):
         raise UsageError("--tsuid names the series: leave out --tag and --explicit_tags")
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)

@@ -312,3 +312,24 @@ def test_metadata_and_leaves_of_series_without_points_go(
     shown = timebeam("trees", "show", *forest.store.flags).out
     assert "b/" in shown.split()
     assert "a/" not in shown.split()
+
+
+@pytest.mark.parametrize("variant", long_after(1, ["opentsdb", "kairosdb-milliseconds", "heroic"]))
+def test_points_older_than_some_days_are_deleted_by_metric(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
+) -> None:
+    store = AnyStore.create(bigtable, prefix, variant)
+    stored_points(store, tmp_path)
+    content = store.content()
+    flags = ("--keep_days", "*.cpu=100", "sys*=30000", *store.flags)
+    log = ("--summary=json", f"--log={tmp_path / 'log'}")
+    planned = json.loads(timebeam("delete", *flags, *log).out)
+    assert store.content() == content
+    ran = timebeam("delete", *flags, *log, "--unattended")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["tables"] == planned["tables"]
+    assert store.content() == without(content, "sys.cpu", 0, 1 << 42)
+    assert "leave out METRIC" in timebeam("delete", "sys.cpu", *flags, *log).err
+    assert (
+        "--unattended is for" in timebeam("delete", "sys.cpu", "--start=0", *store.flags, "--unattended").err
+    )

@@ -34,6 +34,8 @@ BAD_TEXTS = {
     "app_profile": ["", "-p", "a b"],
     "max_new_series": ["", "app.*", "app.*=", "=5", "-1", "5,", "1.5"],
     "max_series": ["", "app.*="],
+    "keep_days": ["", "app.*=", "1.5"],
+    "log": ["", "deleted", "gs://bucket"],
     "max_tag_values": ["", "app.*="],
     "table_prefix": ["a/b", "ä"],
     "day": ["", "2026", "20-11-2026", "yesterday", "2026-11-20T00:00:00Z"],

@@ -167,6 +167,10 @@ class _DeleteChunksFn(beam.DoFn):
         job = self._job
         table = data_tables(job.layout)[0]
         for number, question in enumerate(job.questions):
+            if len(job.questions) > 1 and not isinstance(job.layout, UidTables):
+                metrics.plan_work(1)
+                yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
+                continue
             ranges = _key_ranges(job, question)
             cuts = split_keys(job.target, table, ranges, cut_at=job.layout.cut_at)
             for split in ranges_between(cuts):

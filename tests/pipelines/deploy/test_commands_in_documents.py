@@ -118,6 +118,6 @@ def test_commands_of_cron_systemd_and_kubernetes() -> None:
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["command"][0] == "timebeam"
     found.append([*container["command"][1:], *container["args"]])
-    assert [one[0] for one in found] == ["rollup", "check", "rollup", "rollup", "rollup"]
+    assert [one[0] for one in found] == ["rollup", "check", "delete", "rollup", "rollup", "rollup"]
     for one in found:
         assert refusal(one) is None, one

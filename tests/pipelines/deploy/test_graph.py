@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).with_name("steps.json")
 INGEST = {"format": "opentsdb-json", "dead_letters": "gs://my-bucket/dead/points"}
 SUBSCRIPTION = {"input_subscription": "projects/my-project/subscriptions/points", "bigtable_writer": "direct"}
 STREAM = {"UidSnapshot", "Read", "Gather", "Parse", "AssignUids", "Encode", "Pack", "Write", "AllRefused"}
-GRAPHS = ("ingest_files", "rollup", "compact", "copy")
+GRAPHS = ("ingest_files", "rollup", "compact", "delete", "copy")
 
 
 @pytest.fixture
@@ -50,6 +50,8 @@ def parameters(name: str, store: Store, folder: Path) -> dict[str, str]:
             "start": "2026-11-01",
             "dead_letters": "gs://my-bucket/dead/copy",
         }
+    if name == "delete":
+        return place | {"keep_days": "400", "unattended": "true", "log": "gs://my-bucket/deleted/run"}
     return place | {"day": "2026-11-20"}
 
 
@@ -78,7 +80,7 @@ def check_graph(name: str, graph: Graph) -> None:
     """Asserts that no step is of another language, and that the names are those of the golden list."""
     assert not graph.external()
     grouped = graph.key_coders()
-    assert ("GroupPerRow" in grouped) == (name not in ("ingest-points", "compact"))
+    assert ("GroupPerRow" in grouped) == (name not in ("ingest-points", "compact", "delete"))
     for step, coder in grouped.items():
         assert coder.is_deterministic(), (step, coder)
     golden = json.loads(GOLDEN.read_text())
