@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
@@ -9,6 +11,7 @@ from timebeam.pipelines.options.parameters import (
     LAYOUT,
     LETTERS,
     MAX_REFUSED,
+    ROLLUP_CONFIG,
     SUMMARY,
     TABLES,
     Parameter,
@@ -43,6 +46,14 @@ EXPORT_COMMAND = Command(
             default="columns",
             choices=("columns", "map"),
         ),
+        dataclasses.replace(ROLLUP_CONFIG, group="Export"),
+        Parameter(
+            "interval",
+            "opentsdb: export the rollups of this interval of --rollup_config, such as 1h, instead of points",
+            "Export",
+            regex=r"[0-9]+[smhdwny]",
+            example="1h",
+        ),
         Parameter(
             "verify",
             "export nothing; compare the files with the counts and sums of their manifests",
@@ -72,6 +83,7 @@ EXPORT_COMMAND = Command(
   timebeam export --layout opentsdb --output gs://my-bucket/points --start 30d-ago --end now --by_metric
   timebeam export --layout table --tables market.toml --output points --day 2026-11-20 --tags map
   timebeam export --layout opentsdb --output points --day 2026-11-20 --verify
+  timebeam export --layout opentsdb --output rollups --rollup_config rollups.json --interval 1h
 
 a repeated run replaces the files of its days; Beam's own options can be given too""",
 )

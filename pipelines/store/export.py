@@ -19,10 +19,13 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
-from timebeam.pipelines.options.values import readable_of, target_of
+from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.schema.layouts import TableSpec
 from timebeam.schema.points import Rejected
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY
 from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportTally, ExportWork, verify_day
+from timebeam.transforms.copy.rollups import RollupReader
 from timebeam.transforms.copy.sorted_runs import DAY_MS
 from timebeam.transforms.query.points import why_nothing
 
@@ -130,14 +133,37 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Export:
     if start_ms >= end_ms:
         raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
     target, layout = target_of(options), readable_of(options)
+    rollups = _rollups_of(options)
     work = ExportWork(
         target,
         layout,
         start_ms // DAY_MS * DAY_MS,
         -(-end_ms // DAY_MS) * DAY_MS,
-        options.output,
+        options.output if rollups is None else f"{options.output}/interval={rollups.interval.interval}",
         by_metric=options.by_metric,
         tag_map=options.tags == "map",
         dry_run=options.dry_run,
+        rollups=rollups,
     )
-    return Export(target, () if options.verify else layout.tables(), work, options.verify)
+    tables = [*layout.tables()]
+    if rollups is not None:
+        tables.append(TableSpec(rollups.table, {FAMILY: 1}, holds_points=True))
+    return Export(target, () if options.verify else tables, work, options.verify)
+
+
+def _rollups_of(options: argparse.Namespace) -> RollupReader | None:
+    """What reads the rollups of the interval that is asked for; None for points.
+
+    Raises:
+      UsageError: there is no such interval, or the layout has no rollup tables.
+    """
+    if options.interval is None:
+        return None
+    if not options.rollup_config:
+        raise UsageError("--interval needs --rollup_config")
+    layout, config = rollups_of(options)
+    for interval in config.rollups:
+        if interval.interval == options.interval:
+            return RollupReader(layout, config, interval)
+    intervals = ", ".join(interval.interval for interval in config.rollups)
+    raise UsageError(f"--interval {options.interval}: {options.rollup_config} has rollups of {intervals}")

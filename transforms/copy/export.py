@@ -37,6 +37,7 @@ from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.points import read_batches
+from timebeam.transforms.copy.rollups import RollupReader
 from timebeam.transforms.copy.sorted_runs import DAY_MS, SortedRuns
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.readers.parallel import ParallelReader
@@ -78,6 +79,7 @@ class ExportWork:
       by_metric: a folder for each metric in the folder of a day, and no column of it.
       tag_map: one column of all tags, instead of a column for each tag key of a file.
       dry_run: read and count; write nothing.
+      rollups: exported instead of points; None for points.
     """
 
     target: Target
@@ -88,6 +90,7 @@ class ExportWork:
     by_metric: bool = False
     tag_map: bool = False
     dry_run: bool = False
+    rollups: RollupReader | None = None
 
     def days_ms(self) -> range:
         """The start of each day, in ms."""
@@ -134,8 +137,7 @@ class _ExportFn(beam.DoFn):
         work = self._work
         with tempfile.TemporaryDirectory(prefix="timebeam-export-") as folder:
             runs = SortedRuns(Path(folder))
-            selection = Selection(None, {}, day_ms, day_ms + DAY_MS - 1)
-            for batch in read_batches(work.layout, selection, ParallelReader(work.target)):
+            for batch in self._batches(day_ms):
                 if isinstance(batch, Rejected):
                     metrics.count("points_read")
                     yield refuse(batch)
@@ -147,6 +149,13 @@ class _ExportFn(beam.DoFn):
             else:
                 yield from map(refuse, _write_day(work, work.folder_of(day_ms), runs))
         metrics.work_done()
+
+    def _batches(self, day_ms: int) -> Iterator[PointBatch | Rejected]:
+        """The points of a day, or its rollups, and refusals of unreadable rows."""
+        work, reader = self._work, ParallelReader(self._work.target)
+        if work.rollups is not None:
+            return work.rollups.batches(day_ms, day_ms + DAY_MS, reader)
+        return read_batches(work.layout, Selection(None, {}, day_ms, day_ms + DAY_MS - 1), reader)
 
 
 def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> Iterator[Rejected]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.cloud.bigtable.data import SetCell
+from tests.support.rolled import DAY, config_file, interval, send, with_tables
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import VARIANTS, AnyStore
@@ -24,6 +25,8 @@ from tests.support.inputs.example_tables import EXAMPLES, Tables
 from tests.support.model import Content, Point, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, random_points, write_file
 from tests.support.processes.children import start_command
+from tests.support.stored import Store
+from timebeam.schema.points import Series
 from timebeam.transforms.copy import export as export_transform
 from timebeam.transforms.copy import sorted_runs
 
@@ -385,3 +388,54 @@ def test_ranges_that_name_no_days(bigtable: tuple[str, str], prefix: str, tmp_pa
     ran = export(store, tmp_path, "--day=2013-01-01")
     assert "is empty" in ran.err
     assert list(files(tmp_path)) == [f"{DAYS[0]}/_manifest.json"]
+
+
+def test_rollups_of_an_interval(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """Each number of two hours of points, by plain counting."""
+    store = Store.create(bigtable, prefix)
+    config = config_file(tmp_path, [interval("1h", "1d")])
+    with_tables(store, config)
+    series = [Series.of("sys.cpu", {"host": host}) for host in ("a", "b")]
+    points: dict[tuple[Series, int], int | float] = {
+        (each, DAY + 600 * number): number + 0.5 * (each is series[1])
+        for each in series
+        for number in range(12)
+    }
+    send(store, tmp_path, points)
+    flags = (f"--rollup_config={config}", "--day=2024-02-28")
+    ran = timebeam("rollup", *store.flags, *flags, f"--dead_letters={tmp_path / 'dead'}")
+    assert ran.code == 0, ran.err
+    place = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'dead'}", "--interval=1h"
+    ran = timebeam("export", *store.flags, *flags, *place)
+    assert ran.code == 0, ran.err
+    assert "interval=1h/day=2024-02-28/part-00000.parquet" in files(tmp_path)
+    read = {
+        (row["tag_host"], row["tag__rollup"], round(row["time"].timestamp())): (
+            row["double_value"] if row["int_value"] is None else row["int_value"]
+        )
+        for row in read_with_duckdb(tmp_path)
+    }
+    plain = {
+        "sum": sum,
+        "count": len,
+        "min": min,
+        "max": max,
+        "first": lambda v: v[0],
+        "last": lambda v: v[-1],
+    }
+    assert read == {
+        (dict(each.tags)["host"], name, DAY + hour): function(
+            [
+                value
+                for (other, time_s), value in points.items()
+                if other == each and 0 <= time_s - DAY - hour < 3600
+            ]
+        )
+        for each in series
+        for hour in (0, 3600)
+        for name, function in plain.items()
+    }
+    assert timebeam("export", *store.flags, *flags, *place, "--verify").code == 0
+    ran = timebeam("export", *store.flags, *flags, *place[:2], "--interval=5m")
+    assert (ran.code, "has rollups of 1h" in ran.err) == (2, True)
+    assert timebeam("export", *store.flags, "--day=2024-02-28", *place).code == 2
