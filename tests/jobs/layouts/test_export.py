@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.cloud.bigtable.data import SetCell
-from tests.support.rolled import DAY, config_file, interval, send, with_tables
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import VARIANTS, AnyStore
@@ -23,6 +22,7 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.inputs.example_tables import EXAMPLES, Tables
 from tests.support.model import Content, Point, content
+from tests.support.plain.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, random_points, write_file
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
