@@ -10,7 +10,7 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-serve demo-streaming test test-long test-minimum test-clients test-engines lint types unit lock bench docs clean
+.PHONY: demo demo-serve demo-streaming test test-long test-minimum test-clients test-engines telegraf lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -60,10 +60,19 @@ else
 	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)
 endif
 
-# The server with clients of others; a test whose program is missing is skipped and names Debian's package.
+# The server with clients of others, and Telegraf if `make telegraf` has built it; a test whose program is missing
+# is skipped and says how to get it.
 test-clients: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 	$(VENV)/bin/pytest -q -m clients tests/clients
+
+# Telegraf with the plugins of tests/clients/test_telegraf.py, out of its Go module; needs Go, and minutes.
+TELEGRAF := custom,inputs.cpu,inputs.mem,outputs.cloud_pubsub,serializers.influx,serializers.json,serializers.prometheusremotewrite
+telegraf:
+	mkdir -p build/telegraf
+	cd build/telegraf && { test -f go.mod || go mod init example.com/telegraf; } \
+	  && go get github.com/influxdata/telegraf@v1.37.2 \
+	  && go build -mod=mod -tags $(TELEGRAF) -o telegraf github.com/influxdata/telegraf/cmd/telegraf
 
 # The commands on all engines, also on Apache Flink, which needs Java; Maven gets its jars, once.
 test-engines: $(READY)
