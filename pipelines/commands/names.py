@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from timebeam.pipelines.options.command_line import Argument, Command
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, Parameter, boolean, positive
+from timebeam.pipelines.options.parameters import (
+    BIGTABLE,
+    LAYOUT,
+    ROLLUP_CONFIG,
+    Parameter,
+    boolean,
+    positive,
+)
 
 NAMES_COMMAND = Command(
     "names",
@@ -31,6 +40,9 @@ NAMES_COMMAND = Command(
             "Names",
             boolean,
             False,
+        ),
+        dataclasses.replace(
+            ROLLUP_CONFIG, help="merge: also the rows of the tables that this rollup configuration names"
         ),
         Parameter("output", "form of the output", "Names", default="text", choices=("text", "json")),
         *LAYOUT,

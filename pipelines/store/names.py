@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import create_command, layout_with, target_of
+from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb import uid_table
@@ -17,6 +17,7 @@ from timebeam.schema.layouts.opentsdb.keys import UidPair
 from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidMaps, UidUsage
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.rollup.job import rollup_tables
 from timebeam.transforms.store.merge import merge_uids
 from timebeam.transforms.store.names import (
     NameChangeError,
@@ -129,7 +130,13 @@ def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> in
         raise UsageError(str(error)) from error
     if old_uid == new_uid:
         raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
-    tally = merge_uids(target, layout, (kind, old_uid), new_uid, dry_run=not options.yes)
+    rollups: list[str] = []
+    if options.rollup_config:
+        rollups_layout, config = rollups_of(options)
+        specs = rollup_tables(config, rollups_layout)
+        check_tables(target, specs, create_command(options))
+        rollups = [spec.name for spec in specs if spec.holds_points]
+    tally = merge_uids(target, layout, rollups, (kind, old_uid), new_uid, dry_run=not options.yes)
     is_dropped = False
     if options.yes and not tally.kept:
         is_dropped = drop_name(target, layout, maps, (kind, old_uid), int(time.time() * 1000))

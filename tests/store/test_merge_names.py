@@ -7,15 +7,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.support.rolled import config_file, interval, with_tables
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
 from tests.support.points import write_file
 from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
-from timebeam.schema.layouts import Name, TableSpec
+from timebeam.schema.layouts import Name
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.readers.table_reader import scan_table
 
 DAY = 1_767_225_600
@@ -133,28 +133,30 @@ def test_a_point_that_comes_meanwhile_stays_and_is_moved_next(
     assert store.points() == expected
 
 
-def test_rollups_of_both_names_stay_and_others_move(bigtable: tuple[str, str], prefix: str) -> None:
-    store = Store.create(bigtable, prefix)
+def test_rollups_of_both_names_stay_and_others_move(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    config = config_file(tmp_path, [interval("1h", "1d")])
+    store = with_tables(Store.create(bigtable, prefix), config)
+    words = ("metrics", "old", "new", "--yes", f"--rollup_config={config}")
     uids = assigned(
         store, [Name("metrics", "old"), Name("metrics", "new"), Name("tagk", "host"), Name("tagv", "a")]
     )
     old, new, tag = uids[Name("metrics", "old")], uids[Name("metrics", "new")], b"\0\0\1\0\0\1"
-    table = TableSpec(f"{prefix}rollup-1h", {"t": 1}, holds_points=True)
-    assert len(list(create_tables(store.target, [table], dry_run=False))) == 1
+    table = f"{prefix}rollup-1h"
     base = DAY.to_bytes(4, "big")
     for metric, qualifier, value in (
         (old, b"\0\0\x10", b"\5"),  # the sum of 01:00, which only the old name has
+        (old, b"\1\0\x10", b"\1"),  # the count, whose column looks like that of an annotation
         (old, b"\0\0\x20", b"\6"),
         (new, b"\0\0\x21", b"\0\7"),  # the sum of 02:00 on two bytes
     ):
-        store.set_cell(table.name, metric + base + tag, "t", qualifier, value)
-    ran = merged(store, "metrics", "old", "new", "--yes")
+        store.set_cell(table, metric + base + tag, "t", qualifier, value)
+    ran = merged(store, *words)
     assert (ran.code, "1 cells stay" in ran.out) == (1, True)
-    cells = {
-        (row.key[:3], cell.qualifier) for row in scan_table(store.target, table.name) for cell in row.cells
-    }
-    assert cells == {(new, b"\0\0\x10"), (old, b"\0\0\x20"), (new, b"\0\0\x21")}
+    cells = {(row.key[:3], cell.qualifier) for row in scan_table(store.target, table) for cell in row.cells}
+    assert cells == {(new, b"\0\0\x10"), (new, b"\1\0\x10"), (old, b"\0\0\x20"), (new, b"\0\0\x21")}
     assert store.uids() == uids
-    store.remove_row(table.name, old + base + tag)
-    assert merged(store, "metrics", "old", "new", "--yes").code == 0
+    store.remove_row(table, old + base + tag)
+    assert merged(store, *words).code == 0
     assert Name("metrics", "old") not in store.uids()

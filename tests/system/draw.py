@@ -26,6 +26,7 @@ from tests.system.steps import (
     MetaSync,
     Point,
     Reindex,
+    Rename,
     Replay,
     Rollup,
     Setup,
@@ -98,6 +99,7 @@ class _Draw:
             draws[self._compact] = 3
         if self._layout == "opentsdb":
             draws[self._meta_sync] = 1
+            draws[self._rename] = 2
         if self._layout in ("heroic", "kairosdb"):
             draws[self._reindex] = 1
         return self._rng.choices(list(draws), list(draws.values()))[0](before)
@@ -208,6 +210,13 @@ class _Draw:
 
     def _copy(self, _: list[Step]) -> Step:
         return Copy(*self._span(0.7), self._trouble(["pass", "abort", "kill"]))
+
+    def _rename(self, before: list[Step]) -> Step:
+        values = sorted({value for _, tags in SERIES for _, value in tags})
+        ingests = [step.name for step in before if isinstance(step, Ingest)]
+        return Rename(
+            self._rng.choice(values), self._rng.choice(ingests), self._trouble(["pass", "abort", "kill"])
+        )
 
     def _meta_sync(self, _: list[Step]) -> Step:
         return MetaSync()

@@ -136,7 +136,17 @@ class Reindex(_Data, frozen=True, tag=True):
     emptied: bool
 
 
-Step: TypeAlias = Ingest | Again | Replay | Delete | Rollup | Touched | Compact | Copy | MetaSync | Reindex
+class Rename(_Data, frozen=True, tag=True):
+    """`timebeam names rename` of a tag value, an ingest again under the old name, `timebeam names merge`."""
+
+    value: str
+    of: str
+    trouble: Trouble | None = None
+
+
+Step: TypeAlias = (
+    Ingest | Again | Replay | Delete | Rollup | Touched | Compact | Copy | MetaSync | Reindex | Rename
+)
 
 
 class Setup(_Data, frozen=True, tag=True):

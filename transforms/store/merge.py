@@ -26,7 +26,6 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import marked
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows
 from timebeam.transforms.rollup.touched import TouchedMarker, touched_table
-from timebeam.transforms.store.names import tables_of_rollups
 
 _ROWS_AT_ONCE = 500
 
@@ -57,8 +56,13 @@ class MovedCells(NamedTuple):
     new: Row
 
 
-def merge_uids(target: Target, layout: UidTables, old: UidPair, new: bytes, *, dry_run: bool) -> MergeTally:
+def merge_uids(
+    target: Target, layout: UidTables, rollups: Sequence[str], old: UidPair, new: bytes, *, dry_run: bool
+) -> MergeTally:
     """Moves all rows of a UID, in the data table and the tables of rollups, to another UID of its kind.
+
+    Args:
+      rollups: the tables of rollups and pre-aggregates, with prefix.
 
     Raises:
       GoogleAPICallError: rows could not be read or written; a repeated call goes on.
@@ -67,12 +71,12 @@ def merge_uids(target: Target, layout: UidTables, old: UidPair, new: bytes, *, d
     marker: TouchedMarker | None = TouchedMarker(capability(layout, HourMarks))
     if not table_exists(target, touched_table(layout).name):
         marker = None
-    for table in (layout.data_table, *tables_of_rollups(target, layout)):
+    for table in (layout.data_table, *rollups):
         scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
         while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
-            moved = [moved_cells(layout.options, row, old, new) for row in batch]
-            existing = read_rows(target, table, [move.new.key for move in moved])
             is_rollup = table != layout.data_table
+            moved = [moved_cells(layout.options, row, old, new, is_rollup=is_rollup) for row in batch]
+            existing = read_rows(target, table, [move.new.key for move in moved])
             plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
             if not dry_run:
                 written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
@@ -104,8 +108,14 @@ def scan_of_uid(options: OpenTsdbOptions, table: str, pair: UidPair) -> Scan:
     return Scan(table, [(b"", b"")], b"^" + head + b"(?:%s)*%s(?:%s)*$" % (any_tag, tag, any_tag))
 
 
-def moved_cells(options: OpenTsdbOptions, row: Row, old: UidPair, new: bytes) -> MovedCells:
-    """The cells of a row that can be moved, and where to; none if the new key would have a tag key twice."""
+def moved_cells(
+    options: OpenTsdbOptions, row: Row, old: UidPair, new: bytes, *, is_rollup: bool
+) -> MovedCells:
+    """The cells of a row that can be moved, and where to; none if the new key would have a tag key twice.
+
+    Args:
+      is_rollup: all cells are numbers; the columns of some aggregations look like those of annotations.
+    """
     try:
         parsed = keys.parse_key(options, row.key)
     except ValueError:
@@ -120,6 +130,8 @@ def moved_cells(options: OpenTsdbOptions, row: Row, old: UidPair, new: bytes) ->
     key = keys.row_key(series, parsed.base_s)
     if len({key for key, _ in tags}) < len(tags):
         return MovedCells(row, (), Row(row.table, key, ()))
+    if is_rollup:
+        return MovedCells(row, row.cells, Row(row.table, key, row.cells))
     tsuid = (series.head[options.salt_width :] + series.tail).hex().upper()
     old_cells: list[Cell] = []
     new_cells: list[Cell] = []
