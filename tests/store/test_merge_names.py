@@ -7,10 +7,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.support.rolled import config_file, interval, with_tables
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
+from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import write_file
 from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
