@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -369,3 +370,81 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
             assert store.rows() == []
     assert contents[0][0]
     assert contents[0] == contents[1] == contents[2]
+
+
+class _History:
+    """Random commands on one store, beside a model: points by series and time, the latest arrival wins."""
+
+    def __init__(self, store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store, self.rng, self.monkeypatch = store, random.Random(seed), monkeypatch
+        self.points: Points = {}
+        self.arrival_ms = ARRIVAL_MS
+
+    def put(self) -> None:
+        rng, batch = self.rng, Points()
+        self.arrival_ms += rng.randrange(1, 50)
+        start_ms = (
+            START_S * 1000 + rng.choice([0, 29 * DAY_S, 31 * DAY_S]) * 1000 + rng.randrange(4) * HOUR_MS
+        )
+        unit = rng.choice([1000, 1, 500])
+        for host in rng.sample("ab", rng.randrange(1, 3)):
+            times = sorted({start_ms + rng.randrange(7200) * unit for _ in range(rng.choice([1, 5, 700]))})
+            batch[series(host)] = {time: rng.choice([rng.randrange(-5, 5), rng.random()]) for time in times}
+        put(self.store, batch, self.arrival_ms, rng.choice([Packing.COMPACTED, Packing.POINTS]))
+        for name, values in batch.items():
+            self.points.setdefault(name, {}).update(values)
+
+    def seal(self) -> None:
+        end_s = START_S + self.rng.choice([DAY_S, 30 * DAY_S, 60 * DAY_S])
+        seal(self.store, delete_source=self.rng.random() < 0.6, end_s=end_s)
+
+    def killed_seal(self) -> None:
+        step = self.rng.choice(["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
+        call, is_done, calls_left = getattr(sealing, step), self.rng.random() < 0.5, [self.rng.randrange(4)]
+
+        def killed(*args: Any) -> Any:
+            calls_left[0] -= 1
+            if calls_left[0] >= 0:
+                return call(*args)
+            if is_done:
+                call(*args)
+            raise KilledError
+
+        with self.monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(sealing, step, killed)
+            self.seal()
+
+    def seal_beside_writer(self) -> None:
+        step = self.rng.choice(["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
+        call, is_first = getattr(sealing, step), self.rng.random() < 0.5
+
+        def beside(*args: Any) -> Any:
+            if is_first:
+                self.put()
+            result = call(*args)
+            if not is_first:
+                self.put()
+            return result
+
+        with self.monkeypatch.context() as patch:
+            patch.setattr(sealing, step, beside)
+            self.seal()
+
+    def run(self, steps: int) -> None:
+        self.put()
+        for _ in range(steps):
+            draws = [self.put, self.put, self.seal, self.seal, self.killed_seal, self.seal_beside_writer]
+            self.rng.choice(draws)()
+            check_reads(self.store, self.points)
+        seal(self.store, delete_source=True)
+        check_reads(self.store, self.points)
+        assert self.store.rows() == []
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+)
+def test_every_random_history_reads_as_its_model(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    _History(store, seed, monkeypatch).run(12)

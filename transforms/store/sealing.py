@@ -27,8 +27,9 @@ from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S
 from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, parse_key
-from timebeam.schema.layouts.opentsdb.rows import read_columns
+from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
@@ -186,9 +187,11 @@ def _readable(layout: Archive, rows: Sequence[Row]) -> tuple[list[_Sealable], Po
 
 
 def _point_columns(row: Row) -> list[Deletion]:
-    """The columns of a row that hold points, up to the versions that were read."""
+    """The columns of a row without damage that hold points, up to the versions that were read."""
     return [
-        Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in read_columns(row.cells).cells
+        Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1)
+        for cell in row.cells
+        if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
     ]
 
 

@@ -1,0 +1,249 @@
+"""The archive beside compacted rows: bytes per point, and the processor time of `seal`, `query` and `rollup`.
+
+    python -m benchmarks.archive --days 10 --series 40
+
+| figure | is |
+|---|---|
+| `points`, `compacted`, `archive` | bytes per point of row keys, qualifiers and values |
+| `…, zstd` | the same in blocks of 64 KiB of whole cells, each compressed by zstd: about what Bigtable does |
+| `share of compacted` | of `archive, zstd` in `compacted, zstd` |
+| `query`, `downsample`, `rollup` | million points per second of processor time of this process: points of all series; hourly averages; reading and accumulating hours |
+| `seal`, `scan` | the same: sealing compacted rows; a bare scan of them |
+| `times` | points per second of the archive by those of compacted rows |
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from benchmarks import bench
+from benchmarks.bench import TARGET
+from timebeam.schema.layouts import Cell, Name, Packing, Row, Selection
+from timebeam.schema.layouts.archive import keys as archive_keys
+from timebeam.schema.layouts.archive.rows import archive_cells
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.messages import Message, message_format
+from timebeam.schema.points import Kind, PointBatch, Series
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.rollup.accumulate import Accumulator
+from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.query.points import find_series
+from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
+from timebeam.transforms.rollup.reading import read_numbers
+from timebeam.transforms.store.sealing import SealJob, seal_metric
+
+START_S = 1_767_225_600 // archive_keys.BLOCK_S * archive_keys.BLOCK_S
+_EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "metrics"
+_BLOCK_BYTES = 64 << 10
+_ARRIVAL_MS = (START_S + 40 * 86_400) * 1000
+
+
+def generated(kind: str, series: int, days: int, step_s: int = 10) -> PointBatch:
+    """Points of a kind: counter, gauge (two decimals), doubles, flags, sparse (about one in half an hour)."""
+    random = np.random.default_rng(7)
+    n = days * 86_400 // step_s
+    times_s = START_S + np.tile(np.arange(n) * step_s, series)
+    steps = random.normal(0, 0.2, (series, n))
+    is_kept = random.random(series * n) < (step_s / 1800 if kind == "sparse" else 1.0)
+    values = {
+        "counter": lambda: np.cumsum(random.poisson(300, (series, n)), axis=1),
+        "gauge": lambda: np.round(50 + np.cumsum(steps, axis=1), 2),
+        "doubles": lambda: random.normal(50, 10, (series, n)),
+        "flags": lambda: (random.random((series, n)) < 0.999).astype(np.int64),
+        "sparse": lambda: np.round(50 + 10 * random.random((series, n)), 2),
+    }[kind]().ravel()[is_kept]
+    is_float = values.dtype == np.float64
+    count = len(values)
+    return PointBatch(
+        tuple(Series.of("m", {"host": f"h{number}"}) for number in range(series)),
+        np.repeat(np.arange(series, dtype=np.int32), n)[is_kept],
+        times_s[is_kept] * 1000,
+        np.zeros(count, np.bool_),
+        np.full(count, Kind.FLOAT if is_float else Kind.INTEGER, np.uint8),
+        values.view(np.int64),
+        np.full(count, _ARRIVAL_MS),
+    )
+
+
+def examples() -> list[PointBatch]:
+    """The points of examples/metrics."""
+    batches = []
+    for name, kind in (("cpu-memory.json", "opentsdb-json"), ("disk-network-process.txt", "opentsdb-text")):
+        import gzip
+
+        text = gzip.decompress((_EXAMPLES / f"{name}.gz").read_bytes())
+        batches.append(message_format(kind, {}).parse(Message(text, _ARRIVAL_MS, "examples", 0)).batch)
+    return batches
+
+
+class Rows:
+    """The rows of points in the three forms, with UIDs in the order of names.
+
+    Args:
+      layout: of the data table.
+    """
+
+    def __init__(self, layout: OpenTsdb) -> None:
+        self.layout, self.uids = layout, dict[Name, bytes]()
+
+    def of(self, batch: PointBatch, packing: Packing) -> Iterator[Row]:
+        """The data rows."""
+        layout = self.layout
+        for series in batch.series:
+            for name in layout.names(series):
+                number = sum(other.kind == name.kind for other in self.uids) + 1
+                self.uids.setdefault(name, number.to_bytes(3, "big"))
+        keys = [layout.series_key(series, self.uids) for series in batch.series]
+        for fragment in layout.encode(batch, keys, packing).fragments:
+            yield layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
+
+    def archived(self, batch: PointBatch) -> Iterator[Row]:
+        """The archive rows."""
+        options = self.layout.options
+        order = np.lexsort((batch.times_ms, batch.index))
+        for number, series in enumerate(batch.series):
+            points = batch.take(order[batch.index[order] == number])
+            key = self.layout.series_key(series, self.uids)
+            hours = int(points.times_ms[-1] - points.times_ms[0]) // 3_600_000 + 1
+            code = archive_keys.span_for(len(points), hours)
+            bases_s = points.times_ms // 1000 // archive_keys.SPANS_S[code] * archive_keys.SPANS_S[code]
+            for base_s in np.unique(bases_s).tolist():
+                data_key = key.head + base_s.to_bytes(4, "big") + key.tail
+                row_key = archive_keys.archive_key(options, data_key, code)
+                of_row = points.take(np.flatnonzero(bases_s == base_s))
+                yield Row(self.layout.archive_table, row_key, archive_cells(options, row_key, of_row))
+
+    def names(self) -> Iterator[Row]:
+        """The rows of the UID table."""
+        for (kind, text), uid in self.uids.items():
+            table = self.layout.uid_table
+            yield Row(table, text.encode(), [Cell("id", kind.encode(), 0, uid)])
+            yield Row(table, uid, [Cell("name", kind.encode(), 0, text.encode())])
+
+
+def stored(rows: Iterable[Row]) -> tuple[int, int]:
+    """(bytes of keys, qualifiers and values; the same in compressed blocks)."""
+    compressor = zstandard.ZstdCompressor(level=3)
+    raw = compressed = size = 0
+    block: list[bytes] = []
+    for row in rows:
+        for cell in row.cells:
+            block.append(row.key + cell.qualifier + cell.value)
+            size += len(block[-1])
+            if size >= _BLOCK_BYTES:
+                raw, compressed = raw + size, compressed + len(compressor.compress(b"".join(block)))
+                block, size = [], 0
+    return raw + size, compressed + len(compressor.compress(b"".join(block)))
+
+
+def sizes(batches: list[PointBatch]) -> bench.Figures:
+    """Bytes per point of some points in the three forms."""
+    rows = Rows(OpenTsdb(OpenTsdbOptions(archive=True)))
+    n = sum(map(len, batches))
+    forms: dict[str, Callable[[PointBatch], Iterable[Row]]] = {
+        "points": functools.partial(rows.of, packing=Packing.POINTS),
+        "compacted": functools.partial(rows.of, packing=Packing.COMPACTED),
+        "archive": rows.archived,
+    }
+    figures: dict[str, list[float]] = {}
+    for name, make in forms.items():
+        raw, compressed = stored(row for batch in batches for row in make(batch))
+        figures |= {f"{name}, bytes/point": [raw / n], f"{name}, zstd, bytes/point": [compressed / n]}
+    share = figures["archive, zstd, bytes/point"][0] / figures["compacted, zstd, bytes/point"][0]
+    return {"share of compacted": [share], **figures}
+
+
+def speeds(batch: PointBatch, turns: int) -> dict[str, list[float]]:
+    """Million points per second of processor time, over compacted rows and over the archive."""
+    plain = OpenTsdb(OpenTsdbOptions(table_prefix=f"a{len(batch)}-"))
+    sealed = OpenTsdb(OpenTsdbOptions(table_prefix=f"s{len(batch)}-", archive=True))
+    for layout in (plain, sealed):
+        list(create_tables(TARGET, layout.tables(), dry_run=False))
+        rows = Rows(layout)
+        write_all(TARGET, layout.data_table, list(rows.of(batch, Packing.COMPACTED)))
+        write_all(TARGET, layout.uid_table, list(rows.names()))
+    end_s = START_S + archive_keys.BLOCK_S
+    job = SealJob(TARGET, sealed, 0, end_s, int(time.time() * 1e6), True, 0)
+    figures: dict[str, list[float]] = {}
+
+    def timed(name: str, run: Callable[[], int]) -> None:
+        begun = time.process_time()
+        assert run() == len(batch)
+        figures.setdefault(name, []).append(len(batch) / (time.process_time() - begun) / 1e6)
+
+    def scan() -> int:
+        assert sum(len(row.cells) for row in scan_table(TARGET, plain.data_table))
+        return len(batch)
+
+    def seal() -> int:
+        return sum(tally.points_read for tally in seal_metric(job, b"\0\0\1"))
+
+    timed("scan, M points/s", scan)
+    timed("seal, M points/s", seal)
+    for _ in range(turns):
+        for form, layout in (("compacted", plain), ("archive", sealed)):
+            timed(f"query {form}, M points/s", functools.partial(_query, layout))
+            timed(f"downsample {form}, M points/s", functools.partial(_downsample, layout, len(batch)))
+            timed(f"rollup {form}, M points/s", functools.partial(_roll_up, layout))
+    for name in ("query", "downsample", "rollup"):
+        pairs = zip(
+            *(figures[f"{name} {form}, M points/s"] for form in ("archive", "compacted")), strict=True
+        )
+        figures[f"times {name}"] = [archive / compacted for archive, compacted in pairs]
+    return figures
+
+
+def _selection() -> Selection:
+    return Selection("m", {}, START_S * 1000, (START_S + archive_keys.BLOCK_S) * 1000 - 1)
+
+
+def _query(layout: OpenTsdb) -> int:
+    found, damage, _ = find_series(TARGET, layout, _selection())
+    assert not damage
+    return sum(len(series.times_ms) for series in found)
+
+
+def _downsample(layout: OpenTsdb, points: int) -> int:
+    found, _, _ = find_series(TARGET, layout, _selection(), how=Downsampling.parse("1h-avg"))
+    assert found
+    return points
+
+
+def _roll_up(layout: OpenTsdb) -> int:
+    points, start_s = 0, START_S
+    reader = RememberingReader(TableReader(TARGET), layout.uid_table)
+    while start_s < START_S + archive_keys.BLOCK_S:
+        period = start_s * 1000, (start_s + 86_400) * 1000
+        select = functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
+        accumulator = Accumulator({3600}, ends=False)
+        for batch in read_numbers(layout, select, period):
+            assert isinstance(batch, PointBatch)
+            points += len(batch)
+            accumulator.add(batch)
+        accumulator.take()
+        start_s += 86_400
+    return points
+
+
+def measure(folder: Path, *, days: int = 10, series: int = 40, turns: int = 3) -> bench.Cases:
+    """A case for each kind of points, and one for the speed."""
+    del folder
+    kinds = ("counter", "gauge", "doubles", "flags", "sparse")
+    cases: dict[str, bench.Figures] = {"examples/metrics": sizes(examples())}
+    cases |= {kind: sizes([generated(kind, series // 4, days)]) for kind in kinds}
+    for kind in ("gauge", "counter"):
+        cases[f"{kind}, speed"] = speeds(generated(kind, series, days), turns)
+    return cases
+
+
+if __name__ == "__main__":
+    sys.exit(bench.main(measure))
