@@ -7,14 +7,17 @@
 | `points`, `compacted`, `archive` | bytes per point of row keys, qualifiers and values |
 | `…, zstd` | the same in blocks of 64 KiB of whole cells, each compressed by zstd: about what Bigtable does |
 | `share of compacted` | of `archive, zstd` in `compacted, zstd` |
-| `query`, `downsample`, `rollup` | million points per second of processor time of this process: points of all series; hourly averages; reading and accumulating hours |
-| `seal`, `scan` | the same: sealing compacted rows; a bare scan of them |
+| `query`, `downsample` | reading the points of all series; their hourly averages |
+| `rollup` | reading and accumulating hours, day by day |
+| `seal`, `scan` | sealing compacted rows; a bare scan of them |
+| `M points/s` | million points per second of processor time of this process |
 | `times` | points per second of the archive by those of compacted rows |
 """
 
 from __future__ import annotations
 
 import functools
+import gzip
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -78,8 +81,6 @@ def examples() -> list[PointBatch]:
     """The points of examples/metrics."""
     batches = []
     for name, kind in (("cpu-memory.json", "opentsdb-json"), ("disk-network-process.txt", "opentsdb-text")):
-        import gzip
-
         text = gzip.decompress((_EXAMPLES / f"{name}.gz").read_bytes())
         batches.append(message_format(kind, {}).parse(Message(text, _ARRIVAL_MS, "examples", 0)).batch)
     return batches

@@ -90,6 +90,7 @@ CHECK_COMMAND = Command(
     "check",
     "Verifies that every row decodes, and that names and UIDs map one to one.",
     runs="timebeam.pipelines.tables.check:run",
+    takes_archive=True,
     parameters=(
         *LAYOUT,
         TABLES,

@@ -327,7 +327,18 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert sum(len(result["dps"]) for result in json.loads(asked.out)) == sum(map(len, points.values()))
     listed = timebeam("series", "m", *flags)
     assert "host=b" in listed.out, listed.err
-    refused = timebeam("check", *flags)
+    checked = timebeam("check", *flags)
+    assert checked.code == 0, checked.out
+    assert f"{len(archive(store)) + 2:,} of {store.layout.archive_table}" in checked.out
+    row = archive(store)[0]
+    [cell] = [cell for cell in row.cells if cell.family == "t"]
+    other_span = row.key[:4] + b"\1" + row.key[5:]
+    write_all(store.target, row.table, [Row(row.table, other_span, [cell])])
+    checked = timebeam("check", *flags)
+    assert checked.code == 1
+    assert "checksum" in checked.out
+    assert "span codes 1 and 3 in one block" in checked.out
+    refused = timebeam("export", *flags, "--output=nowhere", "--day=2026-01-01")
     assert refused.code == 2
     assert "has an archive here: this command does not read it" in refused.err
 

@@ -1,17 +1,20 @@
-"""Audits the data table: rows must decode, and their UIDs must have names (docs/spec/opentsdb.md §5)."""
+"""Audits the data table and the archive: rows must decode, and their UIDs must have names."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator
 
+from timebeam.schema.layouts.archive import keys as archive_keys
+from timebeam.schema.layouts.archive.rows import FAMILY, SPAN, decode_archive_rows
 from timebeam.schema.layouts.opentsdb import many_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, parse_key, salt
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, salt
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
-from timebeam.schema.layouts.reading import Finding, Severity
+from timebeam.schema.layouts.reading import Finding, Selected, Severity
 from timebeam.schema.layouts.tables import Row
+from timebeam.schema.points import Series
 
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
 
@@ -30,13 +33,7 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
             continue
         if key_fields.base_s % 3600:
             yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
-        bucket = salt(options, key_fields.metric, key_fields.tail)
-        if key_fields.salt != bucket:
-            message = f"salt {key_fields.salt.hex()} is not that of the series, {bucket.hex()}"
-            yield _damage(row.table, row.key, f"{message}: another number of salt buckets?")
-        for kind, uid in key_fields.uids:
-            if (kind, uid) not in maps.names:
-                yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+        yield from _series_findings(row, key_fields, maps, options)
         if is_sound:
             continue
         for message in read_row(row.cells).damage:
@@ -46,6 +43,44 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
                 yield _damage(row.table, row.key, annotation.damage)
         yield from histograms.add(row)
     yield from histograms.findings()
+
+
+def archive_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
+    """Rows of the archive that do not decode, whose UIDs have no names, or whose series has several spans.
+
+    In memory is a number for each block of a series.
+    """
+    code_of: dict[tuple[bytes, int], int] = {}
+    for row in rows:
+        try:
+            key = archive_keys.parse_key(options, row.key)
+        except ValueError as error:
+            yield _damage(row.table, row.key, str(error))
+            continue
+        key_fields = parse_key(options, key.data)
+        yield from _series_findings(row, key_fields, maps, options)
+        decoded = decode_archive_rows(options, [Selected(row, Series("", ()))])
+        yield from (_damage(row.table, row.key, text) for _, text in decoded.damage)
+        codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
+        codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
+        for code in codes:
+            first = code_of.setdefault((key_fields.tsuid, key.base_s // archive_keys.BLOCK_S), code)
+            if code != first:
+                text = f"the series has span codes {min(code, first)} and {max(code, first)} in one block"
+                yield _damage(row.table, row.key, f"{text}: its rows overlap")
+
+
+def _series_findings(
+    row: Row, key_fields: OpenTsdbRowKey, maps: UidMaps, options: OpenTsdbOptions
+) -> Iterator[Finding]:
+    """What is wrong with the salt and the UIDs of a row."""
+    bucket = salt(options, key_fields.metric, key_fields.tail)
+    if key_fields.salt != bucket:
+        message = f"salt {key_fields.salt.hex()} is not that of the series, {bucket.hex()}"
+        yield _damage(row.table, row.key, f"{message}: another number of salt buckets?")
+    for kind, uid in key_fields.uids:
+        if (kind, uid) not in maps.names:
+            yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
 
 
 def _looked_through(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:

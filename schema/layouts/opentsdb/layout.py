@@ -291,6 +291,8 @@ class OpenTsdb(
         maps = UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
+        if self.options.archive:
+            yield from audit.archive_findings(read(self.archive_table), maps, self.options)
 
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
         """See `Layout.remove`; histograms are points too."""
