@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.points import Int64s
 
@@ -218,6 +217,9 @@ def zone_of(name: str) -> str:
     Raises:
       ValueError: it does not.
     """
+
+    import pyarrow.compute as pc
+
     try:
         pc.local_timestamp(pa.array([0]).cast(pa.timestamp("ms", name)))
     except pa.ArrowInvalid:
@@ -227,6 +229,9 @@ def zone_of(name: str) -> str:
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:
     """int64[n]: the local times of a zone, in ms as if they were UTC."""
+
+    import pyarrow.compute as pc
+
     if zone == UTC:
         return times_ms
     instants = pa.array(times_ms).cast(pa.timestamp("ms", zone))
@@ -235,6 +240,9 @@ def local_ms(times_ms: Int64s, zone: str) -> Int64s:
 
 def first_instant(local: Int64s, zone: str) -> Int64s:
     """int64[n]: the first instant at which the local time of a zone is this one or later."""
+
+    import pyarrow.compute as pc
+
     if zone == UTC:
         return local
     clocks = pa.array(local).cast(pa.timestamp("ms"))

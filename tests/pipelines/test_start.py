@@ -17,13 +17,23 @@ import pytest
 from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
 
-SLOW = ("apache_beam", "google.api_core", "grpc", "matplotlib", "pandas", "plotly", "starlette", "uvicorn")
+SLOW = (
+    "apache_beam",
+    "google.api_core",
+    "grpc",
+    "matplotlib",
+    "pandas",
+    "plotly",
+    "pyarrow.compute",
+    "starlette",
+    "uvicorn",
+)
 """What no command needs to explain itself, or to refuse an option."""
 
 READERS = ("check", "config", "query", "serve", "series", "suggest", "tables")
 """Commands that read Bigtable by themselves, without a pipeline."""
 
-UNUSED = {"apache_beam", "matplotlib", "plotly"}
+UNUSED = {"apache_beam", "matplotlib", "plotly", "pyarrow.compute"}
 ADMIN_CLIENT = {"aiohttp", "google.cloud.bigtable", "google.cloud.bigtable_admin_v2"}
 
 _PROGRAM = f"""\

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.common import strict_json
 from timebeam.schema.common.times import DAY_MS, Span, first_instant, local_ms, whole_days
@@ -31,6 +30,9 @@ def of_times(
     form: TimeQualifier, times_ms: Int64s, starts_ms: Int64s, zone: str
 ) -> tuple[list[bytes], Bools]:
     """(n qualifiers, bool[n] which of them fit) of times in the buckets that begin at `starts_ms`."""
+
+    import pyarrow.compute as pc
+
     steps = steps_between(form, times_ms, starts_ms, zone)
     if form.form in _CLOCK:
         unit, _ = _CLOCK[form.form]

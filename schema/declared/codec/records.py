@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.points import Bools, Int64s, Kind, Origins, PointBatch, Reason, Rejected, Series, Stage
@@ -66,6 +65,9 @@ class RecordBatch:
 
     def integers(self, name: str) -> tuple[Int64s, Bools]:
         """(int64[n], bool[n]): a field as whole numbers, and which of its values are any."""
+
+        import pyarrow.compute as pc
+
         column = self.fields.get(name)
         if column is None:
             return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.declared.codec import times
 from timebeam.schema.declared.codec.records import RecordBatch
@@ -52,6 +51,9 @@ class Renderer:
 
     def keys(self) -> list[bytes]:
         """The row key of each record; anything where it is refused."""
+
+        import pyarrow.compute as pc
+
         rendered = [self.rendered(key_part) for key_part in self._layout.key]
         joined = pc.binary_join_element_wise(*rendered, pa.scalar(self._layout.separator))
         keys: list[bytes] = joined.to_pylist()
@@ -84,6 +86,8 @@ class Renderer:
         return self._suffix(key_part)
 
     def _field(self, field: Field) -> pa.Array:
+        import pyarrow.compute as pc
+
         coded = self._batch.texts(field.name).dictionary_encode()
         values = in_case(field, coded.dictionary)
         separator = self._separator if field in self._layout.key else ""
@@ -106,6 +110,8 @@ class Renderer:
         return times.render(time, numbers)
 
     def _salt(self, salt: Salt) -> pa.Array:
+        import pyarrow.compute as pc
+
         hashes = salt_hashes(salt.function, self._joined(salt.sources))
         counts: Int64s | int = salt.buckets
         if salt.since:
@@ -126,6 +132,8 @@ class Renderer:
         return pa.array([(b"%08x" % zlib.crc32(x))[: suffix.size] for x in inputs], pa.binary())
 
     def _joined(self, sources: Sequence[Field | Time]) -> list[bytes]:
+        import pyarrow.compute as pc
+
         rendered = [self.rendered(source) for source in sources]
         joined = rendered[0]
         if len(rendered) > 1:
@@ -136,6 +144,9 @@ class Renderer:
 
 def in_case(field: Field, texts: pa.Array) -> pa.Array:
     """string[n]: the texts of a field in the case in which the key holds them."""
+
+    import pyarrow.compute as pc
+
     if field.case is None:
         return texts
     return pc.utf8_lower(texts) if field.case == "lower" else pc.utf8_upper(texts)
@@ -169,6 +180,9 @@ def _marked(text: str | None) -> bytes:
 
 def _storable(field: Field, values: pa.Array, separator: str) -> Bools:
     """bool[k]: which texts the part can hold so that they come back as they were."""
+
+    import pyarrow.compute as pc
+
     sizes = pc.binary_length(values)
     good = pc.greater(sizes, 0)
     if separator:

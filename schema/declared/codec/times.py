@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.common.times import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
 from timebeam.schema.declared.model import UNIT_PER_MS, TableLayout
@@ -188,6 +187,9 @@ def numbers(time: Time, values: Int64s) -> tuple[Int64s, Bools]:
 
 def render(time: Time, numbers: Int64s) -> pa.Array:
     """binary[n]: the bytes in the key of numbers as `numbers` gives them."""
+
+    import pyarrow.compute as pc
+
     if time.form == "pattern":
         units, milliseconds = UNIT_PER_MS[time.unit]
         return render_pattern(numbers * (1000 * milliseconds // units), time.pattern, time.zone)

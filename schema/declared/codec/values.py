@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.declared.model import Encoding
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind, Reason, RefusedError
@@ -119,6 +118,9 @@ class Numbers(NamedTuple):
 
 def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
     """Stored values as the values of points; of text and JSON, decimal numbers of ASCII digits."""
+
+    import pyarrow.compute as pc
+
     kinds = np.full(len(stored), Kind.FLOAT, np.uint8)
     bits = np.zeros(len(stored), np.int64)
     payloads: list[bytes] = []
@@ -196,6 +198,9 @@ def finite_number(value: Value) -> int | float:
 
 def _plain(texts: pa.Array, are_texts: Bools) -> tuple[list[bytes | None], list[tuple[int, RefusedError]]]:
     """Texts as they are; only arrays and objects are refused."""
+
+    import pyarrow.compute as pc
+
     refused: list[tuple[int, RefusedError]] = []
     stored: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
     if not are_texts.all():

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
@@ -241,6 +240,9 @@ def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
 
 def row_bytes(rows: pa.RecordBatch | pa.Table) -> Int64s:
     """int64[n]: the bytes in each of n rows, as many as they are outside of dictionaries."""
+
+    import pyarrow.compute as pc
+
     sizes = np.zeros(len(rows), np.int64)
     for column in rows.columns:
         if column.type == pa.dictionary(pa.int32(), pa.binary()):

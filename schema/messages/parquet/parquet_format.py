@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.option import Option
@@ -253,6 +252,9 @@ def _codes(texts: pa.Array) -> tuple[Int64s, list[str | None]]:
     Raises:
       RefusedError: it is no column of strings, integers or booleans.
     """
+
+    import pyarrow.compute as pc
+
     kind = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
