@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -16,54 +15,16 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import layout_with, target_of
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Row, SeriesMeta
 from timebeam.schema.meta.documents import DOCUMENT, TsMeta, meta_table
 from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.points import Rejected
 from timebeam.transforms.meta.find import orphans, remove
-from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, MetaSyncTally, SyncMeta
+from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.readers.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetaSummary(Summary):
-    """What a synchronisation did.
-
-    Attributes:
-      orphans: series in the meta table without points; None if they were not looked for.
-      removed: of these.
-    """
-
-    tally: MetaSyncTally
-    orphans: int | None = None
-    removed: int = 0
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        purged = {"orphans": self.orphans, "removed": self.removed}
-        return self.tally._asdict() | purged | {"seconds": self.seconds, "dry_run": self.dry_run}
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally, done = self.tally, "to create" if self.dry_run else "created"
-        lines = [
-            ("rows read", f"{tally.rows_read:,}"),
-            ("series", f"{tally.series:,}"),
-            *([("points", f"{tally.points:,}")] if tally.points else []),
-            (f"cells of series {done}", f"{tally.series_created:,}"),
-            (f"cells of UIDs {done}", f"{tally.uids_created:,}"),
-            ("counters " + ("to set" if self.dry_run else "set"), f"{tally.counters_set:,}"),
-            ("counters changed by others", f"{tally.counters_lost:,}"),
-            ("unknown keys", f"{tally.keys_skipped:,}"),
-            ("series without names", f"{tally.series_skipped:,}"),
-            ("damaged, not changed", f"{tally.damaged:,}"),
-        ]
-        if self.orphans is not None:
-            lines += [("series without points", f"{self.orphans:,}"), ("  removed", f"{self.removed:,}")]
-        return [*lines, ("seconds", f"{self.seconds:.1f}")]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,16 +50,30 @@ class MetaSync(Job):
         root | SyncMeta(self.work)
         return ()
 
-    def summarize(self, result: PipelineResult, run: Run) -> MetaSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`; purges before, if that is asked for."""
         tally = COUNTERS.tally(result)
         orphan_count, removed = _purge(self.work, yes=self.remove) if self.purge else (None, 0)
-        return MetaSummary(
-            tally=tally,
+        done = "to create" if self.work.dry_run else "created"
+        rows = [
+            ("rows read", f"{tally.rows_read:,}"),
+            ("series", f"{tally.series:,}"),
+            *([("points", f"{tally.points:,}")] if tally.points else []),
+            (f"cells of series {done}", f"{tally.series_created:,}"),
+            (f"cells of UIDs {done}", f"{tally.uids_created:,}"),
+            ("counters " + ("to set" if self.work.dry_run else "set"), f"{tally.counters_set:,}"),
+            ("counters changed by others", f"{tally.counters_lost:,}"),
+            ("unknown keys", f"{tally.keys_skipped:,}"),
+            ("series without names", f"{tally.series_skipped:,}"),
+            ("damaged, not changed", f"{tally.damaged:,}"),
+        ]
+        if orphan_count is not None:
+            rows += [("series without points", f"{orphan_count:,}"), ("  removed", f"{removed:,}")]
+        return TallySummary(
+            tally=tally._asdict() | {"orphans": orphan_count, "removed": removed},
+            rows=rows,
             seconds=run.seconds,
             dry_run=self.work.dry_run,
-            orphans=orphan_count,
-            removed=removed,
             failed=tally.failures > 0,
         )
 

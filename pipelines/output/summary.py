@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apache_beam.runners.runner import PipelineResult
@@ -70,6 +70,35 @@ class Summary(abc.ABC):
             file=sys.stderr,
         )
         return 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TallySummary(Summary):
+    """What a job did that counts a tally of its own.
+
+    Attributes:
+      tally: figures by name, for `--summary json`.
+      rows: (name, figure) of each line of the text, but for seconds and dead letters.
+      refused: how much was refused, of `read`.
+    """
+
+    tally: Mapping[str, Any]
+    rows: Sequence[tuple[str, str]]
+    refused: int = 0
+    read: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        """See `Summary.figures`."""
+        return {**self.tally, "seconds": self.seconds, "dry_run": self.dry_run}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """See `Summary.lines`."""
+        letters = (("dead letters", path) for path in self.dead_letters[:_SHOWN])
+        return [*self.rows, ("seconds", f"{self.seconds:.1f}"), *letters]
+
+    def share_refused(self) -> tuple[int, int]:
+        """See `Summary.share_refused`."""
+        return self.refused, self.read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

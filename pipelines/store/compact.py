@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -18,12 +17,12 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import layout_with, target_of
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Compaction, Packing
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows, CompactTally
+from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows
 
 _LAST_S = 1 << 32
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
@@ -47,29 +46,6 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     return start_s, end_s
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CompactSummary(Summary):
-    """What a compaction did."""
-
-    tally: CompactTally
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally = self.tally
-        return [
-            ("rows read", f"{tally.rows_read:,}"),
-            ("rows to rewrite" if self.dry_run else "rows rewritten", f"{tally.rows_rewritten:,}"),
-            ("rows refused", f"{tally.rows_refused:,}"),
-            ("cells before, after", f"{tally.cells_before:,}, {tally.cells_after:,}"),
-            ("bytes before, after", f"{tally.bytes_before:,}, {tally.bytes_after:,}"),
-            ("seconds", f"{self.seconds:.1f}"),
-        ]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compact(Job):
     """Compacts one range of time; a row that Bigtable refuses stays as it was, and the exit code is 1."""
@@ -81,11 +57,18 @@ class Compact(Job):
         root | CompactRows(self.work)
         return ()
 
-    def summarize(self, result: PipelineResult, run: Run) -> CompactSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
-        return CompactSummary(
-            tally=tally,
+        return TallySummary(
+            tally=tally._asdict(),
+            rows=[
+                ("rows read", f"{tally.rows_read:,}"),
+                ("rows to rewrite" if self.work.dry_run else "rows rewritten", f"{tally.rows_rewritten:,}"),
+                ("rows refused", f"{tally.rows_refused:,}"),
+                ("cells before, after", f"{tally.cells_before:,}, {tally.cells_after:,}"),
+                ("bytes before, after", f"{tally.bytes_before:,}, {tally.bytes_after:,}"),
+            ],
             seconds=run.seconds,
             dry_run=self.work.dry_run,
             why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),

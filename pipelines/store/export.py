@@ -10,7 +10,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -20,52 +19,16 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
-from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.pipelines.output.summary import PointsSummary, TallySummary
 from timebeam.schema.layouts import TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
-from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportTally, ExportWork, verify_day
+from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportWork, verify_day
 from timebeam.transforms.copy.rollups import RollupReader
 from timebeam.transforms.copy.sorted_runs import DAY_MS
 from timebeam.transforms.query.points import why_nothing
 
 _SHOWN = 20  # differences
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSummary(Summary):
-    """What an export did; of points of one instant, all are in points_read, and refused rows too."""
-
-    tally: ExportTally
-    points_read: int
-    refused: dict[str, int]
-
-    def share_refused(self) -> tuple[int, int]:
-        """See `Summary.share_refused`."""
-        return sum(self.refused.values()), self.points_read
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        return self.tally._asdict() | {
-            "points_read": self.points_read,
-            "refused": self.refused,
-            "seconds": self.seconds,
-            "dry_run": self.dry_run,
-            "dead_letters": self.dead_letters,
-        }
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally = self.tally
-        return [
-            ("points read", f"{self.points_read:,}"),
-            ("points to export" if self.dry_run else "points exported", f"{tally.points_exported:,}"),
-            ("refused", f"{sum(self.refused.values()):,}"),
-            *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
-            ("files, bytes", f"{tally.files_written:,}, {tally.file_bytes:,}"),
-            ("seconds", f"{self.seconds:.1f}"),
-            *(("dead letters", path) for path in self.dead_letters[:3]),
-        ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,14 +71,23 @@ class Export(Job):
         """See `Job.build`."""
         return (root | ExportPoints(self.work),)
 
-    def summarize(self, result: PipelineResult, run: Run) -> ExportSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`."""
         assert run.dead_letters is not None
         read = PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
-        return ExportSummary(
-            tally=COUNTERS.tally(result),
-            points_read=read.points_read,
-            refused=read.refused,
+        tally, refused = COUNTERS.tally(result), sum(read.refused.values())
+        return TallySummary(
+            tally=tally._asdict()
+            | {"points_read": read.points_read, "refused": read.refused, "dead_letters": read.dead_letters},
+            rows=[
+                ("points read", f"{read.points_read:,}"),
+                ("points to export" if run.dry_run else "points exported", f"{tally.points_exported:,}"),
+                ("refused", f"{refused:,}"),
+                *((f"  {reason}", f"{count:,}") for reason, count in read.refused.items()),
+                ("files, bytes", f"{tally.files_written:,}, {tally.file_bytes:,}"),
+            ],
+            refused=refused,
+            read=read.points_read,
             seconds=run.seconds,
             dry_run=run.dry_run,
             dead_letters=read.dead_letters,

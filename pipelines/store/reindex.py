@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -13,33 +12,10 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.values import layout_with, target_of
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import SeriesIndex
 from timebeam.schema.points import Rejected
-from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob, ReindexTally
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReindexSummary(Summary):
-    """What a reindex did."""
-
-    tally: ReindexTally
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally = self.tally
-        stored = tally.index_rows - tally.rows_refused
-        return [
-            ("data rows read", f"{tally.rows_read:,}"),
-            ("index rows to write" if self.dry_run else "index rows written", f"{stored:,}"),
-            ("data rows skipped", f"{tally.keys_skipped:,}"),
-            ("index rows refused", f"{tally.rows_refused:,}"),
-            ("seconds", f"{self.seconds:.1f}"),
-        ]
+from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,11 +29,18 @@ class RebuildIndex(Job):
         root | Reindex(self.work)
         return ()
 
-    def summarize(self, result: PipelineResult, run: Run) -> ReindexSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
-        return ReindexSummary(
-            tally=tally,
+        stored = tally.index_rows - tally.rows_refused
+        return TallySummary(
+            tally=tally._asdict(),
+            rows=[
+                ("data rows read", f"{tally.rows_read:,}"),
+                ("index rows to write" if run.dry_run else "index rows written", f"{stored:,}"),
+                ("data rows skipped", f"{tally.keys_skipped:,}"),
+                ("index rows refused", f"{tally.rows_refused:,}"),
+            ],
             seconds=run.seconds,
             dry_run=run.dry_run,
             failed=tally.keys_skipped + tally.rows_refused > 0,

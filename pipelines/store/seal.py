@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -17,7 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import layout_with, target_of
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import Archive
 from timebeam.schema.layouts.archive.parts import CodecMissingError, codec
@@ -25,38 +24,11 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.seal import COUNTERS, SealRows
-from timebeam.transforms.store.sealing import SealJob, SealTally
+from timebeam.transforms.store.sealing import SealJob
 
 _SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 _HOUR_MS = 3_600_000
 _LAST_S = 1 << 32
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SealSummary(Summary):
-    """What a seal did."""
-
-    tally: SealTally
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        return self.tally._asdict() | {"seconds": self.seconds, "dry_run": self.dry_run}
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally = self.tally
-        per_point = tally.bytes_archived / max(1, tally.points_archived)
-        return [
-            ("rows read", f"{tally.rows_read:,}"),
-            ("left: written lately", f"{tally.rows_busy:,}"),
-            ("left: damaged", f"{tally.rows_damaged:,}"),
-            ("points read", f"{tally.points_read:,}"),
-            ("archive rows written", f"{tally.rows_written:,}"),
-            ("bytes per archived point", f"{per_point:.2f}"),
-            ("rows deleted", f"{tally.rows_deleted:,}"),
-            ("rows to be deleted later", f"{tally.rows_waiting:,}"),
-            ("seconds", f"{self.seconds:.1f}"),
-        ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,11 +42,22 @@ class Seal(Job):
         root | SealRows(self.work)
         return ()
 
-    def summarize(self, result: PipelineResult, run: Run) -> SealSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
-        return SealSummary(
-            tally=tally,
+        per_point = tally.bytes_archived / max(1, tally.points_archived)
+        return TallySummary(
+            tally=tally._asdict(),
+            rows=[
+                ("rows read", f"{tally.rows_read:,}"),
+                ("left: written lately", f"{tally.rows_busy:,}"),
+                ("left: damaged", f"{tally.rows_damaged:,}"),
+                ("points read", f"{tally.points_read:,}"),
+                ("archive rows written", f"{tally.rows_written:,}"),
+                ("bytes per archived point", f"{per_point:.2f}"),
+                ("rows deleted", f"{tally.rows_deleted:,}"),
+                ("rows to be deleted later", f"{tally.rows_waiting:,}"),
+            ],
             seconds=run.seconds,
             dry_run=self.work.dry_run,
             why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),

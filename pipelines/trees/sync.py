@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -14,7 +13,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.summary import TallySummary
 from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
 from timebeam.schema.layouts import Trees
 from timebeam.schema.meta.documents import meta_table
@@ -23,41 +22,8 @@ from timebeam.schema.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.store import letter_files
 from timebeam.transforms.meta.find import has_rows
-from timebeam.transforms.trees.sync import COUNTERS, SyncTrees, TreeSyncJob, TreeSyncTally
+from timebeam.transforms.trees.sync import COUNTERS, SyncTrees, TreeSyncJob
 from timebeam.transforms.trees.table import TreeTable, tree_table
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TreesSummary(Summary):
-    """What a sync did."""
-
-    tally: TreeSyncTally
-    source: str
-
-    def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
-        figures = {"source": self.source, "seconds": self.seconds, "dry_run": self.dry_run}
-        return self.tally._asdict() | figures | {"dead_letters": self.dead_letters}
-
-    def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
-        tally, done = self.tally, "to write" if self.dry_run else "written"
-        return [
-            ("series", f"{tally.series:,} in table {self.source}"),
-            (f"leaves {done}", f"{tally.leaves_written:,}"),
-            ("leaves unchanged", f"{tally.leaves_there:,}"),
-            (f"branches {done}", f"{tally.branches_written:,}"),
-            ("collisions", f"{tally.collisions:,}"),
-            ("series without match", f"{tally.not_matched:,}"),
-            (f"failure records {done}", f"{tally.failures_written:,}"),
-            ("refused", f"{tally.refused:,}"),
-            ("seconds", f"{self.seconds:.1f}"),
-            *(("dead letters", path) for path in self.dead_letters),
-        ]
-
-    def share_refused(self) -> tuple[int, int]:
-        """See `Summary.share_refused`."""
-        return self.tally.refused, self.tally.series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,15 +41,28 @@ class TreesSync(Job):
         """See `Job.build`."""
         return [root | SyncTrees(self.work)]
 
-    def summarize(self, result: PipelineResult, run: Run) -> TreesSummary:
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         """See `Job.summarize`."""
         assert run.dead_letters is not None
-        return TreesSummary(
-            tally=COUNTERS.tally(result),
-            source=self.work.source,
+        tally, letters = COUNTERS.tally(result), letter_files(run.dead_letters)
+        done = "to write" if self.work.dry_run else "written"
+        return TallySummary(
+            tally=tally._asdict() | {"source": self.work.source, "dead_letters": letters},
+            rows=[
+                ("series", f"{tally.series:,} in table {self.work.source}"),
+                (f"leaves {done}", f"{tally.leaves_written:,}"),
+                ("leaves unchanged", f"{tally.leaves_there:,}"),
+                (f"branches {done}", f"{tally.branches_written:,}"),
+                ("collisions", f"{tally.collisions:,}"),
+                ("series without match", f"{tally.not_matched:,}"),
+                (f"failure records {done}", f"{tally.failures_written:,}"),
+                ("refused", f"{tally.refused:,}"),
+            ],
+            refused=tally.refused,
+            read=tally.series,
             seconds=run.seconds,
             dry_run=self.work.dry_run,
-            dead_letters=letter_files(run.dead_letters),
+            dead_letters=letters,
             failed=not self.all_used,
         )
 
