@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.front_door import front_door
-from tests.support.programs import free_port, program
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
+from tests.support.servers.front_door import front_door
+from tests.support.servers.programs import free_port, program
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress
 
 pytestmark = pytest.mark.clients
