@@ -131,6 +131,8 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "cardinality": ("cardinality", *wrong),
         "meta": ("meta", "sync", *wrong),
         "names": ("names", "list", *wrong),
+        "delete": ("delete", "sys.load", *wrong, *start),
+        "seal": ("seal", *wrong, "--archive", "true"),
         "trees": ("trees", "show", *wrong),
         "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
         "export": ("export", *wrong, "--output", "x"),
