@@ -157,6 +157,7 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
         raise UsageError("give one of --input, --input_subscription and --input_topic")
     graph: PointsGraph | RecordsGraph
     if options.layout == DECLARED:
+        _refuse_limits(options)
         graph, framing = records_graph(options)
     else:
         graph, framing = points_graph(options, endless=not options.input)
@@ -270,6 +271,15 @@ def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
     return mode
 
 
+def _refuse_limits(options: argparse.Namespace) -> None:
+    """Raises UsageError if there are limits of series, which declared tables do not have."""
+    if _limits_of(options) is not None:
+        raise UsageError(
+            "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of series, and "
+            "declared tables hold records"
+        )
+
+
 def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | IngestMessages:
     """The job of `timebeam replay`.
 
@@ -291,5 +301,6 @@ def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
       UsageError: options that cannot go together.
     """
     if options.layout == DECLARED:
+        _refuse_limits(options)
         return records_graph(options)[0]
     return points_graph(options, endless=endless)[0]

@@ -34,6 +34,9 @@ REFUSED_SECONDS = 60.0
 MOST_METRICS = 2_000
 """Metrics with new series whose counts are in memory."""
 
+MOST_REFUSED = 100_000
+"""Refused series in memory, about 1 KB each; others are looked up again."""
+
 MOST_SEEDS = 1_000_000
 """Series of a metric that a count starts from."""
 
@@ -49,7 +52,7 @@ class LimitState:
     def __init__(self, cache_size: int) -> None:
         self.counts: LruCache[bytes, SeriesCount] = LruCache(MOST_METRICS)
         self.new: LruCache[tuple[str, int], int] = LruCache(10 * MOST_METRICS)
-        self.refused: LruCache[Series, tuple[float, RefusedError]] = LruCache(cache_size)
+        self.refused: LruCache[Series, tuple[float, RefusedError]] = LruCache(min(cache_size, MOST_REFUSED))
         self.changed: dict[bytes, SeriesCount] = {}
         self.merged_s = time.monotonic()
 

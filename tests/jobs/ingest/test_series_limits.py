@@ -152,6 +152,14 @@ def test_without_their_table_the_ingest_says_how_to_make_it(
     assert timebeam("tables", "create", *store.flags, "--series_limits").code == 0
 
 
+def test_declared_tables_have_no_limits_of_series() -> None:
+    ran = timebeam(
+        *("ingest", "--layout=table", "--tables=examples/tables/sensor.toml", "--format=records"),
+        *("--input=x", "--max_series=5", "--project=p", "--instance=i"),
+    )
+    assert (ran.code, "need a layout of series" in ran.err) == (2, True)
+
+
 def batch_of(series: Sequence[Series]) -> PointBatch:
     """A point of each series."""
     return PointBatch.of([(one, BASE_S * 1000, False, 1.5) for one in series], 60_000)
