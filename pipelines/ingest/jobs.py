@@ -275,7 +275,7 @@ def _refuse_limits(options: argparse.Namespace) -> None:
     """Raises UsageError if there are limits of series, which declared tables do not have."""
     if _limits_of(options) is not None:
         raise UsageError(
-            "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of series, and "
+            "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of series; "
             "declared tables hold records"
         )
 
