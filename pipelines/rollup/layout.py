@@ -96,7 +96,7 @@ class LayoutRollup(DescribedRollup):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`. Marks are read before the points, and cleared after all rows are written."""
         work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
-        lengths = sorted({plan.interval.seconds for part in work.parts for plan in part.plan.intervals})
+        lengths = [interval.seconds for interval in work.config.written]
         covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
         marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
         refused = self.add_rollup(root, marks)

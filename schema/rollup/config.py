@@ -248,6 +248,15 @@ class RollupConfig:
         return tuple(sorted(rollup_intervals, key=lambda interval: interval.seconds))
 
     @property
+    def written(self) -> tuple[RollupInterval, ...]:
+        """The intervals that a run writes, finest first: with the default one if there are pre-aggregates."""
+        return (
+            tuple(sorted(self.intervals, key=lambda interval: interval.seconds))
+            if self.pre_aggregates
+            else self.rollups
+        )
+
+    @property
     def computed(self) -> tuple[str, ...]:
         """The aggregators with an id that are computed here."""
         return tuple(name for name in COMPUTED if name in self.aggregation_ids)

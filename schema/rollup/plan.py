@@ -145,11 +145,8 @@ def plan(
     """
     if not 0 <= start_ms < end_ms <= LAST_MS:
         raise ValueError(f"no range of time: {start_ms} to {end_ms} ms; give times from 1970 to 2106")
-    intervals = list(config.rollups)
-    if config.pre_aggregates:
-        intervals = sorted([config.default, *intervals], key=lambda interval: interval.seconds)
     interval_plans = []
-    for interval in intervals:
+    for interval in config.written:
         length = interval.seconds
         first, end = (-(-time_ms // (1000 * length)) * length for time_ms in (start_ms, end_ms))
         if of_days:

@@ -1,7 +1,7 @@
 """A random history of a seed.
 
 What the documents say does not hold is not drawn: corrections that arrive out of order where rows are
-compacted (docs/how-to/store/compact.md, "One case loses"), and marks of appends.
+compacted (docs/how-to/store/compact.md, "One case loses").
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Draw:
         opentsdb = self._layout == "opentsdb"
         self._appends = opentsdb and self._rng.random() < 0.3
         self._compacts = opentsdb and self._rng.random() < 0.6
-        self._marks = not self._appends and self._rng.random() < 0.6
+        self._marks = self._rng.random() < 0.6
         self._arrivals = self._arrival_times()
 
     def history(self) -> History:
@@ -121,14 +121,13 @@ class _Draw:
         packing: str | None = None
         if self._layout == "opentsdb":
             packing = "append" if appends else self._rng.choice(("points", "compacted"))
-        marks = self._marks and not appends
         form = self._rng.choice(sorted(BROKEN))
         files = [self._file(form) for _ in range(1 if appends or self._rng.random() < 0.7 else 2)]
-        writer = "direct" if marks else self._rng.choice(("beam", "direct"))
-        kinds = ["pass", "abort", "kill"] + (
-            ["refuse"] if writer == "direct" and not (appends or marks) else []
-        )
-        return Ingest(name, files, packing, writer, create, marks, self._trouble(kinds))
+        writer = self._rng.choice(("beam", "direct"))
+        kinds = ["pass", "abort", "kill"]
+        if writer == "direct" and not (appends or self._marks):
+            kinds.append("refuse")
+        return Ingest(name, files, packing, writer, create, self._marks, self._trouble(kinds))
 
     def _trouble(self, kinds: list[str]) -> Trouble | None:
         if self._rng.random() < 0.7:

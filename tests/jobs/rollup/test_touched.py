@@ -236,6 +236,8 @@ def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
     points = points_of(random.Random(20), DAY - 24 * HOUR, 30)
     send_late(store, tmp_path, points, 1, "--auto_create_metrics")
     assert {mark.start_s for mark in marks(store)} == hours_of(points)
+    assert rollup(store, config, f"--start={DAY - 9 * HOUR}", f"--end={DAY - 6 * HOUR}").code == 0
+    assert {mark.start_s for mark in marks(store)} == hours_of(points)
     assert rollup(store, config, f"--start={DAY - 24 * HOUR}", f"--end={DAY - HOUR}").code == 0
     hours = {hour for hour in hours_of(points) if hour >= DAY - HOUR}
     assert {mark.start_s for mark in marks(store)} == hours
