@@ -26,6 +26,7 @@ from tests.system.steps import (
     MetaSync,
     Point,
     Reindex,
+    Remove,
     Rename,
     Replay,
     Rollup,
@@ -92,6 +93,7 @@ class _Draw:
     def _step(self, before: list[Step]) -> Step:
         draws: dict[Callable[[list[Step]], Step], int]
         draws = {self._another_ingest: 5, self._again: 1, self._replay: 1, self._delete: 2}
+        draws[self._remove] = 3
         draws |= {self._rollup: 3, self._copy: 2}
         if self._marks:
             draws[self._touched] = 2
@@ -189,6 +191,18 @@ class _Draw:
         ]
         point = self._rng.choice(points)
         return Delete(point.series, (point.time_ms // 1000 - START_S) // HOUR_S)
+
+    def _remove(self, before: list[Step]) -> Step:
+        """Ends at points, as often as between them: so that columns are rewritten."""
+        ingests = [step for step in before if isinstance(step, Ingest)]
+        points = [point for step in ingests for file in step.files for point in file.points]
+        point = self._rng.choice(points)
+        times = [point.time_ms, *(other.time_ms for other in points if other.series == point.series)]
+        first_ms, last_ms = sorted((point.time_ms, self._rng.choice(times) + self._rng.choice((0, 0, -1, 7))))
+        if self._rng.random() < 0.2:
+            first_ms, last_ms = START_S * 1000, (START_S + HOURS * HOUR_S) * 1000
+        trouble = self._trouble(["pass", "abort", "kill"])
+        return Remove(point.series, first_ms, last_ms, self._rng.random() < 0.3, trouble)
 
     def _span(self, whole: float) -> tuple[int, int]:
         """[first, end) in hours; all of them with this probability."""

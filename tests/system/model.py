@@ -101,6 +101,12 @@ class Model:
         for instant in [key for key in self.points if key[0] == series and hour_of(key[1]) == hour_s]:
             del self.points[instant]
 
+    def remove(self, series: int, first_ms: int, last_ms: int) -> None:
+        """Deletes the points of a series in a time range, both ends included, and marks their hours."""
+        for instant in [key for key in self.points if key[0] == series and first_ms <= key[1] <= last_ms]:
+            del self.points[instant]
+            self.marks.add((SERIES[series][0], hour_of(instant[1])))
+
     def copy(self, start_ms: int, end_ms: int) -> int:
         """Copies the points of a time range, both ends included; how many must be refused."""
         refused = 0

@@ -97,6 +97,16 @@ class Delete(_Data, frozen=True, tag=True):
     hour: int
 
 
+class Remove(_Data, frozen=True, tag=True):
+    """`timebeam delete` of one series, first and last time in ms, with `--series` if `all_of_it`."""
+
+    series: int
+    first_ms: int
+    last_ms: int
+    all_of_it: bool
+    trouble: Trouble | None = None
+
+
 class Rollup(_Data, frozen=True, tag=True):
     """`timebeam rollup --start --end`, in hours from START_S."""
 
@@ -145,7 +155,18 @@ class Rename(_Data, frozen=True, tag=True):
 
 
 Step: TypeAlias = (
-    Ingest | Again | Replay | Delete | Rollup | Touched | Compact | Copy | MetaSync | Reindex | Rename
+    Ingest
+    | Again
+    | Replay
+    | Delete
+    | Remove
+    | Rollup
+    | Touched
+    | Compact
+    | Copy
+    | MetaSync
+    | Reindex
+    | Rename
 )
 
 

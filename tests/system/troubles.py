@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -28,12 +28,17 @@ from tests.support.processes.killed import changing_from, run_and_kill
 from tests.system.steps import Trouble
 
 
-def run(emulator: str, arguments: Sequence[str], trouble: Trouble | None) -> tuple[Ran, bool]:
+def run(
+    emulator: str,
+    arguments: Sequence[str],
+    trouble: Trouble | None,
+    before: Callable[[], None] | None = None,
+) -> tuple[Ran, bool]:
     """(what the command left, whether it was stopped or refused something by the trouble)."""
     if trouble is None:
         return timebeam(*arguments), False
     if trouble.kind == "kill":
-        return run_and_kill(emulator, arguments, trouble.nth, AFTER if trouble.seed % 2 else BEFORE)
+        return run_and_kill(emulator, arguments, trouble.nth, AFTER if trouble.seed % 2 else BEFORE, before)
     with faulty(emulator, _plan(trouble)) as proxy:
         ran = timebeam(*arguments)
     return ran, bool(proxy.faults) and trouble.kind != "pass"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.commands import Ran, timebeam
@@ -28,6 +29,7 @@ from tests.system.steps import (
     Ingest,
     MetaSync,
     Reindex,
+    Remove,
     Rename,
     Replay,
     Rollup,
@@ -37,6 +39,7 @@ from tests.system.steps import (
 )
 from tests.system.tables import Tables
 from tests.system.troubles import run
+from timebeam.pipelines.store import delete
 
 
 class World:
@@ -90,6 +93,8 @@ class World:
             ]
             self._tables.delete(step, points)
             self._model.delete(step.series, START_S + step.hour * HOUR_S)
+        elif isinstance(step, Remove):
+            self._remove(step)
         elif isinstance(step, Rollup):
             self._roll_up(step)
         elif isinstance(step, Touched):
@@ -107,6 +112,25 @@ class World:
             if step.emptied:
                 self._tables.empty_index()
             self._finish(["reindex", *self._tables.flags], None)
+
+    def _remove(self, step: Remove) -> None:
+        metric, tags = SERIES[step.series]
+        arguments = [
+            *("delete", metric, "--explicit_tags", "--tag", *(f"{key}={value}" for key, value in tags)),
+            *(*self._tables.flags, f"--start={step.first_ms}", f"--end={step.last_ms}"),
+            *(f"--log={self._new_folder() / 'log'}", "--summary=json"),
+            *(["--series"] if step.all_of_it else []),
+        ]
+        ran = timebeam(*arguments)
+        if "did you mean" in ran.err or "o such" in ran.err:
+            expect(not any(SERIES[series][0] == metric for series, _ in self._model.points), "names", ran)
+            return
+        expect(ran.code == 0, "exit code of delete", ran)
+        token = json.loads(ran.out)["token"]
+        if token:
+            with mock.patch.object(delete, "_SETTLED_MS", 0):
+                self._finish([*arguments, "--token", token], step.trouble, settle_at_once)
+        self._model.remove(step.series, step.first_ms, step.last_ms)
 
     def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
         letters = self._new_folder() / "dead"
@@ -277,9 +301,15 @@ class World:
             if count:
                 expect(counts.get(series) == count, "points counted", (series, counts.get(series), count))
 
-    def _finish(self, arguments: list[str], trouble: Trouble | None) -> Ran:
-        """Runs a command, and once more if a trouble stopped it."""
-        ran, troubled = run(self._emulator, arguments, trouble)
+    def _finish(
+        self, arguments: list[str], trouble: Trouble | None, before: Callable[[], None] | None = None
+    ) -> Ran:
+        """Runs a command, and once more if a trouble stopped it.
+
+        Args:
+          before: what a process that is killed calls before the command.
+        """
+        ran, troubled = run(self._emulator, arguments, trouble, before)
         if troubled:
             expect("Traceback" not in ran.err, "stack trace", ran.err)
             if arguments[0] == "compact":
@@ -328,6 +358,11 @@ class World:
         folder = self._folder / f"run{self._runs}"
         folder.mkdir()
         return folder
+
+
+def settle_at_once() -> None:
+    """Appends are as old as a deletion needs them to be."""
+    delete._SETTLED_MS = 0
 
 
 def _agree(expected: Number | None, stored: float | None) -> bool:
