@@ -24,6 +24,7 @@ from timebeam.pipelines.options.values import layout_with, readable_of, target_o
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
+from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import (
     Annotations,
     Finding,
@@ -226,6 +227,11 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
       UsageError: they make no sense together, or are not those of the token.
     """
     layout, target = readable_of(options), target_of(options)
+    if isinstance(layout, DeclaredTables) and layout.declaration.day_tables:
+        raise UsageError(
+            f"{layout.declaration.file_name} declares tables per day, which have copies of points: drop "
+            "these, and delete with a declaration without them"
+        )
     if options.annotations:
         layout_with(options, Annotations)
         if options.series:

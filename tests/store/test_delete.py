@@ -11,12 +11,13 @@ import pytest
 from google.cloud.bigtable.data import SetCell
 
 from tests.jobs.trees.forest import Forest
+from tests.schema.layouts.plain_opentsdb import number
 from tests.support import model
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
-from tests.support.fault_proxy import AFTER, MUTATE_ROWS, Do, faulty, nth
+from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Do, faulty, nth
 from tests.support.inputs.annotations import A, B, load, notes, send
 from tests.support.model import Content, Point, StoredCell
 from tests.support.plain import rollup_day
@@ -25,7 +26,12 @@ from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run, versions
 from timebeam.pipelines.store import delete
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.schema.declared.language import loader
+from timebeam.schema.declared.layout import DeclaredTables
+from timebeam.schema.layouts import Selected, Selection
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.store import delete as transform
 
 
 @pytest.fixture(autouse=True)
@@ -333,3 +339,58 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     assert (
         "--unattended is for" in timebeam("delete", "sys.cpu", "--start=0", *store.flags, "--unattended").err
     )
+
+
+def declared_points(target: Target, prefix: str, file: Path) -> Content:
+    """All points of the tables that a file declares."""
+    layout = DeclaredTables(loader.load(file.read_text(), file.name).with_prefix(prefix))
+    content: Content = {}
+    for selected in layout.select(Selection(None, {}, 0, 1 << 42), TableReader(target)):
+        assert isinstance(selected, Selected)
+        for series, time_ms, value in layout.decode(*selected).batch.points():
+            content[(series.metric, series.tags), time_ms] = number(value)
+    return content
+
+
+def test_values_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples" / "tables"
+    target = Target(*bigtable)
+    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table_prefix={prefix}")
+    flags = ("--layout=table", "--tables", examples / "metrics.toml", *place)
+    assert timebeam("tables", "create", *flags).code == 0
+    ingest(tmp_path, *flags, "--format=records", "--input", examples / "metrics.jsonl")
+    content = declared_points(target, prefix, examples / "metrics.toml")
+    metric, host = "server.CPU/CPU1_USR", "server1.aaa.bbb.com"
+    chosen = {key for key in content if key[0] == (metric, (("HOSTNAME", host),))}
+    last_ms = min(time_ms for _, time_ms in chosen)
+    selected = (metric, "--start=0", f"--end={last_ms}", "--summary=json", f"--log={tmp_path / 'log'}")
+    assert "--full_scan" in timebeam("delete", *selected, *flags).err
+    selected = (*selected, f"--tag=HOSTNAME={host}")
+    token = json.loads(timebeam("delete", *selected, *flags).out)["token"]
+    assert timebeam("delete", *selected, *flags, "--token", token).code == 0
+    expected = {key: value for key, value in content.items() if key not in chosen or key[1] > last_ms}
+    assert len(expected) == len(content) - 1
+    assert declared_points(target, prefix, examples / "metrics.toml") == expected
+    assert timebeam("check", *flags).code == 0
+
+
+@pytest.mark.long
+def test_killed_ten_times(store: AnyStore, tmp_path: Path, emulator: str) -> None:
+    stored_points(store, tmp_path, "--packing=points")
+    expected = without(store.content(), "sys.cpu", 1_356_998_400_000, 1_357_002_000_000)
+    token = dry_run(store, tmp_path, "sys.cpu", *RANGE)["token"]
+    arguments = ["delete", "sys.cpu", *RANGE, *store.flags, f"--log={tmp_path / 'log'}", "--token", token]
+    kills = [
+        run_and_kill(emulator, arguments, 2, AFTER if n % 2 else BEFORE, small_batches).killed
+        for n in range(10)
+    ]
+    assert kills[0]
+    ran = real_run(store, tmp_path, token, "sys.cpu", *RANGE)
+    assert ran.code == 0, ran.err
+    assert store.content() == expected
+
+
+def small_batches() -> None:
+    """In a process to be killed: many requests."""
+    settle_at_once()
+    transform._MUTATIONS_AT_ONCE = 3
