@@ -247,7 +247,7 @@ SERVE_COMMAND = Command(
         ),
         Parameter(
             "ignored_labels",
-            "external labels of a Prometheus that reads from here, which no series has",
+            "external labels of the Prometheus that reads from this server; no series has them",
             "Server",
             default=[],
             many=True,

@@ -19,7 +19,7 @@ GENERATE_COMMAND = Command(
         Parameter("step", "seconds between points of a series", "Load", positive, 10, most=86_400),
         Parameter(
             "start",
-            "time of the first points; with `now` each run makes other bytes",
+            "time of the first points; with `now` each run generates different bytes",
             "Load",
             default="2026-01-01",
         ),

@@ -43,7 +43,7 @@ DELETE_COMMAND = Command(
         ),
         Parameter(
             "keep_days",
-            "instead of METRIC: delete points of older UTC days: N days, or PATTERN=N of metrics; the "
+            "instead of METRIC: delete points older than N UTC days; N, or PATTERN=N for metrics; the "
             "first that matches applies",
             "Retention",
             limit_text,
@@ -63,7 +63,7 @@ DELETE_COMMAND = Command(
         ),
         Parameter(
             "token",
-            "delete what the dry run that printed this token has seen; without it, only a dry run",
+            "token of a dry run: delete what it showed; without it, this is a dry run",
             "Delete",
             regex=r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+",
             example="19aa2b3c4d5-1f2e3d4c-5b6a79",
@@ -136,7 +136,7 @@ SEAL_COMMAND = Command(
         ),
         Parameter(
             "quiet_hours",
-            "leave hours with a cell whose timestamp is of the last so many hours",
+            "skip hours with a cell whose timestamp is less than this many hours ago",
             "Seal",
             not_negative,
             1.0,
@@ -151,8 +151,8 @@ SEAL_COMMAND = Command(
         ),
         Parameter(
             "reader_hours",
-            "with --delete_source: delete only what was sealed so many hours ago, longer than any query or "
-            "rollup runs; 0 deletes at once: use it while nothing reads",
+            "with --delete_source: delete only hours sealed at least this many hours ago, longer than any "
+            "query or rollup runs; 0 deletes at once: use it only while nothing reads",
             "Seal",
             not_negative,
             1.0,

@@ -130,7 +130,7 @@ variable "ingest" {
     flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
     histogram_id: opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config
     influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
-    influx_precision: influx: unit of the timestamps, auto by their magnitude; what is finer than ms is cut to ms
+    influx_precision: influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped
     influx_booleans: influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0
     avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
@@ -140,7 +140,7 @@ variable "ingest" {
     otlp_scope: otlp: store the name of the scope as tag otel.scope.name
     otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them
     otlp_histogram: otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as histogram columns of layout opentsdb
-    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units), auto by their magnitude
+    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude
     parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters

@@ -53,7 +53,7 @@ _OPTIONS = (
     METRIC_OPTION,
     Option(
         "influx_precision",
-        "influx: unit of the timestamps, auto by their magnitude; what is finer than ms is cut to ms",
+        "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
         default=Precision.NANOSECONDS.value,
         choices=values_of(Precision),
     ),

@@ -28,7 +28,7 @@ _OPTIONS = (
     BOOLEANS,
     Option(
         "telegraf_precision",
-        "telegraf-json: unit of the timestamps (json_timestamp_units), auto by their magnitude",
+        "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
         default=Precision.SECONDS.value,
         choices=values_of(Precision),
     ),
