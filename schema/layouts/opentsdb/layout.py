@@ -301,10 +301,8 @@ class OpenTsdb(
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
-        archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
-        if archived:
-            others = [selected for selected in selected_rows if not isinstance(selected, Archived)]
-            return self._decode_archived(archived, others)
+        if any(isinstance(selected, Archived) for selected in selected_rows):
+            return self._decode_archived(selected_rows)
         together = many_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
         decoded_singly = [self.decode(*selected) for selected in unread]
@@ -339,22 +337,32 @@ class OpenTsdb(
             batch = join([batch, singles.batch])
         return DecodedRows(batch, singles.damage, singles.skipped, outside)
 
-    def _decode_archived(self, archived: Sequence[Archived], others: Sequence[Selected]) -> DecodedRows:
-        """Rows of the archive with their late rows, and other rows of the data table."""
-        alone = [selected for selected in archived if not selected.late]
-        joined_rows = [selected for selected in archived if selected.late]
-        late_rows = [Selected(row, selected.series) for selected in joined_rows for row in selected.late]
-        of_data = [self.decode_rows(rows) for rows in (others, late_rows) if rows]
-        of_archive = [decode_archive_rows(self.options, rows) for rows in (alone, joined_rows) if rows]
-        batches = [decoded.batch for decoded in (*of_data, *of_archive)]
-        if late_rows:
-            points, _ = merged(of_data[-1].batch, of_archive[-1].batch)
-            batches = [*batches[: len(of_data) - 1], *batches[len(of_data) : -1], points]
-        batches = [batch for batch in batches if len(batch)]
+    def _decode_archived(self, selected_rows: Sequence[Selected]) -> DecodedRows:
+        """Rows of the archive, with the late rows of each, and rows of the data table."""
+        archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
+        alone = decode_archive_rows(self.options, [selected for selected in archived if not selected.late])
+        with_late = [selected for selected in archived if selected.late]
+        sealed = decode_archive_rows(self.options, with_late)
+        late_rows = [Selected(row, selected.series) for selected in with_late for row in selected.late]
+        late = self.decode_rows(late_rows)
+        damage = [*alone.damage, *sealed.damage]
+        if late.outside:  # points of other rows, which are not decoded with them
+            damage += [
+                (late_rows[number].row, "points of another hour than the row's") for number in late.outside
+            ]
+            sound = set(range(len(late_rows))).difference(late.outside)
+            late = self.decode_rows([late_rows[number] for number in sorted(sound)])
+        numbers = [
+            number for number, selected in enumerate(selected_rows) if not isinstance(selected, Archived)
+        ]
+        others = self.decode_rows([selected_rows[number] for number in numbers])
+        points, _ = merged(late.batch, sealed.batch)
+        batches = [batch for batch in (others.batch, alone.batch, points) if len(batch)]
         return DecodedRows(
-            join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0),
-            [entry for decoded in (*of_data, *of_archive) for entry in decoded.damage],
-            sum(decoded.skipped for decoded in of_data),
+            join(batches) if len(batches) > 1 else next(iter(batches), points),
+            [*damage, *late.damage, *others.damage],
+            late.skipped + others.skipped,
+            [numbers[number] for number in others.outside],
         )
 
     def tsuid_of(self, table: str, key: bytes) -> bytes:

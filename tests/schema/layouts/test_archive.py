@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_archive import PlainPoint, points_of
-from timebeam.schema.layouts import Cell, Row, Selected
+from timebeam.schema.layouts import Archived, Cell, Row, Selected
 from timebeam.schema.layouts.archive import keys, parts, rows
 from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.layouts.opentsdb.keys import row_key as data_row_key
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Kind, PointBatch, Series
 
 VECTORS = Path(__file__).parents[2] / "golden" / "archive" / "vectors.json"
@@ -113,7 +114,6 @@ def drawn_points(draw: st.DrawFn) -> list[PlainPoint]:
     return points
 
 
-@settings(max_examples=150, deadline=None)
 @given(drawn_points())
 def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint]) -> None:
     row = stored(points)
@@ -197,7 +197,6 @@ def test_damage_is_said_and_other_places_are_refused() -> None:
     assert "overlap" in read(twice).damage[0][1]
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     st.binary(max_size=200),
     st.lists(st.tuples(st.integers(0, 199), st.integers(0, 255)), max_size=6),
@@ -255,3 +254,22 @@ def test_a_late_point_wins_if_it_is_newer_than_the_archive_or_alone() -> None:
     assert [int(bits) for bits in points.bits] == [10, 2, 30]
     assert from_source.tolist() == [True, False, True]
     assert not rows.merged(late.take(slice(1, 2)), archived)[1].any()
+
+
+def test_late_rows_are_decoded_with_the_archive_and_rows_of_another_hour_are_told() -> None:
+    layout = OpenTsdb(OpenTsdbOptions(archive=True))
+    series = series_key(OPTIONS, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
+    key, next_key = (data_row_key(series, base_s) for base_s in (BASE_S, BASE_S + 3600))
+    late = Row("tsdb", key, [Cell("t", b"\x00\x00", 8, b"\x05")])  # the first second, 5
+    beyond = Row("tsdb", next_key, [Cell("t", b"\xe7\x40", 8, b"\x06")])  # 3700 s after its hour
+    archived = Archived(stored(ORDINARY), SERIES)
+    archived.late = [late, beyond]
+    decoded = layout.decode_rows([Selected(beyond, SERIES), archived, Selected(late, SERIES)])
+    assert list(decoded.outside) == [0]
+    assert [(row, text) for row, text in decoded.damage] == [
+        (beyond, "points of another hour than the row's")
+    ]
+    decoded = layout.decode_rows([archived])
+    assert decoded.batch.bits.tolist() == [5, *(i * i for i in range(1, 50))]
+    assert decoded.batch.arrivals_ms.tolist() == [8] + [7] * 49
+    assert list(decoded.outside) == []
