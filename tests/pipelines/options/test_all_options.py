@@ -54,7 +54,6 @@ BASE: dict[str, tuple[str, ...]] = {
     "serve": OPENTSDB,
     "series": ("sys.*", *OPENTSDB),
     "suggest": ("metrics", "sys.", *OPENTSDB),
-    "delete": ("sys.load", *OPENTSDB, *START),
     "cardinality": OPENTSDB,
     "names": ("list", *OPENTSDB),
     "meta": ("sync", *OPENTSDB),
