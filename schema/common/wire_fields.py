@@ -7,6 +7,7 @@ that have many fields, or fields of an unusual form, are read one by one.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 
 import numpy as np
 
@@ -21,6 +22,9 @@ MOST_FIELDS, MOST_RUNS = 1 << 22, 1 << 20
 
 _TOGETHER = 128
 """Messages that step together; fewer are read one by one, which then takes less time."""
+
+_REPEATS, _ALIKE = 4, 1024
+"""After so many fields of one length so many are compared with it at once, as data points of one metric."""
 
 _STOPS = np.uint64(0x0080808080808080)
 _ONE = np.uint64(1)
@@ -239,8 +243,7 @@ def _read_singly(
 ) -> tuple[tuple[Int64s, Int64s, Int64s, Int64s], Int64s, Int64s]:
     """((message, tag, content begins, ends) int64[k] of fields, damaged messages, too large ones)."""
     runs: list[tuple[int, int, int]] = []  # (message, tag, number of the first field) of fields with one tag
-    field_firsts: list[int] = []
-    field_ends: list[int] = []
+    field_firsts, field_ends = array("q"), array("q")
     damaged: list[int] = []
     large: list[int] = []
     for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
@@ -255,7 +258,9 @@ def _read_singly(
                     break
                 # A list of messages: all with one tag and a length of at most two bytes.
                 until = min(end, position + MOST_FIELDS)
+                last_size = repeats = 0
                 while position < until and text[position] == tag:
+                    start = position
                     size = text[position + 1]
                     first = position + 2
                     if size > 0x7F:
@@ -267,6 +272,16 @@ def _read_singly(
                     position = first + size
                     field_firsts.append(first)
                     field_ends.append(position)
+                    if size != last_size:
+                        last_size, repeats = size, 0
+                    elif repeats < _REPEATS:
+                        repeats += 1
+                    else:
+                        firsts = _alike(text, start, first, position, until)
+                        field_firsts.frombytes(firsts.tobytes())
+                        field_ends.frombytes((firsts + size).tobytes())
+                        position += len(firsts) * (position - start)
+                        repeats = 0
                 if position >= end:
                     break
                 tag, position = varint(text, position)
@@ -286,8 +301,23 @@ def _read_singly(
     owners, tags, first_fields = np.array(runs, np.int64).reshape(-1, 3).T
     counts = np.diff(np.append(first_fields, len(field_ends)))
     fields = np.repeat(owners, counts), np.repeat(tags, counts)
-    columns = (*fields, np.array(field_firsts, np.int64), np.array(field_ends, np.int64))
+    columns = (*fields, np.frombuffer(field_firsts, np.int64), np.frombuffer(field_ends, np.int64))
     return columns, np.array(damaged, np.int64), np.array(large, np.int64)
+
+
+def _alike(text: bytes, start: int, first: int, end: int, until: int) -> Int64s:
+    """int64[k]: where the contents begin of fields that follow one and have its tag and length.
+
+    Args:
+      start, first, end: where the field, and its content, begin, and where both end.
+      until: where the last of them ends at the latest.
+    """
+    stride = end - start
+    n = max(0, min((until - end) // stride, _ALIKE))
+    heads = np.ndarray((n, first - start), np.uint8, text, end, (stride, 1))
+    differs = (heads != np.frombuffer(text, np.uint8, first - start, start)).any(axis=1)
+    count = int(np.argmax(differs)) if differs.any() else n
+    return first + stride * np.arange(1, count + 1)
 
 
 def _ordered(

@@ -93,3 +93,30 @@ def test_a_message_of_too_many_fields_is_damaged(message: bytes) -> None:
         patch.setattr(wire_fields, "MOST_RUNS", 8)
         patch.setattr(wire_fields, "MOST_FIELDS", 8)
         assert read([b"\x08\x00" * 4, message, b"\x08\x00"], 1000) == [9]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, 5, 127, 128, 200]), st.integers(1, 20), st.sampled_from([1, 1, 2])),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 200),
+    st.booleans(),
+)
+def test_runs_of_fields_of_one_length(
+    runs: list[tuple[int, int, int]], cut: int, makes_steps_small: bool
+) -> None:
+    """Many are read at once; cut anywhere, the message is damaged as one by one."""
+    message = b"".join(
+        encoded_bytes(number, bytes([count]) * size) for size, count, number in runs for _ in range(count)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if makes_steps_small:
+            patch.setattr(wire_fields, "_ALIKE", 3)
+        whole, damaged = read([message], 1000), read([message[: max(0, len(message) - cut)]], 1000)
+        patch.setattr(wire_fields, "_REPEATS", 1000)
+        assert whole == read([message], 1000)
+        assert damaged == read([message[: max(0, len(message) - cut)]], 1000)
+    assert isinstance(whole, list)
+    assert b"".join(field for _, _, field, _ in whole) == message
