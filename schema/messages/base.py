@@ -76,6 +76,7 @@ class Framing(enum.Enum):
     AVRO = "blocks of an Avro object container"
     PARQUET = "row groups of a Parquet file"
     DELIMITED = "protobuf messages, each behind its length, or lines of JSON"
+    PROTOBUF = "protobuf messages, each behind its length"
     NONE = "not at all: the format is one of messages"
 
 

@@ -19,11 +19,15 @@ _LENGTH_BYTES = 10
 
 
 class DelimitedCutter:
-    """Yields each message; the lines of a file that begins with `{` as blocks."""
+    """Yields each message; the lines of a file of JSON as blocks."""
 
-    def __init__(self, origin: Message) -> None:
-        """`origin` describes the source and the offset of the first byte."""
-        self._origin = origin
+    def __init__(self, origin: Message, *, may_be_json: bool = True) -> None:
+        """
+        Args:
+          origin: describes the source and the offset of the first byte.
+          may_be_json: whether a file that begins with `{` is JSON, unless a request of OTLP follows it.
+        """
+        self._origin, self._may_be_json = origin, may_be_json
         self._lines: LineCutter | None = None
         self._pending = bytearray()
         self._offset = origin.offset
@@ -45,7 +49,7 @@ class DelimitedCutter:
           DamagedError: a length makes no sense; all messages before have been yielded.
         """
         is_start = self._lines is None and not self._pending and self._offset == self._origin.offset
-        if is_start and data.startswith(b"{"):
+        if is_start and self._may_be_json and data.startswith(b"{") and not data.startswith(b"{\n"):
             self._lines = LineCutter(self._origin)
         if self._lines is not None:
             yield from self._lines.add(data)

@@ -163,7 +163,7 @@ def spans(file: FileMetadata, framing: Framing = Framing.LINES) -> Iterator[File
         for number in range(_row_groups(file.path)):
             yield FileSpan(file.path, number, number + 1, modified_ms)
         return
-    is_whole = framing in (Framing.AVRO, Framing.DELIMITED) or is_compressed(file.path)
+    is_whole = framing in (Framing.AVRO, Framing.DELIMITED, Framing.PROTOBUF) or is_compressed(file.path)
     if is_whole or _may_be_document(file, framing):
         yield FileSpan(file.path, 0, -1, modified_ms)
         return
@@ -258,8 +258,8 @@ def _cutter(span: FileSpan, framing: Framing) -> Cutter:
     """The cutter of a whole file."""
     if framing is Framing.AVRO:
         return AvroCutter(span.path, span.modified_ms)
-    if framing is Framing.DELIMITED:
-        return DelimitedCutter(span.message())
+    if framing in (Framing.DELIMITED, Framing.PROTOBUF):
+        return DelimitedCutter(span.message(), may_be_json=framing is Framing.DELIMITED)
     if framing is Framing.JSON:
         return JsonCutter(span.message(), BLOCK_BYTES)
     return LineCutter(span.message())

@@ -14,6 +14,8 @@
 Source: prometheus.io/docs/specs/prw; prompb/types.proto and prompb/io/prometheus/write/v2/types.proto of
 Prometheus 3. Read as the wrong version a message is empty: its fields tell the version.
 
+In files each request is behind its length, packed or not.
+
 A series of version 1.0 is a message of one series, so it is the payload of refusals. The series of version
 2.0 refer to the symbols of their message, so the payload is the whole message.
 """
@@ -38,6 +40,7 @@ from timebeam.schema.common.wire_fields import (
     scan,
     varints,
 )
+from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
 from timebeam.schema.messages.rules import add_tag
 from timebeam.schema.messages.series_columns import (
@@ -73,6 +76,7 @@ class RemoteWrite(WholeFormat):
 
     name = "prometheus-remote-write"
     escapes_names = True
+    framing = Framing.PROTOBUF
     example = bytes.fromhex(
         "37d80a350a120a085f5f6e616d655f5f12066d656d6f72790a0d0a04686f73741205776562303112100900000000004045"
         "401080b0a19bbf27"

@@ -84,6 +84,22 @@ def test_remote_write(
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
 
 
+@pytest.mark.parametrize("name", ["requests", "requests.gz"])
+def test_remote_write_from_files(bigtable: tuple[str, str], prefix: str, tmp_path: Path, name: str) -> None:
+    """Requests of both versions, packed by Snappy or not, each behind its length."""
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    plain = [ENCODERS[1 + number % 2]([series]) for number, series in enumerate(SERIES)]
+    requests = [snappy(text) if number < 2 else text for number, text in enumerate(plain)]
+    content = b"".join(encoded_varint(len(text)) + text for text in requests)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    ran = timebeam(
+        *("ingest", *store.flags, *store.auto_create, "--format=prometheus-remote-write"),
+        *("--input", str(tmp_path / name), "--summary=json", "--dead_letters", str(tmp_path / "dead")),
+    )
+    assert (ran.code, json.loads(ran.out)["points_stored"]) == (0, 16), ran.err
+    assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+
+
 def test_series_with_more_tags_than_opentsdb_allows(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_requests_of_another_encoder(version: int, packing: str) -> None:
     assert not parsed.rejected
     assert set(parsed.batch.kinds) == {Kind.FLOAT}
     assert parsed.batch.in_ms.all()
-    assert RemoteWrite.framing is Framing.NONE
+    assert RemoteWrite.framing is Framing.PROTOBUF
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=5)
