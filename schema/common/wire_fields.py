@@ -23,8 +23,11 @@ MOST_FIELDS, MOST_RUNS = 1 << 22, 1 << 20
 _TOGETHER = 128
 """Messages that step together; fewer are read one by one, which then takes less time."""
 
-_REPEATS, _ALIKE = 4, 1024
-"""After so many fields of one length so many are compared with it at once, as data points of one metric."""
+_REPEATS, _ALIKE = 8, 1024
+"""After so many fields of one length so many are compared with it at once, as data points of one metric.
+
+Where this finds no more of them, twice as many are needed before the next time.
+"""
 
 _STOPS = np.uint64(0x0080808080808080)
 _ONE = np.uint64(1)
@@ -246,6 +249,7 @@ def _read_singly(
     field_firsts, field_ends = array("q"), array("q")
     damaged: list[int] = []
     large: list[int] = []
+    needed = _REPEATS
     for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
         end = int(ends[message])
         tag, run_count, field_count = _NONE, len(runs), len(field_ends)
@@ -274,14 +278,14 @@ def _read_singly(
                     field_ends.append(position)
                     if size != last_size:
                         last_size, repeats = size, 0
-                    elif repeats < _REPEATS:
+                    elif repeats < needed:
                         repeats += 1
                     else:
                         firsts = _alike(text, start, first, position, until)
                         field_firsts.frombytes(firsts.tobytes())
                         field_ends.frombytes((firsts + size).tobytes())
                         position += len(firsts) * (position - start)
-                        repeats = 0
+                        repeats, needed = 0, _REPEATS if len(firsts) > _REPEATS else 2 * needed
                 if position >= end:
                     break
                 tag, position = varint(text, position)

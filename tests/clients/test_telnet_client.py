@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.front_door import front_door
-from tests.support.programs import free_port, program
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
