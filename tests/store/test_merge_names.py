@@ -12,6 +12,7 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import write_file
+from tests.support.processes.killed import run_and_kill
 from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
@@ -160,3 +161,22 @@ def test_rollups_of_both_names_stay_and_others_move(
     store.remove_row(table, old + base + tag)
     assert merged(store, *words).code == 0
     assert Name("metrics", "old") not in store.uids()
+
+
+@pytest.mark.long
+def test_a_merge_and_a_rename_that_are_killed_ten_times(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path
+) -> None:
+    store = Store.create(bigtable, prefix)
+    expected = filled(store, tmp_path, {"sys.old": "sys.new"})
+    merge = ("names", "merge", "metrics", "sys.old", "sys.new", *store.flags, "--yes")
+    kills = [run_and_kill(emulator, merge, 1 + nth % 5, AFTER if nth % 3 else BEFORE) for nth in range(10)]
+    assert any(kill.killed for kill in kills)
+    timebeam(*merge)
+    assert store.points() == expected
+    there = ("names", "rename", "metrics", "sys.new", "sys.newer", *store.flags, "--yes")
+    kills = [run_and_kill(emulator, there, 1 + nth % 3, AFTER if nth % 2 else BEFORE) for nth in range(10)]
+    assert any(kill.killed for kill in kills)
+    timebeam(*there)
+    assert {series.metric for series in store.points()} == {"sys.newer"}
+    assert timebeam("names", "fix", *store.flags).out == "nothing to do\n"

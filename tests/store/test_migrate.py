@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Ran, ingest, timebeam
+from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval
+from tests.support.processes.killed import run_and_kill
 from tests.support.processes.streams import start, wait_for
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
@@ -71,15 +73,20 @@ def fill(store: Store, folder: Path, lines: str, *flags: str) -> None:
     )
 
 
-def copied(source: Store, sink: Store, config: Path, *flags: str) -> Ran:
-    """Runs `timebeam copy` with everything beside the points."""
+def copy_command(source: Store, sink: Store, config: Path) -> list[str | Path]:
+    """`timebeam copy` with everything beside the points."""
     to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
     own = [f for f in source.flags if not f.startswith("--layout")]
-    return timebeam(
+    return [
         *("copy", "--from=opentsdb", "--to=opentsdb", *own, *to, "--auto_create_metrics", *SPAN),
         *("--also", "rollups", "meta", "trees", "--rollup_config", config),
-        *("--dead_letters", config.parent / "dead", *flags),
-    )
+        *("--dead_letters", config.parent / "dead"),
+    ]
+
+
+def copied(source: Store, sink: Store, config: Path, *flags: str) -> Ran:
+    """Runs the command."""
+    return timebeam(*copy_command(source, sink, config), *flags)
 
 
 def answers(store: Store, config: Path) -> list[str]:
@@ -96,7 +103,8 @@ def answers(store: Store, config: Path) -> list[str]:
     ]
     series = json.loads(timebeam("series", "*", *store.flags, "--source=meta", "--output=json").out)
     texts.append(json.dumps(sorted(json.dumps(listed | {"tsuid": ""}) for listed in series)))
-    texts.append(timebeam("trees", "show", *store.flags).out)
+    tree = timebeam("trees", "show", *store.flags).out
+    texts.append("\n".join(sorted(tree.splitlines())))  # collisions are listed by TSUID
     return [re.sub(r"\b[0-9A-F]{20,}\b", "TSUID", text) for text in texts]
 
 
@@ -175,6 +183,29 @@ def test_rollups_metadata_annotations_and_trees_come_along(
     assert "2 annotations and histograms are missing" in copied(source, sink, config, "--verify_only").err
     assert copied(source, sink, config).code == 0
     assert rollup_cells(sink, config) == cells
+
+
+@pytest.mark.long
+def test_a_copy_that_is_killed_ten_times_is_finished_by_the_next(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path, config: Path
+) -> None:
+    source = created(bigtable, prefix, config)
+    fill(source, tmp_path, put_lines(range(6), range(0, 200, 7)))
+    rollup = ("--rollup_config", config, *SPAN, "--dead_letters", tmp_path / "letters")
+    assert timebeam("rollup", *source.flags, *rollup).code == 0
+    (tmp_path / "tree.json").write_text(json.dumps(TREE))
+    assert timebeam("trees", "create", tmp_path / "tree.json", *source.flags).code == 0
+    assert timebeam("trees", "sync", *source.flags, "--dead_letters", tmp_path / "letters").code == 0
+    sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
+    command = copy_command(source, sink, config)
+    kills = [
+        run_and_kill(emulator, command, nth, BEFORE if nth % 2 else AFTER).killed for nth in range(1, 11)
+    ]
+    assert any(kills)
+    ran = copied(source, sink, config)
+    assert (ran.code, ran.err) == (0, "")
+    assert answers(sink, config) == answers(source, config)
+    assert timebeam("check", *sink.flags).code == 0
 
 
 @pytest.mark.long
