@@ -355,6 +355,8 @@ COPY_COMMAND = Command(
             "Points",
             default=[],
             many=True,
+            regex=r"(rollups|meta|trees)(,(rollups|meta|trees))*",
+            example="rollups",
         ),
         dataclasses.replace(ROLLUP_CONFIG, group="Points"),
         DEAD_LETTERS,

@@ -30,6 +30,7 @@ BAD = {
 }
 BAD_TEXTS = {
     "dead_letters": ["", "dead-letters", "projects/p/subscriptions/s", "gs://bucket"],
+    "also": ["", "rollup", "meta,"],
     "instance": ["", "1", "My-Instance", "projects/p/instances/i"],
     "app_profile": ["", "-p", "a b"],
     "max_new_series": ["", "app.*", "app.*=", "=5", "-1", "5,", "1.5"],
