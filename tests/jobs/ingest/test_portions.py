@@ -80,7 +80,7 @@ def data_cells(store: AnyStore) -> collections.Counter[tuple[bytes, int, bytes]]
     return collections.Counter(cell[3:] for cell in store.cells() if cell.table in tables)
 
 
-@pytest.mark.parametrize(("variant", "packing"), long_after(4, PACKINGS))
+@pytest.mark.parametrize(("variant", "packing"), long_after(2, PACKINGS))
 @pytest.mark.parametrize("seed", long_after(1, [1, 2]))
 def test_many_portions_hold_the_points_of_one(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, packing: str, seed: int

@@ -74,7 +74,13 @@ def filled(bigtable: tuple[str, str], prefix: str, folder: Path, points: list[Po
     return store
 
 
-@pytest.mark.parametrize("way", [("heroic", "kairosdb-legacy"), ("kairosdb-retention", "heroic-readable")])
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("heroic", "kairosdb-legacy"),
+        pytest.param(("kairosdb-retention", "heroic-readable"), marks=pytest.mark.long),
+    ],
+)
 def test_round_trip_through_all_layouts(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, way: tuple[str, ...]
 ) -> None:

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from tests.support.any_store import EVER_MS, AnyStore
+from tests.support.budget import long_but_every
 from tests.support.commands import Ran, timebeam
 from tests.support.inputs.prometheus_proto import ENCODERS, Plain, snappy
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
@@ -72,8 +73,7 @@ def queried(store: AnyStore, metrics: Sequence[str]) -> Content:
     return content
 
 
-@pytest.mark.parametrize("variant", LAYOUTS)
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("variant", "version"), long_but_every(2, LAYOUTS, [1, 2]))
 def test_remote_write(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, version: int
 ) -> None:

@@ -81,7 +81,7 @@ def alike(found: list[Result], wanted: list[Result], exact: bool) -> None:
 
 
 @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
-@pytest.mark.parametrize("length", ["10m", "90m", "2d"])
+@pytest.mark.parametrize("length", long_after(2, ["90m", "2d", "10m"]))
 @pytest.mark.parametrize("metric", long_after(1, ["sys.int", "sys.float"]))
 def test_every_function_aggregator_and_grouping(
     store: Store, config: Path, metric: str, length: str, share: int

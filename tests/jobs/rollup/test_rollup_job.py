@@ -189,7 +189,7 @@ def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(
     check(store, points)
 
 
-@all_cuts(("by day", 0), ("by sampled keys", 0))
+@all_cuts(("by sampled keys", 0))
 @pytest.mark.usefixtures("chunks_cut")
 def test_later_cells_of_other_writers_do_not_hide_a_number(
     store: Store, config: Path, tmp_path: Path

@@ -140,7 +140,7 @@ def test_annotations_of_a_row_stay_cells(store: Store, tmp_path: Path) -> None:
     assert store.cells() == before | {(row.key, *cell[1:]) for cell in points}
 
 
-@pytest.mark.parametrize("variant", long_after(4, VARIANTS))
+@pytest.mark.parametrize("variant", long_after(3, VARIANTS))
 def test_every_row_of_every_layout_comes_back(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:

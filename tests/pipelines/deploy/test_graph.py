@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.budget import long_after
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.servers.dataflow import Graph, Job, template
 from tests.support.stored import Store
@@ -55,7 +56,7 @@ def parameters(name: str, store: Store, folder: Path) -> dict[str, str]:
     return place | {"day": "2026-11-20"}
 
 
-@pytest.fixture(scope="module", params=["points", "compacted"])
+@pytest.fixture(scope="module", params=long_after(1, ["compacted", "points"]))
 def stream(
     request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Job]:
@@ -65,7 +66,7 @@ def stream(
     return request.param, template("ingest", folder, store.target.project, values)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", long_after(3, GRAPHS))
 def test_every_graph_can_run_on_dataflow(store: Store, tmp_path: Path, name: str) -> None:
     job = template(name, tmp_path, store.target.project, parameters(name, store, tmp_path))
     check_graph(name, job.graph)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.budget import long_but_every
 from timebeam.schema.layouts import Cell, Row, Severity
 from timebeam.schema.layouts.opentsdb import audit
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -42,9 +43,9 @@ def data_rows(broken: Cell, every: int) -> Iterator[Row]:
         yield Row("tsdb", UID + (hour * 3600).to_bytes(4, "big") + UID + UID, cells)
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 1000])
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=list(BROKEN))
-def test_every_broken_row_is_told_of(broken: Cell, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "at_once"), long_but_every(3, BROKEN, [1, 7, 1000]))
+def test_every_broken_row_is_told_of(name: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = BROKEN[name]
     monkeypatch.setattr(audit, "_ROWS_AT_ONCE", at_once)
     rows = list(data_rows(broken, every=97))
     tables = {"tsdb": rows, "tsdb-uid": uid_rows()}
