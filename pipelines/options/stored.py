@@ -91,7 +91,7 @@ def use_stored(
     if rows.get(values[layout], {}).get("archive") == "true" and not takes_archive:
         raise UsageError(
             f"table {table} says that layout {values[layout]} has an archive here: this command does not "
-            "read it, so it would leave out sealed points; `query`, `serve` and `rollup` do "
+            "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series` and `check` do "
             "(docs/how-to/store/archive.md)"
         )
     contradictions = []

@@ -75,7 +75,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     if not layout.options.archive:
         raise UsageError(
             "these tables have no archive: make one with `timebeam tables create --layout opentsdb --archive "
-            "true` and their other options; releases of timebeam that know no archive then refuse the tables"
+            "true` and their other options; a timebeam that knows no archive then refuses the tables"
         )
     if layout.options.is_event_time:
         raise UsageError(
