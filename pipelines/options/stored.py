@@ -91,8 +91,8 @@ def use_stored(
     if rows.get(values[layout], {}).get("archive") == "true" and not takes_archive:
         raise UsageError(
             f"table {table} says that layout {values[layout]} has an archive here: this command does not "
-            "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series` and `check` do "
-            "(docs/how-to/store/archive.md)"
+            "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series` and `check` "
+            "do (docs/how-to/store/archive.md)"
         )
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():
