@@ -174,7 +174,8 @@ def test_an_unknown_metric_is_named(store: AnyStore, tmp_path: Path) -> None:
     assert "did you mean 'sys.cpu'?" in ran.err
 
 
-@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("nth", [1, 2])
 def test_a_killed_run_is_completed_by_the_same_token(
     store: AnyStore, tmp_path: Path, emulator: str, nth: int
 ) -> None:

@@ -48,6 +48,7 @@ def place(store: Store) -> dict[str, str]:
     return {"instance": store.target.instance, "table_prefix": store.layout.options.table_prefix}
 
 
+@pytest.mark.long
 def test_the_program_leaves_the_job_at_the_template_location(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "template.json"
     given = as_texts(STREAM | place(store))

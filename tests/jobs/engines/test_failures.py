@@ -43,6 +43,7 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     run_with_progress(pipeline)
 
 
+@pytest.mark.long
 def test_what_bigtable_said_to_a_worker_is_one_line(bigtable: tuple[str, str], prefix: str, tmp_path: Path):
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{prefix}missing-"))
     with pytest.raises(BigtableError, match=r"\A404 .*missing-tsdb-uid.*\Z"):

@@ -36,6 +36,7 @@ def storable(points: Points, name: str) -> Points:
     return {key: float(value) for key, value in points.items()}
 
 
+@pytest.mark.parametrize("place", long_after(1, ["heroic", "kairosdb"]), indirect=True)
 def test_the_numbers_are_right_again_and_after_corrections(place: Place) -> None:
     points = storable(points_of(random.Random(1), DAY, 6), place.name)
     place.send(points, 1)

@@ -314,7 +314,9 @@ def test_pre_aggregates_in_the_raw_table_are_refused(store: Store, config: Path,
     assert (ran.code, "preAggregationTable is the table of raw points" in ran.err) == (2, True), ran.err
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["tables apart", "one table"])
+@pytest.mark.parametrize(
+    "shared", [pytest.param(False, marks=pytest.mark.long), True], ids=["tables apart", "one table"]
+)
 def test_groups_of_another_tool_keep_their_cells(
     store: Store, config: Path, tmp_path: Path, shared: bool
 ) -> None:
@@ -378,7 +380,8 @@ def test_metrics_that_the_configuration_leaves_out_keep_their_rollups(
         assert cells(store, table) == [cell for cell in first[table] if not cell[0].startswith(gone)]
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 10])
 @pytest.mark.parametrize("store", [0], indirect=True)
 def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path, emulator: str, kills: int) -> None:
     """SIGKILL at any of the run's requests, which come back in the next run; the last one makes all right.

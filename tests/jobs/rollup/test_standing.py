@@ -13,6 +13,7 @@ import struct
 import pytest
 from google.cloud.bigtable.data import SetCell
 
+from tests.support.budget import long_after
 from tests.support.data_client import open_table
 from tests.support.plain.rolled import interval
 from tests.support.stored import Store
@@ -108,7 +109,7 @@ def shuffled(job: RollupJob) -> set[bytes]:
     return names
 
 
-@pytest.mark.parametrize("read", [read_at_once, shuffled])
+@pytest.mark.parametrize("read", long_after(1, [read_at_once, shuffled]))
 def test_every_aggregation_id(job: RollupJob, read) -> None:
     """Each id in turn is that of one aggregator, beside others; what is not of theirs is not named."""
     rng = random.Random(5)

@@ -59,6 +59,7 @@ def parse(text: bytes) -> Parsed:
     return message_format("parquet").parse(Message(text, 5, "topic"))
 
 
+@pytest.mark.long
 def test_a_string_of_maps_takes_the_memory_that_it_has_in_the_file() -> None:
     text = written(maps(ROWS))
     assert len(text) < MIB
