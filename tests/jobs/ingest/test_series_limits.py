@@ -152,6 +152,7 @@ def test_without_their_table_the_ingest_says_how_to_make_it(
     assert timebeam("tables", "create", *store.flags, "--series_limits").code == 0
 
 
+@pytest.mark.usefixtures("emulator")
 def test_declared_tables_have_no_limits_of_series() -> None:
     ran = timebeam(
         *("ingest", "--layout=table", "--tables=examples/tables/sensor.toml", "--format=records"),
