@@ -58,7 +58,7 @@ class PointsGraph:
       meta: what is written of new series beside their points; only for OpenTSDB's layout.
       formats: other formats that messages may name in their attributes.
       limits: of new series; None for none.
-      table_prefix: of all tables.
+      table_prefix: of the table of counts that limits are compared with.
     """
 
     format_name: str
@@ -79,7 +79,7 @@ class PointsGraph:
         """The tables that must exist."""
         tables = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
         if self.meta is not MetaMode.OFF:
-            tables.append(meta_table(self.table_prefix))
+            tables.append(meta_table(capability(self.layout, SeriesMeta).options.table_prefix))
         if self.limits is not None:
             tables.append(counts_table(self.table_prefix))
         return tables

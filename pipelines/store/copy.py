@@ -165,7 +165,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     check_tables(graph.target, [spec for spec, _, _ in pairs], create_source)
     # The command that creates missing tables is then of those that are written.
     values.update(_sink_options(values), layout=sink.name, tables=None)
-    values.update(meta="meta" in options.also, trees="trees" in options.also)
+    values.update({content: True for content in ("meta", "trees") if content in options.also})
     job = Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
     if not pairs:
         return job
