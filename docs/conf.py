@@ -20,6 +20,7 @@ myst_heading_anchors = 4
 SECTIONS = {
     "Tutorial": "tutorial",
     "How-to": "how-to",
+    "The store": "how-to/store",
     "Reference": "reference",
     "Explanation": "explanation",
     "Specification": "spec",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -84,6 +85,19 @@ def test_every_page_is_in_the_index():
     for path in (ROOT / "docs").rglob("*.md"):
         name = str(path.relative_to(ROOT / "docs"))
         assert name == "index.md" or f"({name})" in index, name
+
+
+def test_every_folder_of_documents_is_in_the_navigation_of_the_site():
+    configuration = (ROOT / "docs" / "conf.py").read_text("utf-8")
+    folders = {path.parent.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    assert not [folder for folder in folders if folder.name and f'"{folder}"' not in configuration]
+
+
+def test_no_heading_skips_a_level():
+    for path in (ROOT / "docs").rglob("*.md"):
+        prose = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
+        assert all(deeper <= level + 1 for level, deeper in itertools.pairwise(levels)), path.name
 
 
 def test_no_folder_of_documents_is_crowded():

@@ -71,6 +71,19 @@ def bits_of(number: float) -> int:
 ORDINARY: list[PlainPoint] = [(BASE_S * 1000 + 10_000 * i, False, False, i * i, 7) for i in range(50)]
 
 
+def test_the_example_of_the_specification() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "spec" / "archive.md").read_text("utf-8")
+    example = text.partition("\nExample: ")[2]
+    key, qualifier = (bytes.fromhex(word) for word in example.split("`")[1:4:2])
+    value = bytes.fromhex(example.split("```")[1])
+    points = parts.decode_part(PartPlace(key, qualifier, 3_600_000), value)
+    assert points.offsets_ms.tolist() == [0, 10_000]
+    assert points.bits.tolist() == [42, 43]
+    assert not points.in_ms.any() and not points.kinds.any()
+    assert points.newest_ms == 1_357_000_000_000
+    assert parts.encode_part(PartPlace(key, qualifier, 3_600_000), points)[:4] == value[:4]
+
+
 @pytest.mark.parametrize("vector", json.loads(VECTORS.read_text()), ids=lambda vector: vector["name"])
 def test_vectors_read_as_they_say_and_as_the_specification_says(vector: dict[str, Any]) -> None:
     options = OpenTsdbOptions(**vector["options"])
