@@ -26,6 +26,7 @@ from timebeam.schema.messages.base import (
     RecordFields,
     joined_of,
 )
+from timebeam.schema.messages.parquet.arrow_stream import read_stream
 from timebeam.schema.messages.parquet.columns import KINDS, MAP, TAG, TIME, batch_bytes, open_file, row_bytes
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.points import (
@@ -46,6 +47,8 @@ MOST_ROWS = 1 << 21
 """Rows of a message."""
 
 _MOST_TAGS = 256  # in a map of tags
+_MOST_MAP_CELLS = 1 << 25  # rows of a message, times the most tags of one: 8 bytes each
+_MOST_REFUSED = 4 * LARGEST  # bytes of the refused rows of a message; with more it is refused as a whole
 _QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _METRIC_FOLDER = re.compile(r"/metric=([^/]+)/")
 
@@ -168,7 +171,7 @@ class Parquet(MessageFormat):
         good = has_time & has_value & is_finite & is_series[numbers]
         rows = np.arange(n)
         origins = RowOrigins(b"", rows, rows, message.source, message.offset, table=table)
-        rejected = []
+        rejected, refused_bytes = [], 0
         for row in np.flatnonzero(~good).tolist():
             outcome = outcomes[numbers[row]]
             if isinstance(outcome, RefusedError):
@@ -180,6 +183,10 @@ class Parquet(MessageFormat):
             else:
                 error = RefusedError(Reason.BAD_NUMBER, "value is NaN or Infinite")
             rejected.append(origins.refuse(row, error.reason, error.message, Stage.PARSE))
+            refused_bytes += len(rejected[-1].payload)  # each row has strings of its own, unlike the message
+            if refused_bytes > _MOST_REFUSED:
+                why = f"rows of more than {_MOST_REFUSED:,} bytes are refused, the last for: {error.message}"
+                raise RefusedError(error.reason, why[:180])
         ranks = np.cumsum(is_series) - 1
         batch = PointBatch(
             [each for each in outcomes if isinstance(each, Series)],
@@ -203,9 +210,7 @@ def _table_of(text: bytes) -> pa.Table:
       pyarrow.ArrowException, OSError: it is damaged.
     """
     if not text.startswith(b"PAR1"):
-        table = pa.ipc.open_stream(text).read_all()
-        table.validate(full=True)
-        return table
+        return read_stream(text, MOST_ROWS)
     file = open_file(pa.BufferReader(text), slice(None), 4 * LARGEST)
     if file.metadata.num_rows > MOST_ROWS:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
@@ -329,6 +334,9 @@ def _map_codes(tags: pa.Array) -> tuple[list[Int64s], list[tuple[str | None, str
     most = int(sizes.max(initial=0))
     if most > _MOST_TAGS:
         raise RefusedError(Reason.TOO_MANY_TAGS, f"a row has {most} tags; at most {_MOST_TAGS} are read")
+    if most * len(tags) > _MOST_MAP_CELLS:
+        why = f"{len(tags):,} rows with up to {most} tags in a message: send fewer rows together"
+        raise RefusedError(Reason.TOO_MANY_TAGS, why)
     (keys, key_names), (values, value_names) = _codes(tags.keys), _codes(tags.items)
     codes, entries = np.unique(keys * len(value_names) + values, return_inverse=True)
     pairs = [

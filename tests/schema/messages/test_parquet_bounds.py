@@ -14,6 +14,7 @@ import pytest
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.parquet import parquet_format
 from timebeam.schema.messages.parquet.columns import TIME
 from timebeam.schema.messages.parquet.parquet_format import RowOrigins
 from timebeam.schema.points import Reason
@@ -110,3 +111,61 @@ def test_a_refused_row_holds_no_strings_of_other_rows() -> None:
     assert len(refused.payload) < 2 * len(LONG)
     again = parse(refused.payload)
     assert [each.reason for each in again.rejected] == [Reason.BAD_NUMBER]
+
+
+def stream(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as file:
+        file.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_compressed_stream_is_refused_before_it_is_unpacked(compression: str) -> None:
+    (refused,) = parse(text := stream(rows(3), compression)).rejected
+    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert "compressed buffers" in refused.message
+    assert len(parse(stream(rows(3))).batch) == 3
+
+
+def test_a_compressed_dictionary_is_refused() -> None:
+    table = rows(3, metric=pa.array(["m"] * 3).dictionary_encode())
+    assert len(parse(stream(table)).batch) == 3
+    (refused,) = parse(stream(table, "zstd")).rejected
+    assert "compressed buffers" in refused.message
+
+
+def test_rows_without_bytes_are_counted_before_they_are_read() -> None:
+    text = stream(pa.table({"time": pa.nulls(1 << 30), "value": pa.nulls(1 << 30)}))
+    assert len(text) < 1000
+    fields = {"parquet_fields": "metric:=m,timestamp=time,value=value,tag:a:=b"}
+    (refused,) = message_format("parquet", fields).parse(Message(text, 5, "topic")).rejected
+    assert "it has 1,073,741,824 rows" in refused.message
+
+
+@pytest.mark.parametrize("position", range(0, 400, 7))
+def test_a_damaged_stream_is_refused(position: int) -> None:
+    text = bytearray(stream(rows(3)))
+    text[position] ^= 0xFF
+    parse(bytes(text))
+    parse(bytes(text[:position]))
+
+
+def test_many_tags_of_one_row_do_not_make_columns_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_format, "_MOST_MAP_CELLS", 20)
+    tags: list[list[tuple[str, str]]] = [[("host", "a")]] * 9
+    table = rows(10, tags=pa.array([*tags, [("a", "b"), ("c", "d")]], pa.map_(pa.string(), pa.string())))
+    assert len(parse(written(table)).batch) == 10
+    (refused,) = parse(text := written(rows(21))).rejected
+    assert (refused.reason, refused.payload) == (Reason.TOO_MANY_TAGS, text)
+
+
+def test_refused_rows_that_repeat_a_long_name_are_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_format, "_MOST_REFUSED", MIB)
+    text = written(rows(300, metric=[LONG] * 300, double_value=[float("nan")] * 300))
+    assert len(text) < MIB // 10
+    (refused,) = parse(text).rejected
+    assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, text)
+    assert refused.message.endswith("value is NaN or Infinite")
