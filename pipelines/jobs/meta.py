@@ -98,7 +98,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
-    names = CachedUidNames(job.layout.options.names, job.layout.uid_table, TableReader(job.target))
+    names = CachedUidNames(job.layout.options, job.layout.uid_table, TableReader(job.target))
     orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
     while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
@@ -115,9 +115,7 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
 
 def _lines(job: MetaSyncJob, rows: Sequence[Row], names: CachedUidNames) -> Iterable[str]:
     """One for each of these series: its TSUID, its name as far as it has one, and whether it was edited."""
-    entries = listed(
-        job.layout.options, [row._replace(cells=()) for row in rows], names, SeriesQuery("*", {})
-    )
+    entries = listed([row._replace(cells=()) for row in rows], names, SeriesQuery("*", {}))
     series = {entry.tsuid: str(entry.series) for entry in entries if not isinstance(entry, tuple)}
     for row in rows:
         text = f"{row.key.hex().upper()} {series.get(row.key, '(a UID of it has no name)')}"

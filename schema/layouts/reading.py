@@ -43,6 +43,12 @@ class Scan:
     versions: int = 1
 
 
+def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
+    """The range [start, end) of all keys with a prefix; an empty end is the end of the table."""
+    bare = prefix.rstrip(b"\xff")
+    return prefix, bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
+
+
 class ColumnRange(NamedTuple):
     """Columns of one family, from `start` to before `end`; an empty end is the end of the family."""
 

@@ -7,7 +7,7 @@ that is written meanwhile has another qualifier or a later timestamp, and stays:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +79,6 @@ def remove_cells(row: Row, times_ms: Int64s, deleted: Deleted) -> Removal | None
     return Removal(row._replace(cells=(), deleted=deletions(old)), old, len(old))
 
 
-def deletions(cells: Sequence[Cell]) -> list[Deletion]:
+def deletions(cells: Iterable[Cell]) -> list[Deletion]:
     """The deletion of each cell, and of the older versions of its column."""
     return [Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in cells]

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
-from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.meta import documents
@@ -88,11 +87,34 @@ def fixed_start(pattern: str) -> str:
 
 
 class CachedUidNames:
-    """Names of UIDs, read once and cached."""
+    """Names of UIDs, read once and cached.
 
-    def __init__(self, form: Names, table: str, reader: Reader) -> None:
-        self._form, self._table, self._reader = form, table, reader
+    Args:
+      table: name of the UID table.
+    """
+
+    def __init__(self, options: OpenTsdbOptions, table: str, reader: Reader) -> None:
+        self._options, self._table, self._reader = options, table, reader
         self._cached: LruCache[UidPair, str] = LruCache(_KNOWN)
+
+    def series(self, tsuids: Iterable[bytes]) -> dict[bytes, Series | str]:
+        """The series of each TSUID, or why it has none; reads all UIDs together."""
+        series: dict[bytes, Series | str] = {}
+        pairs: dict[bytes, Sequence[UidPair]] = {}
+        for tsuid in tsuids:
+            try:
+                pairs[tsuid] = tsuid_pairs(self._options, tsuid)
+            except ValueError as error:
+                series[tsuid] = str(error)
+        name_of = self.resolve(pair for uids in pairs.values() for pair in uids)
+        for tsuid, uids in pairs.items():
+            nameless = [pair for pair in uids if pair not in name_of]
+            if nameless:
+                series[tsuid] = why_nameless(nameless[0])
+            else:
+                metric, *tags = [name_of[pair] for pair in uids]
+                series[tsuid] = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        return series
 
     def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, str]:
         """The names of the UIDs that have one."""
@@ -108,13 +130,18 @@ class CachedUidNames:
         for kind, uid in missing:
             for cell in rows[uid].cells if uid in rows else ():
                 if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    name = self._form.shown(uid_table.name_text(cell.value))
+                    name = self._options.names.shown(uid_table.name_text(cell.value))
                     names[kind, uid] = self._cached[kind, uid] = name
         return names
 
 
+def why_nameless(pair: UidPair) -> str:
+    """What is wrong with a UID that has no name."""
+    return f"UID {pair[1].hex()} of kind {pair[0]} has no name"
+
+
 def listed(
-    options: OpenTsdbOptions, rows: Iterable[Row], names: CachedUidNames, query: SeriesQuery
+    rows: Iterable[Row], names: CachedUidNames, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
     """The series of rows whose keys are TSUIDs; or (key, why) for a row that cannot be read.
 
@@ -125,34 +152,24 @@ def listed(
     for row in rows:
         batch.append(row)
         if len(batch) == _AT_ONCE:
-            yield from _listed(options, batch, names, query)
+            yield from _listed(batch, names, query)
             batch = []
-    yield from _listed(options, batch, names, query)
+    yield from _listed(batch, names, query)
 
 
 def _listed(
-    options: OpenTsdbOptions, rows: Sequence[Row], names: CachedUidNames, query: SeriesQuery
+    rows: Sequence[Row], names: CachedUidNames, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
-    pairs: dict[bytes, Sequence[UidPair]] = {}
+    series_of = names.series(row.key for row in rows)
     for row in rows:
-        try:
-            pairs[row.key] = tsuid_pairs(options, row.key)
-        except ValueError as error:
-            yield row.key, str(error)
-    name_of = names.resolve(pair for uids in pairs.values() for pair in uids)
-    for row in rows:
-        uid_pairs = pairs.get(row.key, ())
-        lost = [pair for pair in uid_pairs if pair not in name_of]
-        if lost:
-            yield row.key, f"UID {lost[0][1].hex()} of kind {lost[0][0]} has no name"
-        elif uid_pairs:
-            strings = [name_of[pair] for pair in uid_pairs]
-            series = Series.of(strings[0], dict(zip(strings[1::2], strings[2::2], strict=True)))
-            if query.takes(series):
-                try:
-                    yield _with_meta(row, series)
-                except ValueError as error:
-                    yield row.key, str(error)
+        series = series_of[row.key]
+        if isinstance(series, str):
+            yield row.key, series
+        elif query.takes(series):
+            try:
+                yield _with_meta(row, series)
+            except ValueError as error:
+                yield row.key, str(error)
 
 
 def _with_meta(row: Row, series: Series) -> Listed:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.schema.common.java_text import hash_code, json_text
-from timebeam.schema.layouts import Row
+from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.trees.definitions import Rule, Tree, TreeError, check_rule, rule_of, tree_of
 
 TABLE = "tsdb-tree"
@@ -164,6 +164,16 @@ def read_leaf(value: bytes) -> Leaf:
     if not isinstance(name, str) or not isinstance(tsuid, str) or not tsuid:
         raise TreeError("a leaf without displayName or tsuid")
     return Leaf(name, tsuid)
+
+
+def leaf_tsuid(cell: Cell) -> bytes:
+    """The TSUID of a leaf; empty for another cell, and for a leaf that cannot be read."""
+    if not cell.qualifier.startswith(LEAF):
+        return b""
+    try:
+        return bytes.fromhex(read_leaf(cell.value).tsuid)
+    except ValueError:
+        return b""
 
 
 def _object(value: bytes) -> dict[str, Any]:

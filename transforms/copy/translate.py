@@ -17,16 +17,22 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.layouts import Cell, Name, Row, Scan, SeriesKey, UidTables
 from timebeam.schema.layouts.opentsdb.keys import (
-    UidPair,
     is_of_series,
     row_key,
     tsuid_of_key,
-    tsuid_pairs,
 )
 from timebeam.schema.meta.documents import DOCUMENT, KINDS, TsMeta
-from timebeam.schema.meta.search import CachedUidNames
+from timebeam.schema.meta.search import CachedUidNames, why_nameless
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
-from timebeam.schema.trees.cells import COLLISION, LEAF, NOT_MATCHED, hex_text, leaf_json, read_leaf
+from timebeam.schema.trees.cells import (
+    COLLISION,
+    LEAF,
+    NOT_MATCHED,
+    hex_text,
+    leaf_json,
+    leaf_tsuid,
+    read_leaf,
+)
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
@@ -143,7 +149,7 @@ class Translator:
         """Opens the UID tables."""
         job = self._job
         self._keys.open()
-        self._names = CachedUidNames(job.source.options.names, job.source.uid_table, TableReader(job.target))
+        self._names = CachedUidNames(job.source.options, job.source.uid_table, TableReader(job.target))
         self._uids = UidTable(job.target, job.sink, _NO_NEW_UIDS if job.dry_run else job.uids.policy)
 
     def translated(
@@ -207,8 +213,9 @@ class Translator:
         for uid, cell, kind in cells:
             row = Row(tables.source, uid, (cell,))
             name = names.get((kind, uid))
-            sink_uid = _nameless((kind, uid)) if name is None else uids[name]
-            if isinstance(sink_uid, RefusedError):
+            if name is None:
+                yield row, RefusedError(Reason.CORRUPT_FILE, why_nameless((kind, uid)))
+            elif isinstance(sink_uid := uids[name], RefusedError):
                 yield row, sink_uid
             else:
                 yield row, Row(tables.sink, sink_uid, (cell,))
@@ -242,21 +249,12 @@ class Translator:
     def _series_keys(self, tsuids: Sequence[bytes]) -> Mapping[bytes, SeriesKey | RefusedError]:
         """The key of each series in the sink."""
         keys: dict[bytes, SeriesKey | RefusedError] = {}
-        pairs: dict[bytes, Sequence[UidPair]] = {}
-        for tsuid in tsuids:
-            try:
-                pairs[tsuid] = tsuid_pairs(self._job.source.options, tsuid)
-            except ValueError as error:
-                keys[tsuid] = RefusedError(Reason.CORRUPT_FILE, str(error))
-        name_of = self._names.resolve(pair for uids in pairs.values() for pair in uids)
         named: dict[bytes, Series] = {}
-        for tsuid, uids in pairs.items():
-            lost = [pair for pair in uids if pair not in name_of]
-            if lost:
-                keys[tsuid] = _nameless(lost[0])
-                continue
-            metric, *tags = [name_of[pair] for pair in uids]
-            named[tsuid] = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        for tsuid, series in self._names.series(tsuids).items():
+            if isinstance(series, str):
+                keys[tsuid] = RefusedError(Reason.CORRUPT_FILE, series)
+            else:
+                named[tsuid] = series
         if named:
             keys |= zip(named, self._keys.series_keys(list(named.values())), strict=True)
         return keys
@@ -270,10 +268,6 @@ class Translator:
         TableContent.NAMES: _metadata,
         TableContent.TREES: _trees,
     }
-
-
-def _nameless(pair: UidPair) -> RefusedError:
-    return RefusedError(Reason.CORRUPT_FILE, f"UID {pair[1].hex()} of kind {pair[0]} has no name")
 
 
 def _document(key: bytes, cell: Cell, tsuid: bytes) -> Cell:
@@ -294,11 +288,12 @@ def _tsuids_of(cell: Cell) -> Iterator[bytes]:
     for prefix in (COLLISION, NOT_MATCHED):
         if cell.qualifier.startswith(prefix):
             yield cell.qualifier.removeprefix(prefix)
-    with contextlib.suppress(ValueError):
-        if cell.qualifier.startswith(LEAF):
-            yield bytes.fromhex(read_leaf(cell.value).tsuid)
-        elif cell.qualifier.startswith(COLLISION):
-            yield bytes.fromhex(cell.value.decode("ascii"))
+    tsuid = leaf_tsuid(cell)
+    if cell.qualifier.startswith(COLLISION):
+        with contextlib.suppress(ValueError):
+            tsuid = bytes.fromhex(cell.value.decode("ascii"))
+    if tsuid:
+        yield tsuid
 
 
 def _tree_cell(cell: Cell, tsuids: Mapping[bytes, bytes]) -> Cell:

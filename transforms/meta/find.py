@@ -10,7 +10,6 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import (
     Cell,
-    Deletion,
     Finding,
     ReadableLayout,
     Reader,
@@ -24,6 +23,8 @@ from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import archive_table
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
+from timebeam.schema.layouts.reading import prefix_range
+from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.meta import search
 from timebeam.schema.meta.documents import FAMILY, meta_table
 from timebeam.schema.meta.search import CachedUidNames, Listed, SeriesQuery
@@ -50,12 +51,10 @@ def from_meta(
       meter: counts what is read, here and below; it stops the scan, and what it raises goes through.
     """
     table, reader = meta_table(layout.options.table_prefix).name, metered(TableReader(target), meter)
-    ranges = [(uid, _next(uid)) for uid in _metrics(layout, query, reader)]
+    ranges = [prefix_range(uid) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search.listed(
-        layout.options, with_meta, CachedUidNames(layout.options.names, layout.uid_table, reader), query
-    )
+    return search.listed(with_meta, CachedUidNames(layout.options, layout.uid_table, reader), query)
 
 
 def from_data(
@@ -79,9 +78,7 @@ def from_data(
         for uid in _metrics(layout, query, reader)
         for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
     )
-    return search.listed(
-        layout.options, rows, CachedUidNames(layout.options.names, layout.uid_table, reader), query
-    )
+    return search.listed(rows, CachedUidNames(layout.options, layout.uid_table, reader), query)
 
 
 def from_keys(
@@ -163,12 +160,6 @@ def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> 
             yield Row(layout.data_table, tsuid, (Cell("", b"", base_s * 1000, b""),))
 
 
-def _next(uid: bytes) -> bytes:
-    """The next UID; empty behind the last one."""
-    number = int.from_bytes(uid, "big") + 1
-    return b"" if number >> (8 * len(uid)) else number.to_bytes(len(uid), "big")
-
-
 def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
     """The rows of the meta table whose series have no row in the data table; memory for one metric's series.
 
@@ -200,13 +191,4 @@ def remove(target: Target, rows: Sequence[Row]) -> None:
     Raises:
       GoogleAPICallError: cells could not be deleted; others may have been.
     """
-    deletions = [
-        Row(
-            row.table,
-            row.key,
-            [],
-            [Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in row.cells],
-        )
-        for row in rows
-    ]
-    write_all(target, rows[0].table, deletions)
+    write_all(target, rows[0].table, [row._replace(cells=(), deleted=deletions(row.cells)) for row in rows])

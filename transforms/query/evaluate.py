@@ -51,7 +51,7 @@ def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) ->
       ValueError: one is no TSUID, or has a UID without a name.
     """
     pairs_of = {tsuid: tsuid_pairs(layout.options, tsuid) for tsuid in map(_tsuid, texts)}
-    names = CachedUidNames(layout.options.names, layout.uid_table, reader).resolve(
+    names = CachedUidNames(layout.options, layout.uid_table, reader).resolve(
         pair for pairs in pairs_of.values() for pair in pairs
     )
     series: dict[bytes, Series] = {}

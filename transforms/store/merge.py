@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 from timebeam.schema.annotations import parse_stored
 from timebeam.schema.common.regex import of_bytes
-from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, Scan, UidTables, capability
+from timebeam.schema.layouts import Cell, HourMarks, Row, Scan, UidTables, capability
 from timebeam.schema.layouts.opentsdb import annotation_cells, keys
 from timebeam.schema.layouts.opentsdb.encode import columns
 from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.rows import is_append, read_row
+from timebeam.schema.layouts.reading import prefix_range
+from timebeam.schema.layouts.removal import deletions
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
@@ -99,7 +101,7 @@ def scan_of_uid(options: OpenTsdbOptions, table: str, pair: UidPair) -> Scan:
     if kind == "metrics":
         buckets = range(options.salt_buckets) if options.salt_width else range(1)
         heads = [bucket.to_bytes(options.salt_width, "big") + uid for bucket in buckets]
-        return Scan(table, [(head, head + b"\xff" * 512) for head in sorted(heads)])
+        return Scan(table, [prefix_range(head) for head in sorted(heads)])
     any_tag = b"\\C{%d}" % (options.uid_width_tagk + options.uid_width_tagv)
     tag = of_bytes(uid) + b"\\C{%d}" % options.uid_width_tagv
     if kind == "tagv":
@@ -192,5 +194,4 @@ def _is_stored(row: Row, stored: Row | None) -> bool:
 
 def _deletion(move: MovedCells) -> Row:
     """The mutation that deletes the cells that were moved, and no later versions."""
-    deleted = [Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1) for cell in move.old]
-    return move.row._replace(cells=(), deleted=deleted)
+    return move.row._replace(cells=(), deleted=deletions(move.old))

@@ -17,7 +17,7 @@ from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, UidPair, is_of_ser
 from timebeam.schema.layouts.opentsdb.uid_maps import UidChange, UidMaps
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import RefusedError
-from timebeam.schema.trees.cells import LEAF, read_leaf
+from timebeam.schema.trees.cells import leaf_tsuid
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.existing import table_exists, table_names
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -131,9 +131,9 @@ def _leaves(target: Target, table: str) -> Iterator[bytes]:
     """The TSUIDs of the leaves of all trees."""
     for row in scan_table(target, table):
         for cell in row.cells:
-            if cell.qualifier.startswith(LEAF):
-                with contextlib.suppress(ValueError):
-                    yield bytes.fromhex(read_leaf(cell.value).tsuid)
+            tsuid = leaf_tsuid(cell)
+            if tsuid:
+                yield tsuid
 
 
 def apply_changes(target: Target, table: str, changes: Iterable[UidChange]) -> list[UidChange]:

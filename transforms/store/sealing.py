@@ -30,6 +30,7 @@ from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, parse_key
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
+from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
@@ -188,11 +189,9 @@ def _readable(layout: Archive, rows: Sequence[Row]) -> tuple[list[_Sealable], Po
 
 def _point_columns(row: Row) -> list[Deletion]:
     """The columns of a row without damage that hold points, up to the versions that were read."""
-    return [
-        Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1)
-        for cell in row.cells
-        if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
-    ]
+    return deletions(
+        cell for cell in row.cells if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
+    )
 
 
 def _archive_keys(job: SealJob, sealable: Sequence[_Sealable], batch: PointBatch) -> dict[bytes, bytes]:
@@ -333,10 +332,10 @@ def _delete(
         for key, row in stored.items()
         if (seal := archive_rows.seal_cell(row)) is not None and seal.timestamp_ms <= latest_ms
     }
-    deletions = [
+    emptied = [
         Row(entry.row.table, entry.row.key, (), entry.columns)
         for entry in sealable
         if archive_key_of[entry.row.key] in settled
     ]
-    write_all(job.target, job.layout.data_table, deletions)
-    return tally._replace(rows_deleted=len(deletions), rows_waiting=len(sealable) - len(deletions))
+    write_all(job.target, job.layout.data_table, emptied)
+    return tally._replace(rows_deleted=len(emptied), rows_waiting=len(sealable) - len(emptied))

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import Cell, Row, Scan, SeriesIndex, SeriesMeta, Trees
-from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
-from timebeam.schema.layouts.reading import ReadableLayout, Selection
+from timebeam.schema.layouts.reading import ReadableLayout, Selection, prefix_range
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.layouts.tables import stored_bytes
 from timebeam.schema.layouts.writing import Name
@@ -24,7 +24,7 @@ from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import RefusedError, Series
 from timebeam.schema.query.question import Question
 from timebeam.schema.trees import cells
-from timebeam.schema.trees.definitions import Tree, TreeError
+from timebeam.schema.trees.definitions import Tree
 from timebeam.schema.trees.evaluate import TreeSeries, place
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
@@ -62,28 +62,18 @@ def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> It
     for key in metric_keys(target, layout, uid):
         with contextlib.suppress(ValueError):  # not the key of a series
             living.add(tsuid_of_key(layout.options, key)[0])
-    names = CachedUidNames(layout.options.names, layout.uid_table, reader)
+    names = CachedUidNames(layout.options, layout.uid_table, reader)
 
     def is_stale(tsuid: bytes) -> bool:
         if not tsuid.startswith(uid) or tsuid in living:
             return False
-        try:
-            pairs = tsuid_pairs(layout.options, tsuid)
-        except ValueError:
-            return False
-        texts = names.resolve(pairs)
-        if any(pair not in texts for pair in pairs):
-            return False
-        metric, *tags = [texts[pair] for pair in pairs]
-        series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        series = names.series([tsuid])[tsuid]
         selected = Selection(question.metric, question.tags, 0, 0)
-        return selected.takes(series) and question.passes(series)
+        return isinstance(series, Series) and selected.takes(series) and question.passes(series)
 
     table = meta_table(layout.options.table_prefix).name
     with contextlib.suppress(NotFound):
-        end = uid.rstrip(b"\xff")
-        after = end[:-1] + bytes([end[-1] + 1]) if end else b""
-        yield from (row for row in scan_rows(target, Scan(table, [(uid, after)])) if is_stale(row.key))
+        yield from (row for row in scan_rows(target, Scan(table, [prefix_range(uid)])) if is_stale(row.key))
     if isinstance(layout, Trees):
         yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
 
@@ -92,19 +82,9 @@ def _stale_leaves(target: Target, table: str, is_stale: Callable[[bytes], bool])
     """The leaves of all trees whose series are stale."""
     with contextlib.suppress(NotFound):
         for row in scan_rows(target, Scan(table, [(b"", b"")])):
-            stale = [cell for cell in row.cells if (tsuid := _tsuid_of(cell)) and is_stale(tsuid)]
+            stale = [cell for cell in row.cells if (tsuid := cells.leaf_tsuid(cell)) and is_stale(tsuid)]
             if stale:
                 yield row._replace(cells=stale)
-
-
-def _tsuid_of(cell: Cell) -> bytes:
-    """The TSUID of a leaf; empty for another cell, and for one that cannot be read."""
-    if not cell.qualifier.startswith(cells.LEAF):
-        return b""
-    try:
-        return bytes.fromhex(cells.read_leaf(cell.value).tsuid)
-    except (TreeError, ValueError):
-        return b""
 
 
 def misplaced(target: Target, layout: Trees, tree: Tree) -> Iterator[Row]:
@@ -121,7 +101,7 @@ def misplaced(target: Target, layout: Trees, tree: Tree) -> Iterator[Row]:
         if (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
             continue  # records of failures
         leaves = [cell for cell in row.cells if cell.qualifier.startswith(cells.LEAF)]
-        readable = {cell: tsuid for cell in leaves if (tsuid := _tsuid_of(cell))}
+        readable = {cell: tsuid for cell in leaves if (tsuid := cells.leaf_tsuid(cell))}
         series = zip(readable, names.series([*readable.values()]), strict=True)
         wrong = [cell for cell, each in series if not _is_placed(tree, row.key, cell, each)]
         if wrong:
@@ -161,8 +141,6 @@ def delete_rows(target: Target, rows: Iterable[Row], *, dry_run: bool) -> Mappin
             )
             if not dry_run:
                 write_all(
-                    target,
-                    table,
-                    [Row(table, row.key, (), deletions(row.cells)) for row in batch],
+                    target, table, [row._replace(cells=(), deleted=deletions(row.cells)) for row in batch]
                 )
     return figures

@@ -31,7 +31,8 @@ from timebeam.schema.layouts.opentsdb.rows import (
     read_row,
 )
 from timebeam.schema.layouts.reading import Reader
-from timebeam.schema.layouts.tables import Cell, Deletion, Row
+from timebeam.schema.layouts.removal import deletions
+from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.layouts.writing import Packing
 from timebeam.schema.points import Bools, PointBatch
 
@@ -71,11 +72,7 @@ def compact_row(row: Row, form: Packing, settled_ms: int) -> Row | None:
     if len(new_cells) >= len(old_cells) and _stored(old_cells) == len(new_elements):
         return None
     new_versions = {_version(cell) for cell in new_cells}
-    deleted = [
-        Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1)
-        for cell in old_cells
-        if _version(cell) not in new_versions
-    ]
+    deleted = deletions(cell for cell in old_cells if _version(cell) not in new_versions)
     return (
         row._replace(cells=new_cells, deleted=deleted)
         if _reads_the_same(row.cells, old_cells, new_cells)
@@ -163,7 +160,7 @@ def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
         cell = old.cells[number]
         if _version(cell) in set_versions:
             continue
-        deleted.append(Deletion(cell.family, cell.qualifier, cell.timestamp_ms + 1))
+        deleted += deletions([cell])
         if remaining_counts[number]:
             remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
             cells += columns(remaining, cell.timestamp_ms)

@@ -21,6 +21,7 @@ from timebeam.schema.layouts.reading import (
     Selection,
     Severity,
     UnknownNameError,
+    prefix_range,
 )
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.layouts.writing import Name
@@ -298,15 +299,9 @@ def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -
     """
     first = uid_table.name_bytes(form.stored(start) if form is Names.ESCAPE else start)
     column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
-    for row in reader.scan(Scan(table, ((first, _behind(first)),), columns=column)):
+    for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
         if row.key != uid_table.COUNTER_ROW:
             yield form.shown(uid_table.name_text(row.key)), row.cells[0].value
-
-
-def _behind(prefix: bytes) -> bytes:
-    """The first key after all keys with this prefix; empty if there is none."""
-    bare = prefix.rstrip(b"\xff")
-    return bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
 
 
 class _SeriesResolver:
