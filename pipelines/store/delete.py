@@ -36,6 +36,7 @@ from timebeam.schema.layouts import (
     UidTables,
     UnknownNameError,
     WritableLayout,
+    find_capability,
 )
 from timebeam.schema.meta.limits import limit_of, parse_limits
 from timebeam.schema.points import Rejected
@@ -293,10 +294,11 @@ def _old_points(
     """
     if options.metric or options.tag or options.explicit_tags or options.tsuid or options.start:
         raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --tag and --tsuid")
-    if isinstance(layout, UidTables):
-        metrics = list(layout.metric_uids(reader))
-    elif isinstance(layout, SeriesIndex):
-        metrics = sorted({series.metric for series, _ in layout.indexed(None, reader)})
+    with_uids, indexed = find_capability(layout, UidTables), find_capability(layout, SeriesIndex)
+    if with_uids is not None:
+        metrics = list(with_uids.metric_uids(reader))
+    elif indexed is not None:
+        metrics = sorted({series.metric for series, _ in indexed.indexed(None, reader)})
     else:
         raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
     limits = parse_limits(options.keep_days)

@@ -20,7 +20,16 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsSingleton
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.schema.layouts import Annotations, Finding, HourMarks, ReadableLayout, Row, Selection, UidTables
+from timebeam.schema.layouts import (
+    Annotations,
+    Finding,
+    HourMarks,
+    ReadableLayout,
+    Row,
+    Selection,
+    UidTables,
+    find_capability,
+)
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.delete import remove_annotations
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
@@ -167,7 +176,7 @@ class _DeleteChunksFn(beam.DoFn):
         job = self._job
         table = data_tables(job.layout)[0]
         for number, question in enumerate(job.questions):
-            if len(job.questions) > 1 and not isinstance(job.layout, UidTables):
+            if len(job.questions) > 1 and find_capability(job.layout, UidTables) is None:
                 metrics.plan_work(1)
                 yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
                 continue
@@ -181,8 +190,8 @@ class _DeleteChunksFn(beam.DoFn):
 
 def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
     """The ranges of data rows that a selection can be in."""
-    layout = job.layout
-    if not isinstance(layout, UidTables):
+    layout = find_capability(job.layout, UidTables)
+    if layout is None:
         return (WHOLE_TABLE,)
     name = Name("metrics", question.metric)
     uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
@@ -256,6 +265,7 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
     deleted = Deleted(question.start_ms, question.end_ms, job.newest_ms)
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
+    annotated = find_capability(job.layout, Annotations) if job.annotations else None
     skips = metrics.SkipLog(COUNTERS)
     for selected in job.layout.select(selection, within(TableReader(job.target), job.layout, chunk.keys)):
         if isinstance(selected, Finding):
@@ -263,8 +273,8 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
             continue
         if not passes(selected.series):
             continue
-        if job.annotations and isinstance(job.layout, Annotations):
-            base_ms = row_keys.base_s_of(job.layout.options, selected.row.key) * 1000
+        if annotated is not None:
+            base_ms = row_keys.base_s_of(annotated.options, selected.row.key) * 1000
             notes = remove_annotations(selected.row, base_ms, deleted)
             if notes is not None:
                 yield notes._replace(points=0), selected.series
@@ -372,4 +382,5 @@ def is_begun(job: DeleteJob) -> bool:
 
 def marker_of(layout: ReadableLayout) -> TouchedMarker | None:
     """What marks the hours that a deletion changes; None if the layout has no such marks."""
-    return TouchedMarker(layout) if isinstance(layout, HourMarks) else None
+    marking = find_capability(layout, HourMarks)
+    return None if marking is None else TouchedMarker(marking)

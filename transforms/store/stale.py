@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.layouts import Cell, Row, Scan, SeriesIndex, SeriesMeta, Trees
+from timebeam.schema.layouts import Cell, Reader, Row, Scan, SeriesIndex, SeriesMeta, Trees, find_capability
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.layouts.reading import ReadableLayout, Selection, prefix_range
@@ -47,13 +47,19 @@ class StaleFigures(NamedTuple):
 def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> Iterator[Row]:
     """The cells that refer to selected series without data rows, of all tables that have such cells."""
     reader = TableReader(target)
-    if isinstance(layout, SeriesIndex):
+    indexed = find_capability(layout, SeriesIndex)
+    if indexed is not None:
         selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
-        for row, series in layout.stale(selection, reader):
+        for row, series in indexed.stale(selection, reader):
             if question.passes(series):
                 yield row
-    if not isinstance(layout, SeriesMeta):
-        return
+    with_meta = find_capability(layout, SeriesMeta)
+    if with_meta is not None:
+        yield from _stale_metadata(target, with_meta, question, reader)
+
+
+def _stale_metadata(target: Target, layout: SeriesMeta, question: Question, reader: Reader) -> Iterator[Row]:
+    """The metadata, and the leaves of trees, of selected series without data rows."""
     name = Name("metrics", question.metric)
     uid = look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
     if uid is None:
@@ -74,7 +80,7 @@ def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> It
     table = meta_table(layout.options.table_prefix).name
     with contextlib.suppress(NotFound):
         yield from (row for row in scan_rows(target, Scan(table, [prefix_range(uid)])) if is_stale(row.key))
-    if isinstance(layout, Trees):
+    if find_capability(layout, Trees) is not None:
         yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
 
 
