@@ -185,6 +185,11 @@ class TallyCounters(Generic[Tally]):
         self._counters[name].inc(by)
         totals[name] += by
 
+    def add(self, tally: Tally) -> None:
+        """Adds to all counters."""
+        for name, by in zip(tally._fields, tally, strict=True):
+            self.count(name, by)
+
     def tally(self, result: PipelineResult) -> Tally:
         """The figures of a finished pipeline."""
         figures = counted(result, self._namespace)

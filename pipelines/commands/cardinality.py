@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timebeam.pipelines.commands.query import SOURCE
 from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, TIME, Parameter, positive
 
@@ -28,14 +29,7 @@ CARDINALITY_COMMAND = Command(
             default="1d-ago",
             regex=TIME,
         ),
-        Parameter(
-            "source",
-            "opentsdb: read the meta table or the keys of the data table; auto: the meta table "
-            "unless it is empty",
-            "Series",
-            default="auto",
-            choices=("auto", "meta", "data"),
-        ),
+        SOURCE,
         Parameter(
             "refused",
             "files of dead letters: also show which producers sent new series beyond limits, by the "

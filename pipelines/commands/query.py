@@ -138,6 +138,14 @@ QUERY_COMMAND = Command(
   timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago""",
 )
 
+SOURCE = Parameter(
+    "source",
+    "opentsdb: read the meta table or the keys of the data table; auto: the meta table unless it is empty",
+    "Series",
+    default="auto",
+    choices=("auto", "meta", "data"),
+)
+
 SERIES_COMMAND = Command(
     "series",
     "Lists series.",
@@ -152,14 +160,7 @@ SERIES_COMMAND = Command(
             default=[],
             many=True,
         ),
-        Parameter(
-            "source",
-            "opentsdb: read the meta table or the keys of the data table; auto: the meta table "
-            "unless it is empty",
-            "Series",
-            default="auto",
-            choices=("auto", "meta", "data"),
-        ),
+        SOURCE,
         Parameter("output", "form of the list", "Series", default="text", choices=("text", "json", "csv")),
         dataclasses.replace(CSV_GUARD, group="Series"),
         *LAYOUT,

@@ -9,8 +9,12 @@ from typing import NamedTuple
 
 from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
 from timebeam.schema.common.times import parse_time, utc_text
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
+
+SETTLED_MS = 60_000
+"""More than the clocks of Bigtable and this machine differ."""
 
 ZONE = Parameter(
     "zone",
@@ -90,6 +94,12 @@ def range_of_day(day: datetime.date, zone: str = "UTC") -> tuple[int, int]:
         return day_range(day, zone)
     except (ValueError, KeyError, OverflowError) as error:
         raise UsageError(str(error)) from error
+
+
+def whole_hours(start_ms: int, end_ms: int) -> tuple[int, int]:
+    """[start, end) in s of the hours that lie in [start_ms, end_ms); of those that row keys can hold."""
+    hour_ms = SPAN_S * 1000
+    return -(-max(0, start_ms) // hour_ms) * SPAN_S, min(end_ms, LAST_MS) // hour_ms * SPAN_S
 
 
 class Period(NamedTuple):

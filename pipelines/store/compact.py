@@ -15,17 +15,19 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.period import named_day, named_range, range_of_day
+from timebeam.pipelines.options.period import (
+    SETTLED_MS,
+    named_day,
+    named_range,
+    range_of_day,
+    whole_hours,
+)
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Compaction, Packing
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows
-
-_LAST_S = 1 << 32
-_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -36,8 +38,7 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     """
     closed_ms = now_ms - int(options.closed_hours * 3_600_000)
     start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, closed_ms))
-    start_s = max(0, -(-start_ms // 1000) + SPAN_S - 1) // SPAN_S * SPAN_S
-    end_s = min(end_ms // 1000, closed_ms // 1000, _LAST_S) // SPAN_S * SPAN_S
+    start_s, end_s = whole_hours(start_ms, min(end_ms, closed_ms))
     if start_s >= end_s:
         raise UsageError(
             "no hour of this time range is closed: hours close "
@@ -90,6 +91,5 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
         )
     start_s, end_s = hours_of(options, now_ms)
     target, form = target_of(options), Packing(options.form)
-    settled_ms = now_ms - _SETTLED_MS
-    work = CompactJob(target, layout, start_s, end_s, form, settled_ms, options.dry_run)
+    work = CompactJob(target, layout, start_s, end_s, form, now_ms - SETTLED_MS, options.dry_run)
     return Compact(target, layout.tables(), work)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,11 +20,12 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.period import time_of
+from timebeam.pipelines.options.period import SETTLED_MS, time_of
 from timebeam.pipelines.options.values import layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
+from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import (
     Annotations,
@@ -57,8 +59,6 @@ from timebeam.transforms.store.delete import (
 )
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
-_DAY_MS = 86_400_000
-_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 _SELECTING = (
     "metric",
     "tag",
@@ -179,7 +179,7 @@ class Delete(Job):
     def prepare(self, run: Run) -> None:
         """See `Job.prepare`: waits until no append can have the timestamp of one that the dry run saw."""
         layout = self.work.layout
-        wait_ms = self.work.newest_ms + _SETTLED_MS - int(time.time() * 1000)
+        wait_ms = self.work.newest_ms + SETTLED_MS - int(time.time() * 1000)
         appends = isinstance(layout, WritableLayout) and Packing.APPEND in layout.packings
         if appends and not run.dry_run and wait_ms > 0:
             note(f"waiting {wait_ms / 1000:.0f} s, so that appends of now have later timestamps")
@@ -195,10 +195,11 @@ class Delete(Job):
         tally, tables = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
         if work.series and not work.dry_run and not tally.changed:
-            for question in work.questions:
-                stale = stale_rows(work.target, work.layout, question)
-                for table, figures in delete_rows(work.target, stale, dry_run=False).items():
-                    tables[table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
+            stale = itertools.chain.from_iterable(
+                stale_rows(work.target, work.layout, question) for question in work.questions
+            )
+            for table, figures in delete_rows(work.target, stale, dry_run=False).items():
+                tables[table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
             tables=tables,
@@ -241,7 +242,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     if options.unattended:
         if options.token or not options.keep_days:
             raise UsageError("--unattended is for --keep_days, without --token")
-        token = token._replace(newest_ms=now_ms - _SETTLED_MS)
+        token = token._replace(newest_ms=now_ms - SETTLED_MS)
     digest = _digest(options)
     if options.token and token.options != digest:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
@@ -302,12 +303,12 @@ def _old_points(
     else:
         raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
     limits = parse_limits(options.keep_days)
-    today_ms = now_ms // _DAY_MS * _DAY_MS
+    today_ms = now_ms // DAY_MS * DAY_MS
     days_of = {metric: limit_of(limits, metric) for metric in metrics}
     return [
-        Question(metric, {}, (), NONE, None, 0, today_ms - days * _DAY_MS - 1)
+        Question(metric, {}, (), NONE, None, 0, today_ms - days * DAY_MS - 1)
         for metric, days in days_of.items()
-        if days is not None and days * _DAY_MS < today_ms
+        if days is not None and days * DAY_MS < today_ms
     ]
 
 

@@ -20,12 +20,12 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, TallySummary
+from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.layouts import TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
 from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportWork, verify_day
 from timebeam.transforms.copy.rollups import RollupReader
-from timebeam.transforms.copy.sorted_runs import DAY_MS
 from timebeam.transforms.query.points import why_nothing
 
 _SHOWN = 20  # differences

@@ -14,7 +14,7 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import UidPair
-from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidMaps, UidUsage
+from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidCapacity, UidMaps
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables
@@ -54,16 +54,16 @@ def _list(options: argparse.Namespace, layout: UidTables, target: Target) -> int
     maps = read_maps(target, layout)
     use = read_use(target, layout) if options.use else None
     now_ms = int(time.time() * 1000)
-    usages = [maps.usage(each, layout.options.uid_width(each), now_ms) for each in uid_table.KINDS]
+    capacities = [maps.capacity(each, layout.options.uid_width(each), now_ms) for each in uid_table.KINDS]
     entries = _entries(layout, maps, use, kind, prefix)
     if options.output == "json":
-        print(json.dumps({"names": list(entries), "kinds": [usage._asdict() for usage in usages]}))
+        print(json.dumps({"names": list(entries), "kinds": [capacity._asdict() for capacity in capacities]}))
         return 0
     for entry in entries:
         counts = "  ".join(f"{name} {entry[name]:,}" for name in UidUse._fields if name in entry)
         print("  ".join(filter(None, (entry["kind"], entry["uid"], printable(entry["name"]), counts))))
-    for usage in usages:
-        print(_usage_line(usage))
+    for capacity in capacities:
+        print(_capacity_line(capacity))
     return 0
 
 
@@ -84,21 +84,22 @@ def _entries(
             yield entry
 
 
-def _usage_line(usage: UidUsage) -> str:
+def _capacity_line(capacity: UidCapacity) -> str:
     """How full a kind is, and until when its UIDs last."""
-    text = f"{usage.kind}: {usage.names:,} names; {usage.used:,} of {usage.possible:,} UIDs are used"
-    if usage.days_left is None:
+    kind, names, used, possible, new_names, days_left = capacity
+    text = f"{kind}: {names:,} names; {used:,} of {possible:,} UIDs are used"
+    if days_left is None:
         return f"{text}; no new names in 30 days"
-    days = f"last for {usage.days_left:,.0f} days" if usage.days_left < 100 * 365 else "last for a century"
+    days = f"last for {days_left:,.0f} days" if days_left < 100 * 365 else "last for a century"
     warning = "; wider UIDs need new tables: docs/how-to/store/migrate.md"
-    return f"{text}; at {usage.new_names:,} new names in 30 days they {days}" + (
-        warning if usage.days_left < _SOON_DAYS else ""
+    return f"{text}; at {new_names:,} new names in 30 days they {days}" + (
+        warning if days_left < _SOON_DAYS else ""
     )
 
 
 def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
     """Renames a name."""
-    kind, old, new = _kind_and_names(options, "KIND OLD NEW", 3)
+    kind, old, new = _kind_and_names(options)
     now_ms = int(time.time() * 1000)
     try:
         uid = rename(target, layout, kind, old, new, now_ms, dry_run=not options.yes)
@@ -120,7 +121,7 @@ def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> i
 
 def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
     """Moves the rows of one UID to another, and takes the UID from its name."""
-    kind, old, new = _kind_and_names(options, "KIND OLD NEW", 3)
+    kind, old, new = _kind_and_names(options)
     if layout.options.is_event_time:
         raise UsageError("--cell_time event: of two values of an instant one would be lost")
     maps = read_maps(target, layout)
@@ -210,15 +211,15 @@ def _carry_out(
     return 1 if failures else 0
 
 
-def _kind_and_names(options: argparse.Namespace, form: str, count: int) -> Sequence[str]:
-    """The arguments of an action.
+def _kind_and_names(options: argparse.Namespace) -> Sequence[str]:
+    """The kind, and the two names, that rename and merge take.
 
     Raises:
-      UsageError: they are not a kind and names.
+      UsageError: the arguments are not these.
     """
-    if len(options.argument) != count or options.argument[0] not in uid_table.KINDS:
-        raise UsageError(f"{options.action} takes {form}; KIND is one of {', '.join(uid_table.KINDS)}")
     arguments: Sequence[str] = options.argument
+    if len(arguments) != 3 or arguments[0] not in uid_table.KINDS:
+        raise UsageError(f"{options.action} takes KIND OLD NEW; KIND is one of {', '.join(uid_table.KINDS)}")
     return arguments
 
 

@@ -15,20 +15,17 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.common.times import parse_time
 from timebeam.schema.layouts import Archive
 from timebeam.schema.layouts.archive.parts import CodecMissingError, codec
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.points import Rejected
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.seal import COUNTERS, SealRows
 from timebeam.transforms.store.sealing import SealJob
 
-_SETTLED_MS = 60_000  # more than the clocks of Bigtable and this machine differ
 _HOUR_MS = 3_600_000
-_LAST_S = 1 << 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,12 +81,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         )
     try:
         codec()
-        end_ms = parse_time(f"{options.older_than}-ago", now_ms)
-        start_ms = parse_time(options.start, now_ms) if options.start else 0
-    except (CodecMissingError, ValueError) as error:
+    except CodecMissingError as error:
         raise UsageError(str(error)) from error
-    start_s = -(-max(0, start_ms) // _HOUR_MS) * SPAN_S
-    end_s = min(end_ms // _HOUR_MS * SPAN_S, _LAST_S)
+    start_ms = time_of(options.start, now_ms) if options.start else 0
+    start_s, end_s = whole_hours(start_ms, time_of(f"{options.older_than}-ago", now_ms))
     if start_s >= end_s:
         raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
     work = SealJob(
@@ -97,7 +92,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         layout,
         start_s,
         end_s,
-        now_ms - max(int(options.quiet_hours * _HOUR_MS), _SETTLED_MS),
+        now_ms - max(int(options.quiet_hours * _HOUR_MS), SETTLED_MS),
         options.delete_source,
         int(options.reader_hours * _HOUR_MS),
         options.dry_run,

@@ -25,6 +25,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PCollection
 
+from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.layouts import ReadableLayout, Selection
 from timebeam.schema.messages.parquet.columns import (
     columns_of,
@@ -38,7 +39,7 @@ from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.points import read_batches
 from timebeam.transforms.copy.rollups import RollupReader
-from timebeam.transforms.copy.sorted_runs import DAY_MS, SortedRuns
+from timebeam.transforms.copy.sorted_runs import SortedRuns
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.readers.parallel import ParallelReader
 

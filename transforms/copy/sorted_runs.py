@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.common.batches import join, latest_points
+from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
-
-DAY_MS = 86_400_000
 
 RUN_POINTS = 1 << 20
 """Points of a run: about 100 MB of memory while it is sorted."""

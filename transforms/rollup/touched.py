@@ -180,7 +180,7 @@ def touched_ranges(
             ranges[-1] = first_s, max(before_s, end_s), range_marks
         else:
             ranges.append((start_s, end_s, [mark]))
-    return [Touched(*mark) for mark in ranges]
+    return [Touched(*each) for each in ranges]
 
 
 def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:

@@ -191,10 +191,8 @@ def rename(
     if not dry_run:
         made = apply_changes(target, layout.uid_table, changes)
         if len(made) < len(changes):
-            if (
-                made and made[0].old is None and len(made) == 1
-            ):  # the new name must not stay beside a third one
-                created = made[0]
+            if len(made) == 1 and made[0].old is None:
+                created = made[0]  # must not stay beside a third name
                 apply_changes(target, layout.uid_table, [UidChange(created.key, created.new, created.old)])
             raise NameChangeError(
                 f"{kind} {old!r} was changed by another program meanwhile: see `timebeam names list {kind} "

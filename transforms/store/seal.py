@@ -60,7 +60,6 @@ class _SealFn(beam.DoFn):
 
     def process(self, chunk: Chunk) -> Iterator[SealTally]:
         for tally in seal_metric(self._job, chunk.uids[0]):
-            for name, amount in tally._asdict().items():
-                COUNTERS.count(name, amount)
+            COUNTERS.add(tally)
             yield tally
         metrics.work_done()

@@ -44,7 +44,7 @@ class Repair:
     changes: Sequence[UidChange] = ()
 
 
-class UidUsage(NamedTuple):
+class UidCapacity(NamedTuple):
     """How many UIDs of a kind are used, and until when they last.
 
     Attributes:
@@ -132,7 +132,7 @@ class UidMaps:
             text = f"{kind}: {used} of {last} UIDs are assigned"
             yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
 
-    def usage(self, kind: str, width: int, now_ms: int) -> UidUsage:
+    def capacity(self, kind: str, width: int, now_ms: int) -> UidCapacity:
         """How full a kind is. Growth is that of the last 30 days, by the timestamps of forward mappings."""
         possible = uid_table.last_id(width)
         written_ms = [cell.timestamp_ms for (each, _), cell in self.uids.items() if each == kind]
@@ -141,7 +141,7 @@ class UidMaps:
         used = max(given_out, sum(each == kind for each, _ in self.names))
         new_names = sum(now_ms - time_ms < _GROWTH_DAYS * _DAY_MS for time_ms in written_ms)
         pace = new_names / _GROWTH_DAYS
-        return UidUsage(
+        return UidCapacity(
             kind, len(written_ms), used, possible, new_names, (possible - used) / pace if pace else None
         )
 

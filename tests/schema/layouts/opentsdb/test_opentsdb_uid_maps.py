@@ -8,7 +8,7 @@ import pytest
 
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps, UidUsage
+from timebeam.schema.layouts.opentsdb.uid_maps import UidCapacity, UidMaps
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
@@ -141,5 +141,5 @@ def test_uids_last_as_long_as_names_come_at_this_pace() -> None:
     cells = {f"n{n}": f"{n:02x}@{95 if n > 10 else 1}" for n in range(1, 26)} | {"#": "105"}
     maps = UidMaps(rows_of(cells))
     # 15 new names in 30 days, and 150 UIDs left.
-    assert maps.usage("metrics", 1, NOW_MS) == UidUsage("metrics", 25, 105, 255, 15, 300.0)
-    assert maps.usage("tagk", 3, NOW_MS) == UidUsage("tagk", 0, 0, 2**24 - 1, 0, None)
+    assert maps.capacity("metrics", 1, NOW_MS) == UidCapacity("metrics", 25, 105, 255, 15, 300.0)
+    assert maps.capacity("tagk", 3, NOW_MS) == UidCapacity("tagk", 0, 0, 2**24 - 1, 0, None)
