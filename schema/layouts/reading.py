@@ -15,7 +15,7 @@ import numpy as np
 
 from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.removal import Deleted, Removal
-from timebeam.schema.layouts.tables import Row, StoredLayout
+from timebeam.schema.layouts.tables import Cell, Row, StoredLayout
 from timebeam.schema.points import PointBatch, Series
 
 _NEAR_AMONG = 2_000
@@ -129,6 +129,11 @@ class Selected(NamedTuple):
     row: Row
     series: Series
 
+    @property
+    def size(self) -> int:
+        """About the number of its points: a cell may hold many."""
+        return _size(self.row.cells)
+
 
 class Archived(Selected):
     """A row of the archive that a query reads, and its series.
@@ -140,6 +145,16 @@ class Archived(Selected):
 
     late: Sequence[Row] = ()
     points: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of its points, and about that of the late ones."""
+        return self.points + _size([cell for row in self.late for cell in row.cells])
+
+
+def _size(cells: Sequence[Cell]) -> int:
+    """About the number of points in cells: one each, and more if the first is long."""
+    return len(cells) + (len(cells[0].qualifier) + len(cells[0].value)) // 8 if cells else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

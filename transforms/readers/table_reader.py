@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.layouts import Archived, Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
+from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.transforms.bigtable.columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
@@ -66,11 +66,7 @@ def read_ahead(
             yield selected
             continue
         rows.append(selected)
-        cells = selected.row.cells
-        if isinstance(selected, Archived):
-            size += selected.points
-            cells = [cell for row in selected.late for cell in row.cells]
-        size += len(cells) + (len(cells[0].qualifier) + len(cells[0].value)) // 8 if cells else 0
+        size += selected.size
         if size >= most or len(rows) >= _ROWS_AT_ONCE:
             yield rows
             rows, size = [], 0

@@ -47,23 +47,24 @@ def archived_rows(
     options: OpenTsdbOptions,
     data_rows: Callable[[int, int], Iterator[KeyedRow]],
     archive: Callable[[int, int], Scan],
-    span: tuple[int, int],
+    period: tuple[int, int],
     reader: Reader,
     late_of: dict[bytes, list[Row]],
 ) -> Iterator[KeyedRow]:
     """The rows of both tables, those of a series in the order of time if its older points are sealed.
 
     Args:
-      data_rows: gives the rows of the data table in a span; archive: the scan of the archive in a span.
-      span: first and last time, in ms, both inclusive.
+      data_rows: gives the rows of the data table in a period.
+      archive: gives the scan of the archive in a period.
+      period: first and last time, in ms, both inclusive.
       late_of: takes, by the key of an archive row, the rows of the data table in its span, before the
         archive row is yielded. In memory are those of one block.
     """
-    reached_ms, last_ms = span
-    sealed_keys = dataclasses.replace(archive(*span), keys_only=True)
+    reached_ms, last_ms = period
+    sealed_keys = dataclasses.replace(archive(*period), keys_only=True)
     block_starts_ms = {block_ms for row in reader.scan(sealed_keys) for block_ms in _block(options, row)}
     for block_ms in sorted(block_starts_ms):
-        start_ms = max(block_ms, span[0])
+        start_ms = max(block_ms, period[0])
         if reached_ms < start_ms:
             yield from data_rows(reached_ms, start_ms - 1)
         end_ms = min(block_ms + BLOCK_S * 1000 - 1, last_ms)

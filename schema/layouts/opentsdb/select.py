@@ -102,10 +102,10 @@ def select(
       UnknownNameError: a name has no UID.
     """
     metrics, allowed = _resolve(options.names, uids, selection, reader)
-    span = selection.start_ms, selection.end_ms
-    rows = dataclasses.replace(scan(options, data, metrics, allowed, *span), columns=columns)
+    period = selection.start_ms, selection.end_ms
+    rows = dataclasses.replace(scan(options, data, metrics, allowed, *period), columns=columns)
     names = _SeriesResolver(options.names, uids, reader, refuse_lost=selection.metric is None)
-    yield from _selected(options, data_rows(options, rows, span, reader), allowed, names)
+    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
 
 
 def select_metrics(
@@ -121,10 +121,10 @@ def select_metrics(
 
     Args:
       metrics: at least one.
-      start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+      start_ms, end_ms: first and last time, in ms, both inclusive.
     """
-    span = start_ms, end_ms
-    rows = data_rows(options, scan(options, data, metrics, {}, *span), span, reader)
+    period = start_ms, end_ms
+    rows = data_rows(options, scan(options, data, metrics, {}, *period), period, reader)
     names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
     yield from _selected(options, rows, {}, names)
 
@@ -133,7 +133,7 @@ def select_archived(
     options: OpenTsdbOptions,
     tables: tuple[str, str, str],
     selection: Selection | Sequence[bytes],
-    span: tuple[int, int],
+    period: tuple[int, int],
     reader: Reader,
 ) -> Iterator[Selected | Finding]:
     """Like `select` or `select_metrics`, of the data table and the archive.
@@ -141,7 +141,7 @@ def select_archived(
     Args:
       tables: names of the data table, the UID table and the archive.
       selection: with a metric; or the UIDs of metrics.
-      span: first and last time wanted, in ms, both inclusive.
+      period: first and last time, in ms, both inclusive.
 
     Raises:
       UnknownNameError: a name has no UID.
@@ -158,7 +158,7 @@ def select_archived(
         options,
         lambda *part: data_rows(options, scan(options, data, metrics, allowed, *part), part, reader),
         lambda *part: archive_scan(options, archive, metrics, allowed, *part),
-        span,
+        period,
         reader,
         late_of,
     )
@@ -174,10 +174,10 @@ def select_archived(
 
 
 def data_rows(
-    options: OpenTsdbOptions, rows: Scan, span: tuple[int, int], reader: Reader
+    options: OpenTsdbOptions, rows: Scan, period: tuple[int, int], reader: Reader
 ) -> Iterator[tuple[Row, bytes]]:
-    """The rows of a scan of the data table in a span of time, in ms, inclusive; each with its key."""
-    first_s, last_s = span[0] // 1000 - keys.SPAN_S, span[1] // 1000
+    """The rows of a scan of the data table with points of a period, in ms, inclusive; each with its key."""
+    first_s, last_s = period[0] // 1000 - keys.SPAN_S, period[1] // 1000
     base_at = options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
     for row in reader.scan(rows):

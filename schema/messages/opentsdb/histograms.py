@@ -35,10 +35,10 @@ from timebeam.schema.messages.base import (
     Point,
     checked_histogram_id,
 )
-from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
+from timebeam.schema.messages.opentsdb.json_format import is_document, metric_and_time, tags_of, values
 from timebeam.schema.messages.opentsdb.text_format import tags_of_words
 from timebeam.schema.messages.rules import finite, parse_time, short
-from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
+from timebeam.schema.messages.text.json_elements import JsonPairs
 from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.points import HistogramBytes, Int64s, Reason, RefusedError, Series
 
@@ -109,16 +109,7 @@ class OpenTsdbHistogram(LinewiseFormat):
     def _of_object(self, value: object) -> Point:
         """The histogram of a JSON object, checked in the order of HistogramPojo.validate."""
         members = _members(value)
-        metric = members.get("metric")
-        if not metric:
-            raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
-        if not isinstance(metric, str) or isinstance(metric, NumberText):
-            raise RefusedError(Reason.BAD_METRIC, "the metric must be a string")
-        check_string(metric)
-        time = members.get("timestamp")
-        if not isinstance(time, str):
-            raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
-        time_ms, in_ms = parse_time(time)
+        metric, time_ms, in_ms = metric_and_time(members)
         tags = tags_of(members.get("tags"))
         packed, buckets = members.get("value"), members.get("buckets")
         if packed:

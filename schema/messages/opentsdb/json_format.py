@@ -9,7 +9,7 @@ metrics that are not strings are refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -162,6 +162,21 @@ def _point(value: object) -> Point:
         if key in members and key in ("metric", "timestamp", "value", "tags"):
             raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
         members[key] = member
+    metric, time_ms, in_ms = metric_and_time(members)
+    number = members.get("value")
+    if number is None:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+    if not isinstance(number, str):
+        raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
+    return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
+
+
+def metric_and_time(members: Mapping[str, Any]) -> tuple[str, int, bool]:
+    """(metric, time in ms, whether it has milliseconds) of a data point or histogram.
+
+    Raises:
+      RefusedError: it has none, or wrong ones.
+    """
     metric = members.get("metric")
     if metric is None or metric == "":
         raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
@@ -171,13 +186,7 @@ def _point(value: object) -> Point:
     time = members.get("timestamp")
     if not isinstance(time, str):
         raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
-    time_ms, in_ms = parse_time(time)
-    number = members.get("value")
-    if number is None:
-        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
-    if not isinstance(number, str):
-        raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
-    return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
+    return metric, *parse_time(time)
 
 
 def tags_of(value: object) -> dict[str, str]:
