@@ -47,16 +47,8 @@ from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.store.delete import (
-    COUNTERS,
-    DeleteFigures,
-    DeleteJob,
-    DeletePoints,
-    DeleteTally,
-    figures_by_table,
-    is_begun,
-    marker_of,
-)
+from timebeam.transforms.store.delete import DeleteJob, DeletePoints, is_begun, marker_of
+from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
 _SELECTING = (

@@ -31,13 +31,13 @@ from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
-from timebeam.transforms.store import delete as transform
+from timebeam.transforms.store import removals
 
 
 @pytest.fixture(autouse=True)
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends are as old as they need to be."""
-    monkeypatch.setattr(delete, "_SETTLED_MS", 0)
+    monkeypatch.setattr(delete, "SETTLED_MS", 0)
 
 
 def dry_run(store: AnyStore, folder: Path, *flags: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_a_killed_run_is_completed_by_the_same_token(
 
 def settle_at_once() -> None:
     """In a process to be killed."""
-    delete._SETTLED_MS = 0
+    delete.SETTLED_MS = 0
 
 
 def test_what_is_written_between_reading_and_deleting_stays(
@@ -394,4 +394,4 @@ def test_killed_ten_times(store: AnyStore, tmp_path: Path, emulator: str) -> Non
 def small_batches() -> None:
     """In a process to be killed: many requests."""
     settle_at_once()
-    transform._MUTATIONS_AT_ONCE = 3
+    removals._MUTATIONS_AT_ONCE = 3

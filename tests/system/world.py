@@ -128,7 +128,7 @@ class World:
         expect(ran.code == 0, "exit code of delete", ran)
         token = json.loads(ran.out)["token"]
         if token:
-            with mock.patch.object(delete, "_SETTLED_MS", 0):
+            with mock.patch.object(delete, "SETTLED_MS", 0):
                 self._finish([*arguments, "--token", token], step.trouble, settle_at_once)
         self._model.remove(step.series, step.first_ms, step.last_ms)
 
@@ -362,7 +362,7 @@ class World:
 
 def settle_at_once() -> None:
     """Appends are as old as a deletion needs them to be."""
-    delete._SETTLED_MS = 0
+    delete.SETTLED_MS = 0
 
 
 def _agree(expected: Number | None, stored: float | None) -> bool:

@@ -10,22 +10,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsSingleton
-from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.layouts import (
     Annotations,
     Finding,
     HourMarks,
     ReadableLayout,
-    Row,
     Selection,
     UidTables,
     find_capability,
@@ -38,18 +34,14 @@ from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Series
 from timebeam.schema.query.question import Question
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
-from timebeam.transforms.bigtable.rows import MUTATIONS, WHOLE_TABLE, KeyRange
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import data_tables, marked
+from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal
 
-NAMESPACE = "timebeam-delete"
-"""The namespace of this job's counters."""
-
-_ROWS_AT_ONCE, _MUTATIONS_AT_ONCE, _BYTES_AT_ONCE = 5_000, 50_000, 4 << 20
 _SERIES = 100_000  # whose test of the filters is remembered
 
 
@@ -96,49 +88,6 @@ class DeleteJob:
     def begun_path(self) -> str:
         """The file that a run writes before it deletes."""
         return f"{self.log}-begun.json"
-
-
-class DeleteFigures(NamedTuple):
-    """What is deleted from one table."""
-
-    rows: int
-    cells: int
-    points: int
-    bytes: int
-
-
-class DeleteTally(NamedTuple):
-    """Result of a deletion, but for the figures of each table.
-
-    Attributes:
-      checksum: the sum of those of all cells that a dry run saw.
-      changed: 1 if nothing was deleted, since the cells are not those of the dry run.
-      unreadable, refused: rows that could not be read, and those that Bigtable refused to change.
-    """
-
-    checksum: int
-    changed: int
-    unreadable: int
-    refused: int
-
-
-COUNTERS = metrics.TallyCounters(NAMESPACE, DeleteTally)
-
-
-def figures_by_table(result: PipelineResult) -> dict[str, DeleteFigures]:
-    """What a finished pipeline has deleted, or would delete, by table."""
-    counters = metrics.counted(result, NAMESPACE)
-    tables = sorted({name.split("/")[1] for name in counters if "/" in name})
-    return {
-        table: DeleteFigures._make(counters[f"{field}/{table}"] for field in DeleteFigures._fields)
-        for table in tables
-    }
-
-
-def _count_removal(removal: Removal) -> None:
-    figures = DeleteFigures(1, len(removal.old), removal.points, removal.bytes)
-    for field, by in zip(figures._fields, figures, strict=True):
-        Metrics.counter(NAMESPACE, f"{field}/{removal.mutation.table}").inc(by)
 
 
 class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
@@ -211,7 +160,7 @@ class _ScanFn(beam.DoFn):
         for removal, _ in _removals(self._job, chunk):
             total += removal.checksum
             if self._job.dry_run:
-                _count_removal(removal)
+                count_removal(removal)
         if self._job.dry_run:
             COUNTERS.count("checksum", total)
             metrics.work_done()
@@ -252,7 +201,7 @@ class _DeleteFn(beam.DoFn):
 
     def process(self, chunk: DeleteChunk, may_delete: bool) -> None:
         if may_delete:
-            pending = _PendingRemovals(self._job)
+            pending = PendingRemovals(self._job.target, self._job.log, self._job.marker)
             for removal, series in _removals(self._job, chunk):
                 pending.add(removal, series)
             pending.flush()
@@ -287,92 +236,6 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
             continue
         if removal is not None:
             yield removal, selected.series
-
-
-class _PendingRemovals:
-    """Removals that are logged and carried out together."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-        self._removals: list[tuple[Removal, Series]] = []
-        self._mutations = self._bytes = 0
-
-    def add(self, removal: Removal, series: Series) -> None:
-        """Adds a removal; carries out those before it if they are many."""
-        mutation = removal.mutation
-        self._removals.append((removal, series))
-        self._mutations += len(mutation.deleted) + len(mutation.cells)
-        self._bytes += sum(len(cell.qualifier) for cell in removal.old)
-        self._bytes += sum(len(cell.value) for cell in mutation.cells)
-        if (
-            len(self._removals) >= _ROWS_AT_ONCE
-            or self._mutations >= _MUTATIONS_AT_ONCE
-            or self._bytes >= _BYTES_AT_ONCE
-        ):
-            self.flush()
-
-    def flush(self) -> None:
-        """Logs, marks and deletes; marks again, since a rollup may have read in between.
-
-        Raises:
-          GoogleAPICallError: rows could not be changed; others may have been.
-        """
-        if not self._removals:
-            return
-        job = self._job
-        with FileSystems.create(f"{job.log}-{uuid.uuid4().hex}.jsonl") as file:
-            for removal, series in self._removals:
-                file.write(_log_line(removal, series))
-        rows = [removal.mutation._replace(cells=removal.old, deleted=()) for removal, _ in self._removals]
-        with marked(job.target, job.marker, rows):
-            self._mutate()
-        self._removals, self._mutations, self._bytes = [], 0, 0
-
-    def _mutate(self) -> None:
-        """Changes the rows, and counts them."""
-        refused = set[bytes]()
-        request, size = list[Row](), 0
-        for piece in (piece for removal, _ in self._removals for piece in _pieces(removal.mutation)):
-            count = len(piece.deleted) + len(piece.cells)
-            if request and (size + count > MUTATIONS or piece.table != request[0].table):
-                refused |= self._send(request)
-                request, size = [], 0
-            request.append(piece)
-            size += count
-        refused |= self._send(request)
-        for removal, _ in self._removals:
-            if removal.mutation.key in refused:
-                COUNTERS.count("refused")
-            else:
-                _count_removal(removal)
-
-    def _send(self, rows: Sequence[Row]) -> set[bytes]:
-        """Changes rows of one table; returns the keys of those that Bigtable refuses."""
-        errors = mutate_rows(self._job.target, rows[0].table, rows)
-        return {rows[number].key for number, _ in errors}
-
-
-def _pieces(mutation: Row) -> Iterator[Row]:
-    """A mutation in pieces that a request takes; the new cells are in the first, with what they replace."""
-    first = MUTATIONS - len(mutation.cells)
-    yield mutation._replace(deleted=mutation.deleted[:first])
-    for start in range(first, len(mutation.deleted), MUTATIONS):
-        yield mutation._replace(cells=(), deleted=mutation.deleted[start : start + MUTATIONS])
-
-
-def _log_line(removal: Removal, series: Series) -> bytes:
-    """A row of the log: what is deleted from it."""
-    mutation = removal.mutation
-    line = {
-        "table": mutation.table,
-        "row": mutation.key.hex(),
-        "series": str(series),
-        "cells": len(removal.old),
-        "rewritten": len(mutation.cells),
-        "points": removal.points,
-        "bytes": removal.bytes,
-    }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def is_begun(job: DeleteJob) -> bool:

@@ -46,7 +46,7 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 @pytest.fixture(autouse=True)
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends are as old as they need to be."""
-    monkeypatch.setattr(compact, "_SETTLED_MS", 0)
+    monkeypatch.setattr(compact, "SETTLED_MS", 0)
 
 
 def compacted(store: Store, *flags: str) -> dict[str, Any]:

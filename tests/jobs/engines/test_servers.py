@@ -39,7 +39,7 @@ from timebeam.transforms.input.files import ReadBlocks
 
 FILES, HOSTS, SCRAPES = 4, 4, 60
 TABLES = ("tsdb", "rollup-1h", "copy-tsdb")
-SETTLED = "timebeam.pipelines.store.compact._SETTLED_MS"
+SETTLED = "timebeam.pipelines.store.compact.SETTLED_MS"
 
 
 @pytest.fixture(scope="module")

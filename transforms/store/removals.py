@@ -1,0 +1,161 @@
+"""Deletions of points of rows: each logged, its hours marked, carried out, and counted by table."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.schema.layouts import Row
+from timebeam.schema.layouts.removal import Removal
+from timebeam.schema.points import Series
+from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.rows import MUTATIONS
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.ingest.write import marked
+from timebeam.transforms.rollup.touched import TouchedMarker
+
+NAMESPACE = "timebeam-delete"
+"""The namespace of this job's counters."""
+
+_ROWS_AT_ONCE, _MUTATIONS_AT_ONCE, _BYTES_AT_ONCE = 5_000, 50_000, 4 << 20
+
+
+class DeleteFigures(NamedTuple):
+    """What is deleted from one table."""
+
+    rows: int
+    cells: int
+    points: int
+    bytes: int
+
+
+class DeleteTally(NamedTuple):
+    """Result of a deletion, but for the figures of each table.
+
+    Attributes:
+      checksum: the sum of those of all cells that a dry run saw.
+      changed: 1 if nothing was deleted, since the cells are not those of the dry run.
+      unreadable, refused: rows that could not be read, and those that Bigtable refused to change.
+    """
+
+    checksum: int
+    changed: int
+    unreadable: int
+    refused: int
+
+
+COUNTERS = metrics.TallyCounters(NAMESPACE, DeleteTally)
+
+
+def figures_by_table(result: PipelineResult) -> dict[str, DeleteFigures]:
+    """What a finished pipeline has deleted, or would delete, by table."""
+    counters = metrics.counted(result, NAMESPACE)
+    tables = sorted({name.split("/")[1] for name in counters if "/" in name})
+    return {
+        table: DeleteFigures._make(counters[f"{field}/{table}"] for field in DeleteFigures._fields)
+        for table in tables
+    }
+
+
+def count_removal(removal: Removal) -> None:
+    """Counts what a removal deletes."""
+    figures = DeleteFigures(1, len(removal.old), removal.points, removal.bytes)
+    for field, by in zip(figures._fields, figures, strict=True):
+        Metrics.counter(NAMESPACE, f"{field}/{removal.mutation.table}").inc(by)
+
+
+class PendingRemovals:
+    """Removals that are logged and carried out together.
+
+    Args:
+      log: how the names of the log's files begin.
+      marker: marks changed hours for the next rollup; None if rollups stay.
+    """
+
+    def __init__(self, target: Target, log: str, marker: TouchedMarker | None) -> None:
+        self._target, self._log, self._marker = target, log, marker
+        self._removals: list[tuple[Removal, Series]] = []
+        self._mutations = self._bytes = 0
+
+    def add(self, removal: Removal, series: Series) -> None:
+        """Adds a removal; carries out those before it if they are many."""
+        mutation = removal.mutation
+        self._removals.append((removal, series))
+        self._mutations += len(mutation.deleted) + len(mutation.cells)
+        self._bytes += sum(len(cell.qualifier) for cell in removal.old)
+        self._bytes += sum(len(cell.value) for cell in mutation.cells)
+        if (
+            len(self._removals) >= _ROWS_AT_ONCE
+            or self._mutations >= _MUTATIONS_AT_ONCE
+            or self._bytes >= _BYTES_AT_ONCE
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Logs, marks and deletes; marks again, since a rollup may have read in between.
+
+        Raises:
+          GoogleAPICallError: rows could not be changed; others may have been.
+        """
+        if not self._removals:
+            return
+        with FileSystems.create(f"{self._log}-{uuid.uuid4().hex}.jsonl") as file:
+            for removal, series in self._removals:
+                file.write(_log_line(removal, series))
+        rows = [removal.mutation._replace(cells=removal.old, deleted=()) for removal, _ in self._removals]
+        with marked(self._target, self._marker, rows):
+            self._mutate()
+        self._removals, self._mutations, self._bytes = [], 0, 0
+
+    def _mutate(self) -> None:
+        """Changes the rows, and counts them."""
+        refused = set[bytes]()
+        request, size = list[Row](), 0
+        for piece in (piece for removal, _ in self._removals for piece in _pieces(removal.mutation)):
+            count = len(piece.deleted) + len(piece.cells)
+            if request and (size + count > MUTATIONS or piece.table != request[0].table):
+                refused |= self._send(request)
+                request, size = [], 0
+            request.append(piece)
+            size += count
+        refused |= self._send(request)
+        for removal, _ in self._removals:
+            if removal.mutation.key in refused:
+                COUNTERS.count("refused")
+            else:
+                count_removal(removal)
+
+    def _send(self, rows: Sequence[Row]) -> set[bytes]:
+        """Changes rows of one table; returns the keys of those that Bigtable refuses."""
+        errors = mutate_rows(self._target, rows[0].table, rows)
+        return {rows[number].key for number, _ in errors}
+
+
+def _pieces(mutation: Row) -> Iterator[Row]:
+    """A mutation in pieces that a request takes; the new cells are in the first, with what they replace."""
+    first = MUTATIONS - len(mutation.cells)
+    yield mutation._replace(deleted=mutation.deleted[:first])
+    for start in range(first, len(mutation.deleted), MUTATIONS):
+        yield mutation._replace(cells=(), deleted=mutation.deleted[start : start + MUTATIONS])
+
+
+def _log_line(removal: Removal, series: Series) -> bytes:
+    """A row of the log: what is deleted from it."""
+    mutation = removal.mutation
+    line = {
+        "table": mutation.table,
+        "row": mutation.key.hex(),
+        "series": str(series),
+        "cells": len(removal.old),
+        "rewritten": len(mutation.cells),
+        "points": removal.points,
+        "bytes": removal.bytes,
+    }
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
