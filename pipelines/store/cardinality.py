@@ -25,8 +25,9 @@ from timebeam.pipelines.query.series import find_series
 from timebeam.schema.common.times import parse_time
 from timebeam.schema.meta.cardinality import Cardinality, Rank
 from timebeam.schema.meta.search import Listed, SeriesQuery
-from timebeam.schema.points import Reason
+from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.transforms.dead_letters.store import from_json
 from timebeam.transforms.input.files import match
 
 _HEADINGS = {"metrics": "metric", "tag_keys": "tag key", "tag_values": "tag value", "producers": "producer"}
@@ -78,17 +79,18 @@ def run(options: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def producers(letters: Iterable[Mapping[str, Any]], most: int) -> list[Rank]:
+def producers(letters: Iterable[Rejected], most: int) -> list[Rank]:
     """Who sent new series that were refused: records by attribute of their messages, as KEY=VALUE."""
     counted: collections.Counter[str] = collections.Counter()
-    for letter in letters:
-        if letter.get("reason") == Reason.SERIES_LIMIT.value:
-            attributes = letter.get("attributes") or {"source": letter.get("source", "")}
+    for rejected in letters:
+        if rejected.reason is Reason.SERIES_LIMIT:
+            attributes = rejected.envelope.attributes if rejected.envelope is not None else {}
+            attributes = attributes or {"source": rejected.source}
             counted.update(f"{key}={value}" for key, value in attributes.items())
     return [Rank(name, count, count, 1) for name, count in counted.most_common(most)]
 
 
-def _letters(patterns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _letters(patterns: Sequence[str]) -> Iterator[Rejected]:
     """The dead letters in files.
 
     Raises:
@@ -102,11 +104,9 @@ def _letters(patterns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         with FileSystems.open(file.path) as lines:
             for line in lines:
                 try:
-                    letter = json.loads(line)
+                    yield from_json(line).rejected
                 except ValueError as error:
                     raise UsageError(f"--refused: {file.path} does not hold dead letters: {error}") from error
-                if isinstance(letter, dict):
-                    yield letter
 
 
 def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from timebeam.schema.meta.cardinality import Cardinality, Rank
-from timebeam.schema.points import Series
+from timebeam.schema.points import Envelope, Reason, Rejected, Series, Stage
+from timebeam.transforms.dead_letters.store import to_json
 
 SINCE_S = BASE_S + 86_400
 
@@ -121,19 +122,24 @@ def test_from_the_meta_table_as_a_table_and_as_a_picture(
 def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     letters = [
-        {"reason": "series-limit", "attributes": {"app": "shop"}, "source": "s"},
-        {"reason": "series-limit", "attributes": {"app": "shop"}, "source": "s"},
-        {"reason": "series-limit", "attributes": None, "source": "file.json"},
-        {"reason": "bad-tag", "attributes": {"app": "bank"}, "source": "s"},
+        (Reason.SERIES_LIMIT, Envelope("1", 1, {"app": "shop"}), "s"),
+        (Reason.SERIES_LIMIT, Envelope("2", 1, {"app": "shop"}), "s"),
+        (Reason.SERIES_LIMIT, None, "file.json"),
+        (Reason.BAD_TAG, Envelope("3", 1, {"app": "bank"}), "s"),
     ]
     path = tmp_path / "dead.jsonl"
-    path.write_text("".join(json.dumps(letter) + "\n" for letter in letters))
+    lines = [
+        to_json(Rejected(b"x", reason, "", Stage.ASSIGN, source, 0, 1, envelope), 1)
+        for reason, envelope, source in letters
+    ]
+    path.write_text("".join(line + "\n" for line in lines))
     ran = timebeam("cardinality", *store.flags, "--refused", path, "--output=json")
     assert [(rank["name"], rank["series"]) for rank in json.loads(ran.out)["producers"]] == [
         ("app=shop", 2),
         ("source=file.json", 1),
     ]
-    path.write_text("not JSON\n")
-    ran = timebeam("cardinality", *store.flags, "--refused", path)
-    assert (ran.code, "does not hold dead letters" in ran.err) == (2, True)
+    for line in ("not JSON", '{"reason": "series-limit", "attributes": 5}'):
+        path.write_text(line + "\n")
+        ran = timebeam("cardinality", *store.flags, "--refused", path)
+        assert (ran.code, "does not hold dead letters" in ran.err) == (2, True)
     assert timebeam("cardinality", *store.flags, "--refused", tmp_path / "none").code == 2
