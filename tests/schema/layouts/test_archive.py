@@ -79,7 +79,8 @@ def test_the_example_of_the_specification() -> None:
     points = parts.decode_part(PartPlace(key, qualifier, 3_600_000), value)
     assert points.offsets_ms.tolist() == [0, 10_000]
     assert points.bits.tolist() == [42, 43]
-    assert not points.in_ms.any() and not points.kinds.any()
+    assert not points.in_ms.any()
+    assert not points.kinds.any()
     assert points.newest_ms == 1_357_000_000_000
     assert parts.encode_part(PartPlace(key, qualifier, 3_600_000), points)[:4] == value[:4]
 
