@@ -156,7 +156,9 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     stored = read_rows(target, spec.name).get(options.layout, {})
     missing = texts.keys() - stored.keys()
     if stored and not missing:
-        if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared them
+        if options.layout != DECLARED:
+            _refuse_others(texts, stored)
+        if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared declarations
             yield f"would store {_shown(options.layout, texts)}" if dry_run else store_again(options)
         return
     new = {options.table_prefix + name.removeprefix(_TABLE) for name in missing}
@@ -176,14 +178,18 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
         column.qualifier.decode(): value.decode()
         for column, value in create_cells(target, spec.name, [row], {}).values.items()
     }
-    differing = [name for name in missing if now.get(name) != texts[name]]
-    if differing:
-        name = differing[0]
-        raise UsageError(
-            f"another program has just stored {name} {now.get(name)} for these tables, where this one says "
-            f"{texts[name]}: run it again with the same options"
-        )
+    _refuse_others({name: texts[name] for name in missing}, now)
     yield f"stored {_shown(options.layout, texts)}"
+
+
+def _refuse_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    """Raises a UsageError if another program has stored others since `use_stored` compared the options."""
+    for name, text in texts.items():
+        if not _agrees(name, text, stored.get(name, "")):
+            raise UsageError(
+                f"another program has just stored {name} {stored.get(name)} for these tables, where this one "
+                f"says {text}: run it again with the same options"
+            )
 
 
 def store_first(options: argparse.Namespace) -> None:

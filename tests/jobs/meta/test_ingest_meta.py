@@ -252,7 +252,8 @@ def test_a_copy(store: Store, bigtable: tuple[str, str], prefix: str, tmp_path: 
         *("--auto_create_metrics", "--start=0", "--meta=full", "--dead_letters", tmp_path / "dead"),
     ]
     missing = timebeam(*command)
-    assert (missing.code, missing.err.rstrip().endswith(f"--table_prefix {prefix}b --meta")) == (1, True)
+    assert missing.code == 1
+    assert missing.err.rstrip().endswith(f"--table_prefix {prefix}b --meta"), missing.err
     other = with_meta(bigtable, prefix + "b")
     ran = timebeam(*command)
     assert ran.code == 0, ran.err

@@ -308,6 +308,7 @@ def test_of_two_programs_that_create_at_once_one_stores_its_settings(place: Plac
         else:
             assert f"another program has just stored salt_width {stored}" in text
     assert any("stored settings" in text for text in said)
+    assert "another program has just stored" in create(1 - int(stored))  # it does not replace them either
 
 
 SENSOR = (ROOT / "examples" / "tables" / "sensor.toml").read_text()
