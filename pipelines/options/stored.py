@@ -88,9 +88,11 @@ def use_stored(
         if hasattr(options, "tables"):  # else the command does not support declared tables
             _use_stored_tables(options, rows.get(DECLARED, {}), table)
         return
-    if rows.get(values[layout], {}).get("archive") == "true" and not takes_archive:
+    is_stored = rows.get(values[layout], {}).get("archive") == "true"
+    if (is_stored or values.get(before + "archive")) and not takes_archive:
+        place = f"table {table}" if is_stored else options.origins[before + "archive"]
         raise UsageError(
-            f"table {table} says that layout {values[layout]} has an archive here: this command does not "
+            f"{place} says that layout {values[layout]} has an archive here: this command does not "
             "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series` and `check` "
             "do (docs/how-to/store/archive.md)"
         )

@@ -196,6 +196,51 @@ def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
     assert store.rows() == []
 
 
+def hour_of(store: Store, hour: int, values: dict[int, float], arrival: int) -> None:
+    """Writes points of series `a`: offsets in ms in an hour, each in a column of its own."""
+    start_ms = START_S * 1000 + hour * HOUR_MS
+    points: Points = {series("a"): {start_ms + offset: value for offset, value in values.items()}}
+    put(store, points, ARRIVAL_MS + arrival, Packing.POINTS)
+
+
+@pytest.mark.parametrize("why", ["busy", "damaged", "earlier", "later", "not read yet"])
+def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
+    store: Store, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in (0, 1):
+        hour_of(store, hour, {0: 1, 1000: 1}, 0)
+    seal(store, delete_source=True)
+    corrected, sealed = (1, 0) if why in ("later", "not read yet") else (0, 1)
+    hour_of(store, corrected, {0: 2}, 50)
+    hour_of(store, sealed, {0: 3, 7000: 5}, 100)
+    changes: dict[str, Any] = {}
+    if why == "busy":
+        hour_of(store, corrected, {5000: 4}, 150)
+        changes = {"quiet_ms": ARRIVAL_MS + 120}
+    elif why == "damaged":
+        [key] = [row.key for row in store.rows() if int.from_bytes(row.key[4:8], "big") == START_S]
+        damage = archive_rows.Cell("t", b"\0\0\0", ARRIVAL_MS, b"")
+        write_all(store.target, store.layout.data_table, [Row("", key, [damage])])
+    elif why == "earlier":
+        changes = {"start_s": START_S + 3600}
+    elif why == "later":
+        changes = {"end_s": START_S + 3600}
+    else:
+        monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
+
+    def stored() -> Points:
+        [found], _, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+        return {found.series: dict(zip(found.times_ms.tolist(), found.values.tolist(), strict=True))}
+
+    expected = stored()
+    assert sorted(expected[series("a")].values())[:3] == [1, 1, 2]
+    for _ in range(2):
+        seal(store, delete_source=True, **changes)
+        assert stored() == expected
+    if why == "later":
+        assert len(store.rows()) == 1
+
+
 def test_what_is_written_between_read_and_deletion_stays(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +388,14 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert "has an archive here: this command does not read it" in refused.err
 
 
+def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
+    """Else `names free` would take UIDs of sealed points for unused ones."""
+    for command in (["names", "free", "--yes"], ["delete", "m", "--start=0"]):
+        refused = timebeam(*command, *store.flags)
+        assert refused.code == 2
+        assert "--archive says that layout opentsdb has an archive here" in refused.err
+
+
 def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
     store: Store, points: Points, tmp_path: Path
 ) -> None:
@@ -406,8 +459,14 @@ class _History:
             self.points.setdefault(name, {}).update(values)
 
     def seal(self) -> None:
-        end_s = START_S + self.rng.choice([DAY_S, 30 * DAY_S, 60 * DAY_S])
-        seal(self.store, delete_source=self.rng.random() < 0.6, end_s=end_s)
+        rng = self.rng
+        seal(
+            self.store,
+            delete_source=rng.random() < 0.6,
+            start_s=rng.choice([0, START_S + 3600, START_S + 29 * DAY_S + 3600]),
+            end_s=START_S + rng.choice([7200, DAY_S, 30 * DAY_S, 60 * DAY_S]),
+            quiet_ms=self.arrival_ms + 1 - rng.choice([0, rng.randrange(100)]),
+        )
 
     def killed_seal(self) -> None:
         step = self.rng.choice(["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
@@ -458,4 +517,6 @@ class _History:
 def test_every_random_history_reads_as_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
+    if seed % 2:
+        monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
     _History(store, seed, monkeypatch).run(12)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import BigtableDeletion
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
+from timebeam.transforms.store.corrections import corrected_rows, corrections, with_corrections
 
 BUFFER_BYTES = 64 << 20
 """About the memory of the data rows that are sealed together."""
@@ -119,8 +120,12 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
     scan = select.scan(layout.options, layout.data_table, [metric], {}, *span_ms)
     keyed = select.data_rows(layout.options, scan, span_ms, TableReader(job.target))
     sound = (row for row, key in keyed if not layout.key_error(key))
+    block, new_rows = -1, set[bytes]()
     for rows in _buffered(sound, lambda row: parse_key(layout.options, row.key).base_s // BLOCK_S):
-        yield _seal(job, rows)
+        block_before, block = block, parse_key(layout.options, rows[0].key).base_s // BLOCK_S
+        if block != block_before:
+            new_rows.clear()
+        yield _seal(job, rows, new_rows)
 
 
 def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[list[Row]]:
@@ -140,8 +145,12 @@ def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[l
         yield buffer
 
 
-def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
-    """Seals some data rows of one block."""
+def _seal(job: SealJob, rows: Sequence[Row], new_rows: set[bytes]) -> SealTally:
+    """Seals some data rows of one block.
+
+    Args:
+      new_rows: the keys of the block's archive rows that had no points before this run; more are added.
+    """
     quiet = [row for row in rows if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)]
     sealable, batch, damaged = _readable(job.layout, quiet)
     tally = SealTally(
@@ -150,13 +159,17 @@ def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
     if job.dry_run or not len(batch):
         return tally
     archive_key_of = _archive_keys(job, sealable, batch)
+    row_series = {archive_key_of[entry.row.key]: entry.series for entry in sealable}
     written: list[Row] = []
     for attempt in itertools.count(1):
-        stored = read_rows(job.target, job.layout.archive_table, sorted(set(archive_key_of.values())))
+        stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
+        if attempt == 1:
+            new_rows |= {key for key in row_series if archive_rows.seal_cell(stored.get(key)) is None}
         _check_written(job.layout.archive_table, written, stored)
-        changes = list(_changes(job, batch, archive_key_of, sealable, stored))
+        changes = list(_changes(job, batch, row_series, stored))
         if not changes:
             break
+        changes = _corrected(job, batch, row_series, changes, archive_key_of.keys(), new_rows)
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
         if attempt == _ATTEMPTS:
@@ -237,17 +250,19 @@ class _Change(NamedTuple):
 def _changes(
     job: SealJob,
     batch: PointBatch,
-    archive_key_of: dict[bytes, bytes],
-    sealable: Sequence[_Sealable],
-    stored: dict[bytes, Row],
+    row_series: Mapping[bytes, Series],
+    stored: Mapping[bytes, Row],
 ) -> Iterator[_Change]:
     """The archive rows that lack points, or have older values.
+
+    Args:
+      row_series: the series of each archive row.
+      stored: the archive rows that exist.
 
     Raises:
       VerifyError: a row of the archive is damaged.
     """
     options, table = job.layout.options, job.layout.archive_table
-    row_series = {archive_key_of[entry.row.key]: entry.series for entry in sealable}
     decoded = archive_rows.decode_archive_rows(
         options, [Selected(row, row_series[key]) for key, row in stored.items()]
     )
@@ -270,6 +285,29 @@ def _changes(
             new = Row(table, key, archive_rows.archive_cells(options, key, row_points))
             _check_encoded(options, new, row_points)
             yield _Change(stored.get(key), new)
+
+
+def _corrected(
+    job: SealJob,
+    batch: PointBatch,
+    row_series: Mapping[bytes, Series],
+    changes: Sequence[_Change],
+    sealed: Collection[bytes],
+    new_rows: Collection[bytes],
+) -> list[_Change]:
+    """The same changes, with the corrections of their points in data rows that are not sealed with them."""
+    stored = {change.new.key: change.stored for change in changes if change.stored is not None}
+    older = [row for key, row in stored.items() if key not in new_rows]
+    if not older:
+        return [*changes]
+    new_changes = {change.new.key: change for change in changes}
+    corrected = corrected_rows(job.target, job.layout, older, sealed)
+    for keys, late in corrections(job.target, job.layout, corrected, job.quiet_ms):
+        some_rows = {key: row_series[key] for key in keys}
+        points = with_corrections(batch, late)
+        some_stored = {key: stored[key] for key in keys}
+        new_changes |= {change.new.key: change for change in _changes(job, points, some_rows, some_stored)}
+    return [*new_changes.values()]
 
 
 def _check_encoded(options: OpenTsdbOptions, row: Row, points: PointBatch) -> None:
