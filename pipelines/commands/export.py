@@ -56,7 +56,7 @@ EXPORT_COMMAND = Command(
         ),
         Parameter(
             "verify",
-            "export nothing; compare the files with the counts and sums of their manifests",
+            "export nothing; compare every column of the files with the manifests",
             "Export",
             boolean,
             False,

@@ -376,6 +376,8 @@ COPY_COMMAND = Command(
       --to_table_prefix new- --auto_create_metrics --start 2020-01-01
   timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
   timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
+  timebeam copy --from opentsdb --to opentsdb --to_table_prefix wide- --to_uid_width_metric 4 --start 0 \\
+      --auto_create_metrics --also rollups meta trees --rollup_config rollups.json
 
 Beam's own options can be given too""",
 )

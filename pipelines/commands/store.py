@@ -95,7 +95,7 @@ DELETE_COMMAND = Command(
         ),
         Parameter(
             "keep_rollups",
-            "do not mark the hours for `rollup --touched`, so that rollups keep what is deleted",
+            "do not mark the hours for `rollup --touched`, so that rollups stay as they are",
             "Delete",
             boolean,
             False,
@@ -118,7 +118,7 @@ interrupted; Beam's own options can be given too""",
 
 SEAL_COMMAND = Command(
     "seal",
-    "Seals closed hours into the archive: below two bytes a point; safe to repeat.",
+    "Moves closed hours into the archive, in compressed columns; safe to repeat.",
     job="timebeam.pipelines.store.seal:job_of",
     takes_archive=True,
     parameters=(

@@ -69,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(_json(counts, since_ms, ranks), indent=2, ensure_ascii=False))
     elif picture is not None:
         picture.write_bytes(_picture(ranks, options.by))
+        print(f"wrote {picture}")
     else:
         print("\n\n".join(_tables(ranks)))
     note(f"{counts.series:,} series, {counts.new:,} of them new, from {where}")
@@ -123,11 +124,12 @@ def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:
 def _tables(ranks: Ranks) -> Iterator[str]:
     """A table of each kind."""
     for kind, of_kind in ranks.items():
-        counted = "refused" if kind == "producers" else "series"
-        lines = [f"{counted:>12} {'new':>12} {'values':>12}  {_HEADINGS[kind]}"]
+        headings = ("refused",) if kind == "producers" else ("series", "new", "values")
+        lines = ["".join(f"{heading:>12} " for heading in headings) + f" {_HEADINGS[kind]}"]
         for rank in of_kind:
+            counts = (rank.series, rank.new, rank.values)[: len(headings)]
             name = printable(rank.name) + (f"  ({printable(rank.largest_key)})" if rank.largest_key else "")
-            lines.append(f"{rank.series:>12,} {rank.new:>12,} {rank.values:>12,}  {name}")
+            lines.append("".join(f"{count:>12,} " for count in counts) + f" {name}")
         yield "\n".join(lines)
 
 

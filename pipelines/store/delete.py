@@ -129,7 +129,7 @@ class DeleteSummary(Summary):
             lines.append(("nothing deleted", "cells have changed since the dry run: get a new token"))
         lines.append(("seconds", f"{self.seconds:.1f}"))
         if self.token:
-            lines.append(("token", self.token))
+            lines += [("token", self.token), ("to delete", f"the same command with --token {self.token}")]
         return lines
 
 
@@ -174,7 +174,7 @@ class Delete(Job):
         wait_ms = self.work.newest_ms + SETTLED_MS - int(time.time() * 1000)
         appends = isinstance(layout, WritableLayout) and Packing.APPEND in layout.packings
         if appends and not run.dry_run and wait_ms > 0:
-            note(f"waiting {wait_ms / 1000:.0f} s, so that appends of now have later timestamps")
+            note(f"waiting {wait_ms / 1000:.0f} s, until a minute has passed since the dry run")
             time.sleep(wait_ms / 1000)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:

@@ -265,6 +265,8 @@ def _purge(options: argparse.Namespace) -> list[dict[str, Any]]:
         verb = "deleted" if options.yes else "would be deleted with --yes"
         print(f"tree {tree.tree_id}, {tree.name!r}: {purged.cells:,} leaves and branches {verb}")
         figures.append({"treeId": tree.tree_id, "name": tree.name, **purged._asdict()})
+    if not trees:
+        print(f"table {table.name} has no tree: nothing to purge", file=sys.stderr)
     return figures
 
 

@@ -49,6 +49,19 @@ def dry_run(store: AnyStore, folder: Path, *flags: str) -> dict[str, Any]:
     return summary
 
 
+def test_a_dry_run_says_how_to_delete() -> None:
+    summary = delete.DeleteSummary(
+        seconds=1.0,
+        dry_run=True,
+        tables={"tsdb": transform.DeleteFigures(2, 3, 4, 50)},
+        tally=transform.DeleteTally(0, 0, 0, 0),
+        token="1-2-3",
+    )
+    lines = [" ".join(line.split()) for line in summary.to_text().splitlines()]
+    assert lines[1] == "to delete from tsdb 2 rows, 3 cells, 4 points, 50 bytes"
+    assert lines[-1] == "to delete the same command with --token 1-2-3"
+
+
 def delete_points(store: AnyStore, folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of a dry run and, if it found anything, the real one."""
     dry = dry_run(store, folder, *flags)

@@ -267,6 +267,6 @@ def _with_rows(target: Target, table: str, keys_of: Mapping[Series, Sequence[byt
 def _refused(series: Series, grown: str, option: str, most: int) -> RefusedError:
     return RefusedError(
         Reason.SERIES_LIMIT,
-        f"new series of metric {series.metric[:200]!r}: {grown}, where --{option} allows {most:,}: stop what "
-        "makes new tag values, or raise the limit and replay",
+        f"new series of metric {series.metric[:200]!r}, beyond --{option} {most}: {grown}: stop what makes "
+        "new tag values, or raise the limit and replay",
     )

@@ -174,7 +174,9 @@ def _bound(text: str) -> float:
     """A bound as a 32-bit float; blanks around it are ignored, as by Java."""
     text = text.strip()
     if not _DECIMAL.fullmatch(text):
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"the bound {short(text)!r} of a bucket is no number")
+        raise RefusedError(
+            Reason.VALUE_NOT_STORABLE, f"the bound {short(text)!r} of a bucket is not a number"
+        )
     with np.errstate(over="ignore"):
         bound = float(np.float32(finite(text)))
     if not np.isfinite(bound):
@@ -185,7 +187,7 @@ def _bound(text: str) -> float:
 def _long(text: object) -> int:
     """A count or an id: an integer of 64 bits."""
     if not isinstance(text, str) or not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{short(str(text))!r} is no integer of 64 bits")
+        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{short(str(text))!r} is not a 64-bit integer")
     return int(text)
 
 

@@ -114,7 +114,8 @@ def test_from_the_meta_table_as_a_table_and_as_a_picture(
     ]
     assert "7 series, 7 of them new, from the meta table" in ran.err
     picture = tmp_path / "top.png"
-    assert timebeam("cardinality", *store.flags, "--output", picture).code == 0
+    ran = timebeam("cardinality", *store.flags, "--output", picture)
+    assert (ran.code, ran.out) == (0, f"wrote {picture}\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert timebeam("cardinality", *store.flags, "--output", tmp_path / "top.svg").code == 2
 
@@ -137,6 +138,12 @@ def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp
     assert [(rank["name"], rank["series"]) for rank in json.loads(ran.out)["producers"]] == [
         ("app=shop", 2),
         ("source=file.json", 1),
+    ]
+    lines = timebeam("cardinality", *store.flags, "--refused", path).out.splitlines()
+    assert [line.split() for line in lines[-3:]] == [
+        ["refused", "producer"],
+        ["2", "app=shop"],
+        ["1", "source=file.json"],
     ]
     for line in ("not JSON", '{"reason": "series-limit", "attributes": 5}'):
         path.write_text(line + "\n")

@@ -51,6 +51,8 @@ def test_the_table_is_created_on_demand(bigtable: tuple[str, str], prefix: str) 
     ran = timebeam("trees", "show", *place)
     assert (ran.code, ran.out.strip()) == (0, "")
     assert "has no tree" in ran.err
+    ran = timebeam("trees", "purge", *place)
+    assert (ran.code, ran.out, "has no tree: nothing to purge" in ran.err) == (0, "", True)
     assert timebeam("tables", "create", "--layout=heroic", "--trees", *place).code == 2
 
 
