@@ -283,7 +283,8 @@ def _old_points(
     """For each metric that a pattern of `--keep_days` matches, the points of UTC days that are too old.
 
     Raises:
-      UsageError: other options select points too, or the layout does not list its metrics.
+      UsageError: other options select points too, a pattern never applies, or the layout does not list its
+        metrics.
     """
     if options.metric or options.tag or options.explicit_tags or options.tsuid or options.start:
         raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --tag and --tsuid")
@@ -295,6 +296,8 @@ def _old_points(
     else:
         raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
     limits = parse_limits(options.keep_days)
+    if any(limit.pattern == "*" for limit in limits[:-1]):
+        raise UsageError("--keep_days: what follows the days of all metrics never applies: put these last")
     today_ms = now_ms // DAY_MS * DAY_MS
     days_of = {metric: limit_of(limits, metric) for metric in metrics}
     return [
