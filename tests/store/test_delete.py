@@ -53,8 +53,8 @@ def test_a_dry_run_says_how_to_delete() -> None:
     summary = delete.DeleteSummary(
         seconds=1.0,
         dry_run=True,
-        tables={"tsdb": transform.DeleteFigures(2, 3, 4, 50)},
-        tally=transform.DeleteTally(0, 0, 0, 0),
+        tables={"tsdb": removals.DeleteFigures(2, 3, 4, 50)},
+        tally=removals.DeleteTally(0, 0, 0, 0),
         token="1-2-3",
     )
     lines = [" ".join(line.split()) for line in summary.to_text().splitlines()]
