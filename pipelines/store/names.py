@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
@@ -163,12 +164,17 @@ def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int
     """Takes UIDs without rows from their names; deletes those that have waited."""
     maps, use = read_maps(target, layout), read_use(target, layout)
     now_ms = int(time.time() * 1000)
-    before_ms = now_ms - options.wait_hours * _HOUR_MS
-    repairs = [
-        *maps.deletions(use, before_ms),
-        *maps.retirements(layout.options, use, before_ms, now_ms),
-        *(repair for kind in uid_table.KINDS for repair in maps.orphan_repairs(kind, _in_rows(use), now_ms)),
-    ]
+
+    def unused(before_ms: int) -> list[Repair]:
+        retired = maps.retirements(layout.options, use, before_ms, now_ms)
+        return [*maps.deletions(use, before_ms), *retired]
+
+    repairs = unused(now_ms - options.wait_hours * _HOUR_MS)
+    waiting = len(unused(now_ms + 1)) - len(repairs)
+    if waiting:
+        note(f"unused UIDs that changed within --wait_hours {options.wait_hours} and wait: {waiting:,}")
+    for kind in uid_table.KINDS:
+        repairs += maps.orphan_repairs(kind, _in_rows(use), now_ms)
     return _carry_out(options, layout, target, repairs)
 
 

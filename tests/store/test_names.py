@@ -177,7 +177,9 @@ def test_fix_decides_a_rename_that_nobody_finishes(store: Store, emulator: str, 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_free_takes_two_runs_a_week_apart(store: Store, emulator: str, call: int) -> None:
     """sys.load has no rows: its name loses the UID, and the UID goes after the wait, killed or not."""
-    assert names(store, "free").out == "nothing to do\n"  # assigned a moment ago
+    ran = names(store, "free")
+    assert ran.out == "nothing to do\n"  # assigned a moment ago
+    assert "unused UIDs that changed within --wait_hours 168 and wait: 1\n" in ran.err
     age(store)
     before = store.uid_cells()
     assert "would change: metrics: UID 0002 of 'sys.load' has no rows" in names(store, "free").out
