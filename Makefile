@@ -10,7 +10,7 @@ READY := $(VENV)/ready
 # Where it is set, each of the processes that the tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-serve demo-streaming test test-long test-minimum test-clients test-engines telegraf lint types unit lock bench docs clean
+.PHONY: demo demo-serve demo-streaming demo-machine test test-long test-minimum test-clients test-engines telegraf lint types unit lock bench docs clean
 
 demo: $(READY)
 	@$(VENV)/bin/python examples/demo.py
@@ -20,6 +20,9 @@ demo-serve: $(READY)
 
 demo-streaming: $(READY)
 	@$(VENV)/bin/python examples/demo_streaming.py
+
+demo-machine: $(READY)
+	@$(VENV)/bin/python examples/demo_machine.py
 
 # mypy works while tests wait for a service.
 test: lint
