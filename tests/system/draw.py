@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
-from tests.system.files import BROKEN
+from tests.system.files import BROKEN, HISTOGRAMS
 from tests.system.steps import (
     HOUR_S,
     HOURS,
@@ -123,7 +123,8 @@ class _Draw:
         packing: str | None = None
         if self._layout == "opentsdb":
             packing = "append" if appends else self._rng.choice(("points", "compacted"))
-        form = self._rng.choice(sorted(BROKEN))
+        forms = BROKEN if self._layout == "opentsdb" else BROKEN.keys() - {HISTOGRAMS}
+        form = self._rng.choice(sorted(forms))
         files = [self._file(form) for _ in range(1 if appends or self._rng.random() < 0.7 else 2)]
         writer = self._rng.choice(("beam", "direct"))
         kinds = ["pass", "abort", "kill"]

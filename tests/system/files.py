@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import io
@@ -26,6 +27,10 @@ _SCHEMA = {
     ],
 }
 
+HISTOGRAMS = "opentsdb-histogram"
+CODEC = 7
+"""The id of a codec that timebeam does not know: its histograms are stored as they are."""
+
 BROKEN: Mapping[str, list[str]] = {
     "opentsdb-json": [
         "garbage",
@@ -33,6 +38,7 @@ BROKEN: Mapping[str, list[str]] = {
         '{"metric":"sys.cpu","timestamp":1772236800,"value":NaN,"tags":{"host":"a"}}',
     ],
     "opentsdb-text": ["garbage", "put sys.cpu 12x 5 host=a", "put sys.cpu 1772236800 nine host=a"],
+    HISTOGRAMS: ["garbage", "histogram sys.cpu 1772236800 7 !!! host=a"],
     "influx": ["garbage", 'sys,host=a cpu="text" 1772236800000000000', "sys,host=a cpu=1 x"],
     "avro": [],
     "heroic-json": ["garbage", '{"series":{"key":"k","tags":{}},"data":{"type":"points","data":[["x",1]]}}'],
@@ -98,6 +104,14 @@ def _opentsdb_text(point: Point) -> str:
     return f"put {metric} {stamp(point)} {point.value!r} {words}"
 
 
+def _opentsdb_histogram(point: Point) -> str:
+    """A histogram whose bytes are the text of the value."""
+    metric, tags = SERIES[point.series]
+    content = base64.b64encode(repr(point.value).encode()).decode()
+    histogram = {"metric": metric, "timestamp": stamp(point), "id": CODEC, "value": content}
+    return json.dumps({**histogram, "tags": dict(tags)}, ensure_ascii=False)
+
+
 def _influx(point: Point) -> str:
     metric, tags = SERIES[point.series]
     measurement, _, field = metric.partition(".")
@@ -127,6 +141,7 @@ def _kairosdb_text(point: Point) -> str:
 _LINE: Mapping[str, Callable[[Point], str]] = {
     "opentsdb-json": _opentsdb_json,
     "opentsdb-text": _opentsdb_text,
+    HISTOGRAMS: _opentsdb_histogram,
     "influx": _influx,
     "heroic-json": _heroic_json,
     "kairosdb-json": _kairosdb_json,

@@ -12,9 +12,10 @@ import dataclasses
 import fractions
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tests.support.model import SeriesName
+from tests.system.files import HISTOGRAMS
 from tests.system.steps import DAY_S, HOUR_S, METRICS, SERIES, File, Point, Value
 
 _DOUBLES = ("heroic", "heroic-readable")
@@ -29,8 +30,13 @@ STAT_OF_ID = {number: stat for stat, number in STAT_IDS.items()}
 
 Instant: TypeAlias = "tuple[int, int]"
 """(number of the series, time in ms)."""
+Column: TypeAlias = "tuple[int, int, bool]"
+"""(number of the series, time in ms, whether it is sent in ms): a histogram's own column."""
 RollupKey: TypeAlias = "tuple[str, SeriesName, str, int]"
 """(table, series, aggregator, start of the interval in s)."""
+
+
+_Key = TypeVar("_Key", Instant, Column)
 
 
 class Version(NamedTuple):
@@ -60,6 +66,8 @@ class Model:
     intervals: Sequence[int]
     points: dict[Instant, Version] = dataclasses.field(default_factory=dict)
     copied: dict[Instant, Version] = dataclasses.field(default_factory=dict)
+    histograms: dict[Column, Version] = dataclasses.field(default_factory=dict)
+    copied_histograms: dict[Column, Version] = dataclasses.field(default_factory=dict)
     metrics: set[str] = dataclasses.field(default_factory=set)
     tag_keys: set[str] = dataclasses.field(default_factory=set)
     tag_values: set[str] = dataclasses.field(default_factory=set)
@@ -75,10 +83,14 @@ class Model:
             for point in file.points
             if storable(self.layout, point.value) and SERIES[point.series][0] in takes
         ]
-        rank = next(iter(self._appends)) if append else file.arrival_ms
-        for instant, value in self._of_one_arrival(stored).items():
-            if instant not in self.points or self.points[instant].rank <= rank:
-                self.points[instant] = Version(rank, as_stored(self.layout, value))
+        if file.format == HISTOGRAMS:
+            for point in stored:  # of one column the last
+                column = point.series, point.time_ms, point.in_ms
+                _replace(self.histograms, column, Version(file.arrival_ms, point.value))
+        else:
+            rank = next(iter(self._appends)) if append else file.arrival_ms
+            for instant, value in self._of_one_arrival(stored).items():
+                _replace(self.points, instant, Version(rank, as_stored(self.layout, value)))
         self.metrics |= {SERIES[point.series][0] for point in stored}
         self.tag_keys |= {key for point in stored for key, _ in SERIES[point.series][1]}
         self.tag_values |= {value for point in stored for _, value in SERIES[point.series][1]}
@@ -86,26 +98,31 @@ class Model:
             self.marks |= {(SERIES[point.series][0], hour_of(point.time_ms)) for point in stored}
         return [point for point in file.points if point not in stored]
 
-    def candidates(self, files: Iterable[File]) -> dict[Instant, set[Value]]:
-        """What a run over these files that breaks off may leave for an instant, beside what was there."""
-        values: dict[Instant, set[Value]] = collections.defaultdict(set)
-        for instant, version in self.points.items():
-            values[instant].add(version.value)
-        for point in (point for file in files for point in file.points):
-            if storable(self.layout, point.value):
-                values[point.series, point.time_ms].add(as_stored(self.layout, point.value))
+    def candidates(self, files: Iterable[File]) -> dict[Instant | Column, set[Value]]:
+        """What a run over these files that breaks off may leave for each instant and column of histograms."""
+        values: dict[Instant | Column, set[Value]] = collections.defaultdict(set)
+        for versions in (self.points, self.histograms):
+            for key, version in versions.items():
+                values[key].add(version.value)
+        for file in files:
+            for point in file.points:
+                instant = point.series, point.time_ms
+                if file.format == HISTOGRAMS:
+                    values[*instant, point.in_ms].add(point.value)
+                elif storable(self.layout, point.value):
+                    values[instant].add(as_stored(self.layout, point.value))
         return values
 
     def delete(self, series: int, hour_s: int) -> None:
-        """Deletes the points of a series in an hour."""
-        for instant in [key for key in self.points if key[0] == series and hour_of(key[1]) == hour_s]:
-            del self.points[instant]
+        """Deletes the points and histograms of a series in an hour."""
+        for versions in (self.points, self.histograms):
+            _drop(versions, lambda key: key[0] == series and hour_of(key[1]) == hour_s)
 
     def remove(self, series: int, first_ms: int, last_ms: int) -> None:
-        """Deletes the points of a series in a time range, both ends included, and marks their hours."""
-        for instant in [key for key in self.points if key[0] == series and first_ms <= key[1] <= last_ms]:
-            del self.points[instant]
-            self.marks.add((SERIES[series][0], hour_of(instant[1])))
+        """Deletes the points and histograms of [first_ms, last_ms] of a series, and marks their hours."""
+        for versions in (self.points, self.histograms):
+            dropped = _drop(versions, lambda key: key[0] == series and first_ms <= key[1] <= last_ms)
+            self.marks |= {(SERIES[series][0], hour_of(key[1])) for key in dropped}
 
     def copy(self, start_ms: int, end_ms: int) -> int:
         """Copies the points of a time range, both ends included; how many must be refused."""
@@ -115,8 +132,13 @@ class Model:
                 continue
             if not storable(self.copy_layout, version.value):
                 refused += 1
-            elif instant not in self.copied or self.copied[instant].rank <= version.rank:
-                self.copied[instant] = Version(version.rank, as_stored(self.copy_layout, version.value))
+            else:
+                copied = Version(version.rank, as_stored(self.copy_layout, version.value))
+                _replace(self.copied, instant, copied)
+        if self.copy_layout == "opentsdb":
+            for column, version in self.histograms.items():
+                if start_ms <= column[1] <= end_ms:
+                    _replace(self.copied_histograms, column, version)
         return refused
 
     def roll_up(self, start_s: int, end_s: int) -> None:
@@ -188,6 +210,20 @@ class Model:
         if self.layout == "kairosdb":
             points.sort(key=lambda point: isinstance(point.value, float))
         return {(point.series, point.time_ms): point.value for point in points}
+
+
+def _replace(versions: dict[_Key, Version], key: _Key, version: Version) -> None:
+    """Stores a version, unless a newer one is there."""
+    if key not in versions or versions[key].rank <= version.rank:
+        versions[key] = version
+
+
+def _drop(versions: dict[_Key, Version], gone: Callable[[_Key], bool]) -> list[_Key]:
+    """Deletes versions; their keys."""
+    keys = [key for key in versions if gone(key)]
+    for key in keys:
+        del versions[key]
+    return keys
 
 
 def storable(layout: str, value: Value) -> bool:

@@ -22,6 +22,7 @@ from tests.support.commands import timebeam
 from tests.support.data_client import open_table
 from tests.support.model import Content, SeriesName
 from tests.support.stored import Store
+from tests.system.files import CODEC
 from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, hour_of, interval_text
 from tests.system.steps import HOUR_S, SERIES, START_S, Delete, Point, Setup
 from timebeam.pipelines.options.parameters import LAYOUT
@@ -104,6 +105,23 @@ class Tables:
     def content(self) -> Content:
         """All points, decoded."""
         return self.store.content()
+
+    def histograms(self) -> dict[tuple[SeriesName, int, bool], str]:
+        """The text in each histogram, by its series, time in ms and whether its column counts ms."""
+        layout = self.store.layout
+        if not isinstance(layout, OpenTsdb):
+            return {}
+        names = Store(self.store.target, layout).names()
+        texts: dict[tuple[SeriesName, int, bool], str] = {}
+        for row in scan_table(self.store.target, layout.data_table):
+            for cell in row.cells:
+                if cell.qualifier[0] == 6 and len(cell.qualifier) in (3, 5):
+                    assert cell.value[0] == CODEC
+                    series, base_s = _read_key(row.key, names, layout)
+                    in_ms = len(cell.qualifier) == 5
+                    offset_ms = int.from_bytes(cell.qualifier[1:], "big") * (1 if in_ms else 1000)
+                    texts[series, base_s * 1000 + offset_ms, in_ms] = cell.value[1:].decode()
+        return texts
 
     def delete(self, step: Delete, points: Iterable[Point]) -> None:
         """Deletes the points of a series in an hour; `points` are all that were ever sent."""

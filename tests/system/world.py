@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from tests.schema.layouts.plain_opentsdb import number
 from tests.support.commands import Ran, timebeam
-from tests.support.model import Content
 from tests.system import files, tables
 from tests.system.disagreement import DisagreementError, expect
-from tests.system.model import Model, Number, RollupKey, Version
+from tests.system.model import Column, Instant, Model, Number, RollupKey, Version
 from tests.system.queries import check_queries
 from tests.system.steps import (
     HOUR_S,
@@ -36,6 +35,7 @@ from tests.system.steps import (
     Step,
     Touched,
     Trouble,
+    Value,
 )
 from tests.system.tables import Tables
 from tests.system.troubles import run
@@ -142,7 +142,7 @@ class World:
             arguments.append("--auto_create_metrics")
         ran, troubled = run(self._emulator, arguments, trouble)
         if troubled:
-            self._check_partial(self._model.candidates(step.files))
+            self._check_partial(step.files)
             if trouble and trouble.kind == "refuse":
                 expect(ran.code == 0, "exit code", ran)
                 self._run_replay(step, letters)  # letters of other stages are refused again
@@ -260,7 +260,8 @@ class World:
         ran = self._finish(arguments, step.trouble)
         refused = self._model.copy(start_ms, end_ms)
         expect("verified" in ran.out, "proof of the copy", ran)
-        self._check_content("copy", self._copies.content(), self._model.copied)
+        expected = _expected(self._model.copied, self._model.copied_histograms)
+        _check_content("copy", _content(self._copies), expected)
         expect(bool(refused) == ("but " in ran.out), "refusals of the copy", (refused, ran))
 
     def _rename(self, step: Rename) -> None:
@@ -273,11 +274,12 @@ class World:
         renamed = {
             (
                 (metric, tuple((key, step.value if value == old else value) for key, value in tags)),
-                time_ms,
+                *time,
             ): stored
-            for ((metric, tags), time_ms), stored in self._tables.content().items()
+            for ((metric, tags), *time), stored in _content(self._tables).items()
         }
-        self._check_content("points of a renamed value", renamed, self._model.points)
+        expected = _expected(self._model.points, self._model.histograms)
+        _check_content("points of a renamed value", renamed, expected)
         self._ingest(*self._written[step.of], None)
         uids = timebeam("suggest", "tagv", step.value, *self._tables.flags).out.splitlines()
         action = "merge" if step.value in uids else "rename"
@@ -321,30 +323,22 @@ class World:
         return ran
 
     def _check_points(self) -> None:
-        self._check_content("points", self._tables.content(), self._model.points)
+        expected = _expected(self._model.points, self._model.histograms)
+        _check_content("points", _content(self._tables), expected)
 
-    def _check_content(self, kind: str, content: Content, points: Mapping[Any, Version]) -> None:
-        expected = {
-            (SERIES[series], time_ms): number(version.value) for (series, time_ms), version in points.items()
-        }
-        for key in sorted({*content, *expected}):
-            expect(
-                content.get(key) == expected.get(key),
-                kind,
-                f"{key}: stored {content.get(key)}, expected {expected.get(key)}",
-            )
-
-    def _check_partial(self, candidates: Mapping[Any, set[Any]]) -> None:
+    def _check_partial(self, sent: list[File]) -> None:
         """After a run that broke off: each instant has its old value or one that was sent."""
-        content = self._tables.content()
-        for series, time_ms in candidates:
-            stored = content.pop((SERIES[series], time_ms), None)
-            allowed = [number(value) for value in candidates[series, time_ms]]
-            new = (series, time_ms) not in self._model.points
+        content = _content(self._tables)
+        before = {**self._model.points, **self._model.histograms}
+        for (series, *time), values in self._model.candidates(sent).items():
+            key = SERIES[series], *time
+            stored = content.pop(key, None)
+            allowed = [_stored(time, value) for value in values]
+            new = (series, *time) not in before
             expect(
                 stored in allowed or (new and stored is None),
                 "points after a run that failed",
-                (SERIES[series], time_ms, stored, allowed),
+                (key, stored, allowed),
             )
         expect(not content, "points that nobody sent", content)
 
@@ -363,6 +357,33 @@ class World:
 def settle_at_once() -> None:
     """Appends are as old as a deletion needs them to be."""
     delete.SETTLED_MS = 0
+
+
+def _content(tables: Tables) -> dict[Any, Any]:
+    """All points by (series, time in ms), and all histograms, whose keys have a third member."""
+    return {**tables.content(), **tables.histograms()}
+
+
+def _expected(points: Mapping[Instant, Version], histograms: Mapping[Column, Version]) -> dict[Any, Any]:
+    """The same of a model."""
+    return {
+        (SERIES[series], *time): _stored(time, version.value)
+        for (series, *time), version in {**points, **histograms}.items()
+    }
+
+
+def _stored(time: Sequence[Any], value: Value) -> Any:
+    """A value as it is read: of a point, by its time in ms, or of a histogram, by (time, whether in ms)."""
+    return number(value) if len(time) == 1 else repr(value)
+
+
+def _check_content(kind: str, content: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
+    for key in sorted({*content, *expected}):
+        expect(
+            content.get(key) == expected.get(key),
+            kind,
+            f"{key}: stored {content.get(key)}, expected {expected.get(key)}",
+        )
 
 
 def _agree(expected: Number | None, stored: float | None) -> bool:
