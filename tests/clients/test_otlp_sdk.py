@@ -24,10 +24,18 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip])
+@pytest.mark.parametrize(
+    ("variant", "options"), [("kairosdb-milliseconds", {}), ("opentsdb", {"names": "escape"})]
+)
 def test_metrics_of_the_sdk(
-    bigtable: tuple[str, str], prefix: str, tmp_path: Path, compression: Compression
+    bigtable: tuple[str, str],
+    prefix: str,
+    tmp_path: Path,
+    compression: Compression,
+    variant: str,
+    options: dict[str, Any],
 ) -> None:
-    store = AnyStore.create(bigtable, prefix, "kairosdb-milliseconds")
+    store = AnyStore.create(bigtable, prefix, variant, **options)
     pubsub = PubSubServer(delivers=True)
     with front_door(pubsub=pubsub, tokens=Tokens(["secret"])) as (client, _):
         exporter = OTLPMetricExporter(
@@ -44,7 +52,8 @@ def test_metrics_of_the_sdk(
         assert sending.force_flush()
         provider.shutdown()
         ran = timebeam(
-            *("ingest", *store.flags, "--format=otlp", f"--input_subscription={SUBSCRIPTION}"),
+            *("ingest", *store.flags, *store.auto_create, "--format=otlp"),
+            f"--input_subscription={SUBSCRIPTION}",
             *("--stop_when_idle=1", "--flush_seconds=0.3", "--summary=json"),
             *("--dead_letters", str(tmp_path / "dead")),
         )

@@ -25,9 +25,14 @@ pytestmark = pytest.mark.clients
 SCRAPED_SECONDS = 120
 
 
-def test_two_minutes_of_its_own_metrics(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variant", "options"), [("heroic", {}), ("opentsdb", {"names": "escape", "max_tags": 12})]
+)
+def test_two_minutes_of_its_own_metrics(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, options: dict[str, Any]
+) -> None:
     binary = program("prometheus", "prometheus")
-    store = AnyStore.create(bigtable, prefix, "heroic")
+    store = AnyStore.create(bigtable, prefix, variant, **options)
     pubsub = PubSubServer(delivers=True)
     with front_door(pubsub=pubsub, tokens=Tokens(["secret"])) as (client, _):
         port = free_port()

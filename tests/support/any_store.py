@@ -51,10 +51,14 @@ class AnyStore:
     options: Mapping[str, Any]
 
     @classmethod
-    def create(cls, bigtable: tuple[str, str], prefix: str, variant: str) -> AnyStore:
-        """New tables of a variant of `VARIANTS`, in the instance of the fixture `bigtable`."""
+    def create(cls, bigtable: tuple[str, str], prefix: str, variant: str, **more: Any) -> AnyStore:
+        """New tables of a variant of `VARIANTS`, in the instance of the fixture `bigtable`.
+
+        Args:
+          more: options of the layout, in addition to those of the variant.
+        """
         name, given = VARIANTS[variant]
-        options = {"table_prefix": prefix, **given}
+        options = {"table_prefix": prefix, **given, **more}
         defaults = {parameter.name: parameter.default for parameter in LAYOUT}
         store = cls(Target(*bigtable), LAYOUTS[name].from_options({**defaults, **options}), options)
         for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
