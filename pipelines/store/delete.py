@@ -226,6 +226,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
             f"{layout.declaration.file_name} declares tables per day, which have copies of points: drop "
             "these, and delete with a declaration without them"
         )
+    if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
+        options.keep_days = []  # of the settings file: it is for runs without a metric
     if options.annotations:
         layout_with(options, Annotations)
         if options.series:

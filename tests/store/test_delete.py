@@ -350,6 +350,10 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     assert json.loads(ran.out)["tables"] == planned["tables"]
     assert store.content() == without(content, "sys.cpu", 0, 1 << 42)
     assert "leave out METRIC" in timebeam("delete", "sys.cpu", *flags, *log).err
+    settings = tmp_path / "timebeam.toml"
+    settings.write_text('keep_days = ["*.cpu=1"]\n')
+    settled = timebeam("delete", "sys.cpu", "--start=0", "--end=1", *store.flags, f"--config={settings}")
+    assert settled.code == 0, settled.err
     hidden = timebeam("delete", "--keep_days", "1,sys*=30000", *store.flags, *log, "--unattended")
     assert (hidden.code, "never applies" in hidden.err) == (2, True)
     assert (
