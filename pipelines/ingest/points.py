@@ -37,7 +37,7 @@ from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
-from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, UidOptions
+from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limits import SeriesLimiter
 from timebeam.transforms.ingest.pack import EncodeFn, EncodePointsFn, PackFn, PackPortionFn, RowKey
@@ -262,7 +262,8 @@ class Steps:
                 with_meta=job.meta is not MetaMode.OFF,
                 dry_run=job.dry_run,
             )
-        self.assign = AssignFn(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=limiter)
+        keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=limiter)
+        self.assign = AssignFn(keys)
         indexed = find_capability(job.layout, SeriesIndex)
         self.index = (
             None

@@ -361,6 +361,21 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     )
 
 
+def test_index_rows_of_all_metrics_are_in_the_figures(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = AnyStore.create(bigtable, prefix, "heroic")
+    stored_points(store, tmp_path)
+    index = prefix + "series"
+    before = sum(len(row.cells) for row in scan_table(store.target, index))
+    flags = ("--keep_days=1", "--series", "--unattended", *store.flags)
+    ran = timebeam("delete", *flags, "--summary=json", f"--log={tmp_path / 'log'}")
+    assert ran.code == 0, ran.err
+    assert store.content() == {}
+    remaining = sum(len(row.cells) for row in scan_table(store.target, index))
+    assert 0 < json.loads(ran.out)["tables"][index]["cells"] == before - remaining
+
+
 def declared_points(target: Target, prefix: str, file: Path) -> Content:
     """All points of the tables that a file declares."""
     layout = DeclaredTables(loader.load(file.read_text(), file.name).with_prefix(prefix))

@@ -265,16 +265,8 @@ class _SnapshotFn(beam.DoFn):
 class AssignFn(beam.DoFn):
     """`PointBatch` in, side input `ReadUidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
 
-    def __init__(
-        self,
-        target: Target,
-        layout: Layout,
-        options: UidOptions,
-        *,
-        dry_run: bool = False,
-        limiter: SeriesLimiter | None = None,
-    ) -> None:
-        self._keys = SeriesKeys(target, layout, options, dry_run=dry_run, limiter=limiter)
+    def __init__(self, keys: SeriesKeys) -> None:
+        self._keys = keys
 
     def hold(self) -> object:
         """See `SeriesKeys.hold`."""
