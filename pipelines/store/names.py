@@ -91,7 +91,7 @@ def _capacity_line(capacity: UidCapacity) -> str:
     text = f"{kind}: {names:,} names; {used:,} of {possible:,} UIDs are used"
     if days_left is None:
         return f"{text}; no new names in 30 days"
-    days = f"last for {days_left:,.0f} days" if days_left < 100 * 365 else "last for a century"
+    days = f"last for {days_left:,.0f} days" if days_left < 100 * 365 else "last over 100 years"
     warning = "; wider UIDs need new tables: docs/how-to/store/migrate.md"
     return f"{text}; at {new_names:,} new names in 30 days they {days}" + (
         warning if days_left < _SOON_DAYS else ""

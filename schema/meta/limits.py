@@ -129,7 +129,7 @@ class SeriesCount:
         return round(self._sketch.get_estimate())
 
     def add(self, series: Series, *, values: bool = True) -> None:
-        """Adds a series; again without effect."""
+        """Adds a series; adding it again changes nothing."""
         self._sketch.update(str(hash_of(str(series))))
         for key, value in series.tags + series.resources if values else ():
             noted = self.values.setdefault(key, set())

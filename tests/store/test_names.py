@@ -72,9 +72,9 @@ def test_list_with_use(store: Store) -> None:
     ran = names(store, "list", "metrics", "sys.l")
     assert ran.out.splitlines() == [
         "metrics  0002  sys.load",
-        "metrics: 2 names; 2 of 65,535 UIDs are used; at 2 new names in 30 days they last for a century",
-        "tagk: 1 names; 1 of 16,777,215 UIDs are used; at 1 new names in 30 days they last for a century",
-        "tagv: 2 names; 2 of 16,777,215 UIDs are used; at 2 new names in 30 days they last for a century",
+        "metrics: 2 names; 2 of 65,535 UIDs are used; at 2 new names in 30 days they last over 100 years",
+        "tagk: 1 names; 1 of 16,777,215 UIDs are used; at 1 new names in 30 days they last over 100 years",
+        "tagv: 2 names; 2 of 16,777,215 UIDs are used; at 2 new names in 30 days they last over 100 years",
     ]
     assert names(store, "list", "metric").code == 2
 

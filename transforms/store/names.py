@@ -163,7 +163,7 @@ def uid_to_merge(maps: UidMaps, layout: UidTables, kind: str, text: str) -> byte
 
 
 def drop_name(target: Target, layout: UidTables, maps: UidMaps, pair: UidPair, now_ms: int) -> bool:
-    """Takes the UID, which has no rows any more, from its name; whether the name has not it now."""
+    """Takes a UID without rows from its name; returns whether the name has lost it."""
     changes = [
         change
         for repair in maps.retirements(layout.options, (), now_ms + 1, now_ms, only=pair)

@@ -1,4 +1,4 @@
-"""Seals closed hours: merges data rows into the archive, and deletes them when it is proved to have them.
+"""Seals closed hours: merges data rows into the archive, and deletes them once it is shown to have them.
 
 A few rows at a time, by metric and block, in this order; docs/spec/archive.md §4 says why:
 

@@ -1,6 +1,6 @@
 """Histograms as cells of layout `opentsdb`, each in a column of its own: docs/spec/opentsdb.md §4.2.
 
-A fragment is one histogram; its mark and its zero lie where the fragments of numbers have other bytes.
+A fragment is one histogram; fragments of numbers have other bytes where it has its mark and its zero.
 
 | bytes | content |
 |---|---|
