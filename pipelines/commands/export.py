@@ -23,6 +23,7 @@ EXPORT_COMMAND = Command(
     "export",
     "Writes the points of whole days as Parquet files; safe to repeat.",
     job="timebeam.pipelines.store.export:job_of",
+    takes_archive=True,
     parameters=(
         Parameter(
             "output",

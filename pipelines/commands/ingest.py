@@ -298,6 +298,7 @@ REPLAY_COMMAND = Command(
     "replay",
     "Ingests the payloads of dead letters.",
     job="timebeam.pipelines.ingest.jobs:replay_job",
+    takes_archive=True,
     arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
     parameters=STORING,
     examples="""\

@@ -93,8 +93,8 @@ def use_stored(
         place = f"table {table}" if is_stored else options.origins[before + "archive"]
         raise UsageError(
             f"{place} says that layout {values[layout]} has an archive here: this command does not "
-            "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series` and `check` "
-            "do (docs/how-to/store/archive.md)"
+            "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series`, `check`, "
+            "`export` and `copy` do (docs/how-to/store/archive.md)"
         )
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():

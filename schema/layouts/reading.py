@@ -266,7 +266,8 @@ class ReadableLayout(StoredLayout):
     def cut_at(self, key: bytes) -> bytes:
         """The place, at or before a key, where workers may split the data table.
 
-        Rows that can hold the same instant of one series stay together.
+        Rows that can hold the same instant of one series stay together, also those of index tables with the
+        same keys.
         """
         return key
 

@@ -63,7 +63,8 @@ class TableSpec:
       families: the versions of a cell that garbage collection keeps, by family.
       holds_points: whether pipelines write points into it.
       is_index: whether pipelines write the rows of `SeriesIndex.index` into it.
-      same_keys: whether its rows have the keys of data rows.
+      same_keys: whether its rows have the keys of data rows, at least up to the bytes at which
+        `ReadableLayout.cut_at` cuts.
       cell_time: what its cell timestamps mean, in words, since the age of a cell counts from them. Empty if
         a maximum age would delete cells in use, such as names and index entries.
     """

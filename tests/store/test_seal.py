@@ -20,8 +20,9 @@ from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.query.points import find_series
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.store import sealing
 from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
 
@@ -143,11 +144,24 @@ def archive(store: Store) -> list[Row]:
     return [row for row in rows if any(cell.family == "t" for cell in row.cells)]
 
 
+def read_all(store: Store, start_ms: int, end_ms: int) -> Points:
+    """What a copy reads; asserts that each instant comes once."""
+    points: Points = {}
+    for batch in read_points(store.layout, TableReader(store.target), start_ms, end_ms):
+        assert isinstance(batch, PointBatch)
+        for name, time_ms, value in batch.points():
+            assert time_ms not in points.setdefault(name, {})
+            points[name][time_ms] = value  # type: ignore[assignment]
+    return points
+
+
 def check_reads(store: Store, points: Points) -> None:
-    """Compares what queries of several ranges read."""
+    """Compares what queries and copies of several ranges read."""
     edges = [0, START_S * 1000 + 29 * DAY_S * 1000 + 1_234_567, (START_S + BLOCK_S) * 1000, NOW_S * 1000]
     for start_ms, end_ms in ((edges[0], edges[3]), (edges[1], edges[2]), (edges[2] - HOUR_MS, edges[2] + 7)):
-        assert read(store, start_ms, end_ms) == within(points, start_ms, end_ms)
+        expected = within(points, start_ms, end_ms)
+        assert read(store, start_ms, end_ms) == expected
+        assert read_all(store, start_ms, end_ms) == expected
 
 
 def test_sealed_points_are_read_as_before_with_and_without_their_source(store: Store, points: Points) -> None:
@@ -383,7 +397,7 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert checked.code == 1
     assert "checksum" in checked.out
     assert "span codes 1 and 3 in one block" in checked.out
-    refused = timebeam("export", *flags, "--output=nowhere", "--day=2026-01-01")
+    refused = timebeam("delete", "m", *flags, "--start=2026-01-01")
     assert refused.code == 2
     assert "has an archive here: this command does not read it" in refused.err
 

@@ -37,7 +37,8 @@ _SEALED = struct.Struct(">q")
 
 def archive_table(prefix: str) -> TableSpec:
     """The table of the archive."""
-    return TableSpec(f"{prefix}archive", {FAMILY: 1, SEAL_FAMILY: 1}, holds_points=False)
+    families = {FAMILY: 1, SEAL_FAMILY: 1}
+    return TableSpec(f"{prefix}archive", families, holds_points=False, same_keys=True)
 
 
 def decode_archive_rows(options: OpenTsdbOptions, rows: Sequence[Selected]) -> DecodedRows:

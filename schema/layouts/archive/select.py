@@ -15,7 +15,7 @@ from timebeam.schema.layouts.archive import keys
 from timebeam.schema.layouts.archive.keys import BLOCK_S, archive_key, parse_key
 from timebeam.schema.layouts.archive.rows import PARTS, within_parts
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.reading import Reader, Scan
+from timebeam.schema.layouts.reading import Finding, Reader, Scan, Severity
 from timebeam.schema.layouts.tables import Row
 
 KeyedRow = tuple[Row, bytes]
@@ -41,6 +41,30 @@ def archive_scan(
         key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
     )
     return Scan(table, ranges, keys.key_pattern(options, tags), PARTS)
+
+
+def sealed_metrics(
+    options: OpenTsdbOptions, table: str, period: tuple[int, int], reader: Reader, metrics: set[bytes]
+) -> Iterator[Finding]:
+    """Reads all keys of the archive, and yields those that no reader of a metric reaches.
+
+    Args:
+      period: first and last time, in ms, both inclusive.
+      metrics: takes the UIDs of the metrics that have rows in the period.
+    """
+    salt_width, base_at = options.salt_width, options.salt_width + options.uid_width_metric
+    for row in reader.scan(Scan(table, ((b"", b""),), columns=PARTS, keys_only=True)):
+        try:
+            key = parse_key(options, row.key)
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, table, row.key, str(error))
+            continue
+        salt = row.key[:salt_width]
+        if salt and int.from_bytes(salt, "big") >= options.salt_buckets:
+            text = f"salt {salt.hex()} is beyond {options.salt_buckets} salt buckets"
+            yield Finding(Severity.DAMAGE, table, row.key, text)
+        elif key.base_s * 1000 <= period[1] and key.end_s * 1000 > period[0]:
+            metrics.add(row.key[salt_width:base_at])
 
 
 def archived_rows(

@@ -221,14 +221,8 @@ class OpenTsdb(
         return compact.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`.
-
-        Raises:
-          ValueError: all metrics are selected, and the tables have an archive, which is read by metric.
-        """
+        """See `Layout.select`."""
         if self.options.archive:
-            if selection.metric is None:
-                raise ValueError(f"table {self.archive_table} is read by metric: name one")
             return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
         return select.select(self.options, self.data_table, self.uid_table, selection, reader)
 
@@ -247,6 +241,12 @@ class OpenTsdb(
         """As `select` or `select_metrics`, of the data table and the archive."""
         tables = self.data_table, self.uid_table, self.archive_table
         return select.select_archived(self.options, tables, selection, (start_ms, end_ms), reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: with an archive, each metric of a salt bucket stays together."""
+        if not self.options.archive:
+            return key
+        return key[: self.options.salt_width + self.options.uid_width_metric]
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """See `UidTables.metric_uids`."""

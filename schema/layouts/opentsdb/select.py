@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.archive.rows import count_points
-from timebeam.schema.layouts.archive.select import archive_scan, archived_rows
+from timebeam.schema.layouts.archive.select import archive_scan, archived_rows, sealed_metrics
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.names import Names
@@ -138,9 +138,12 @@ def select_archived(
 ) -> Iterator[Selected | Finding]:
     """Like `select` or `select_metrics`, of the data table and the archive.
 
+    Of all metrics, those that the archive has in the period are read one by one, and the rest of the data
+    table in one scan.
+
     Args:
       tables: names of the data table, the UID table and the archive.
-      selection: with a metric; or the UIDs of metrics.
+      selection: or the UIDs of metrics.
       period: first and last time, in ms, both inclusive.
 
     Raises:
@@ -152,7 +155,30 @@ def select_archived(
         if isinstance(selection, Selection)
         else (selection, {})
     )
-    assert metrics, "the archive is read by metric"
+    names = _SeriesResolver(options.names, uids, reader, refuse_lost=not metrics)
+    if metrics:
+        yield from _selected_archived(options, (data, archive), metrics, allowed, period, reader, names)
+        return
+    sealed: set[bytes] = set()
+    yield from sealed_metrics(options, archive, period, reader, sealed)
+    rows = scan(options, data, (), allowed, *period)
+    rows = dataclasses.replace(rows, ranges=_ranges_beside(options, sealed, rows.ranges[0][0]))
+    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
+    for metric in sorted(sealed):
+        yield from _selected_archived(options, (data, archive), [metric], allowed, period, reader, names)
+
+
+def _selected_archived(
+    options: OpenTsdbOptions,
+    tables: tuple[str, str],
+    metrics: Sequence[bytes],
+    allowed: Mapping[bytes, set[bytes]],
+    period: tuple[int, int],
+    reader: Reader,
+    names: _SeriesResolver,
+) -> Iterator[Selected | Finding]:
+    """The selected rows of some metrics in the data table and the archive."""
+    data, archive = tables
     late_of: dict[bytes, list[Row]] = {}
     rows = archived_rows(
         options,
@@ -162,15 +188,33 @@ def select_archived(
         reader,
         late_of,
     )
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
     for selected in _selected(options, rows, allowed, names):
-        if isinstance(selected, Selected) and selected.row.table == archive:
+        if isinstance(selected, Finding):
+            yield selected
+            if selected.table == archive:
+                for late in late_of.pop(selected.key, ()):
+                    yield selected._replace(table=data, key=late.key)
+        elif selected.row.table == archive:
             archived = Archived(*selected)
             archived.late = late_of.pop(selected.row.key, ())
             archived.points = count_points(selected.row)
             yield archived
         else:
             yield selected
+
+
+def _ranges_beside(
+    options: OpenTsdbOptions, metrics: Collection[bytes], start: bytes
+) -> Sequence[tuple[bytes, bytes]]:
+    """The key ranges, from a key to the end of the data table, without those of some metrics."""
+    ranges = []
+    for bucket in range(options.salt_buckets if options.salt_width else 1):
+        for metric in sorted(metrics):
+            head = bucket.to_bytes(options.salt_width, "big") + metric
+            if start < head:
+                ranges.append((start, head))
+            start = prefix_range(head)[1]
+    return [*ranges, (start, b"")] if start else ranges
 
 
 def data_rows(
