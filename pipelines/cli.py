@@ -213,9 +213,10 @@ def _failures() -> tuple[type[Exception], ...]:
 
     from timebeam.pipelines.local.emulator import EmulatorError
     from timebeam.pipelines.local.pubsub import SubscriptionError
+    from timebeam.schema.layouts.archive.parts import CodecMissingError
     from timebeam.transforms.bigtable.target import BigtableError
 
-    return BigtableError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError
+    return BigtableError, CodecMissingError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError
 
 
 def _help() -> str:

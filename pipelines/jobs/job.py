@@ -24,7 +24,7 @@ from timebeam.schema.layouts import Layout, Packing, TableSpec
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.store import TOPIC, WriteDeadLetters
+from timebeam.transforms.dead_letters.store import TOPIC, WriteDeadLetters, check_writable
 
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 
@@ -248,6 +248,14 @@ class StreamJob(AnyJob):
     def hold(self) -> object:
         """What keeps the memory of the steps alive, from run to run, as long as it is referenced."""
         return None
+
+
+def check_place(option: str, place: str) -> None:
+    """Raises UsageError if no files can be created in the place that an option names."""
+    try:
+        check_writable(place)
+    except OSError as error:
+        raise UsageError(f"{option} {place}: cannot create files there: {error.strerror}") from error
 
 
 def write_dead_letters(

@@ -26,6 +26,7 @@ from timebeam.pipelines.jobs.job import (
     PortionedJob,
     Run,
     StreamJob,
+    check_place,
     write_dead_letters,
 )
 from timebeam.pipelines.jobs.portions import run_portions
@@ -34,11 +35,12 @@ from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.schema.layouts.archive.parts import CodecMissingError
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.target import BigtableError
-from timebeam.transforms.dead_letters.store import TOPIC, check_writable
+from timebeam.transforms.dead_letters.store import TOPIC
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.input.messages import ReadMessages
 
@@ -174,12 +176,8 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
 def _check_dead_letters(run: Run) -> None:
     """Raises UsageError if no dead letters can be written on this machine."""
     place = run.dead_letters_option
-    if place is None or "://" in place or TOPIC.fullmatch(place):
-        return
-    try:
-        check_writable(place)
-    except OSError as error:
-        raise UsageError(f"--dead_letters {place}: cannot create files there: {error.strerror}") from error
+    if place is not None and not TOPIC.fullmatch(place):
+        check_place("--dead_letters", place)
 
 
 def _submit(pipeline: beam.Pipeline) -> int:
@@ -216,6 +214,7 @@ def _progress() -> Iterator[Progress]:
         names the reason.
       ChildProcessError: a worker process died.
       KeyboardInterrupt: Ctrl-C was pressed.
+      OSError, CodecMissingError: a step raised it in this process.
     """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     # Beam logs the stack of the error that ends the run, and then raises it.
@@ -227,6 +226,8 @@ def _progress() -> Iterator[Progress]:
         with Progress() as progress:
             yield progress
     except RuntimeError as error:
+        if isinstance(error.__context__, OSError | CodecMissingError):
+            raise error.__context__ from error
         cause = writer_error(error.__context__)
         if cause is not None:
             raise _writer_failure(cause) from error

@@ -24,6 +24,8 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import Caches
 from timebeam.pipelines.serve.writes import FORMATS
+from timebeam.schema.layouts import Archive
+from timebeam.schema.layouts.archive.parts import codec
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.query.budget import Budget
 
@@ -114,10 +116,13 @@ def _api(options: argparse.Namespace) -> Api | None:
 
     Raises:
       UsageError: the options are wrong.
+      CodecMissingError: the package that reads the archive is missing.
     """
     if options.write_only:
         return None
     layout, target = readable_of(options), target_of(options)
+    if isinstance(layout, Archive) and layout.options.archive:
+        codec()
     rollups = rollups_of(options) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))
     caches = Caches(layout, options.cache_bytes) if options.cache_bytes else None

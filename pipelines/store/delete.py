@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
@@ -157,9 +157,11 @@ class Delete(Job):
         """See `Job.planned`: whether the log says that a run with this token has begun; looks for marks.
 
         Raises:
-          UsageError: no table knows a name.
+          UsageError: no table knows a name, or the log cannot be written.
         """
         work = self.work
+        if not work.dry_run:
+            check_place("--log", work.log)
         begun = work.checksum is not None and not work.dry_run and is_begun(work)
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
@@ -238,6 +240,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
             raise UsageError("--unattended is for --keep_days, without --token")
         token = token._replace(newest_ms=now_ms - SETTLED_MS)
     digest = _digest(options)
+    if token.newest_ms > now_ms + SETTLED_MS:
+        raise UsageError(f"--token {token} is of a dry run in the future: compare the clocks of the machines")
     if options.token and token.options != digest:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
     options.dry_run = options.dry_run or not (options.token or options.unattended)

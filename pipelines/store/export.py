@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
@@ -66,6 +66,12 @@ class Export(Job):
         else:
             print(f"verified {points:,} points of {days:,} days: {len(problems):,} differences")
         return 1 if problems else 0
+
+    def planned(self) -> Job | None:
+        """See `Job.planned`; raises UsageError if no files can be written."""
+        if not (self.verify or self.work.dry_run):
+            check_place("--output", self.work.folder)
+        return self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""

@@ -429,3 +429,21 @@ def small_batches() -> None:
     """In a process to be killed: many requests."""
     settle_at_once()
     removals._MUTATIONS_AT_ONCE = 3
+
+
+@pytest.mark.parametrize("place", ["/proc/nope/x", "nope://bucket/x"])
+def test_a_log_that_cannot_be_written_is_refused_before_the_run(
+    store: AnyStore, tmp_path: Path, place: str
+) -> None:
+    stored_points(store, tmp_path)
+    token = dry_run(store, tmp_path, "sys.cpu", *RANGE)["token"]
+    ran = timebeam("delete", *store.flags, "sys.cpu", *RANGE, "--token", token, "--log", place)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 2)
+    assert f"--log {place}-{token}: cannot create files there" in ran.err
+    digest = token.split("-", 1)[1]
+    ran = timebeam(
+        "delete", *store.flags, "sys.cpu", *RANGE, "--token", f"4{token.split('-')[0][1:]}-{digest}"
+    )
+    assert "dry run in the future" in ran.err
+    ran = timebeam("export", *store.flags, "--start=2013-01-01", "--end=2013-01-02", "--output", place)
+    assert f"--output {place}: cannot create files there" in ran.err

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -534,3 +535,14 @@ def test_every_random_history_reads_as_its_model(
     if seed % 2:
         monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
     _History(store, seed, monkeypatch).run(12)
+
+
+def test_a_server_without_the_codec_is_an_error_of_one_line(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pcodec", None)
+    ran = timebeam("serve", *store.flags, "--port=18765")
+    assert (ran.code, ran.err) == (
+        1,
+        "timebeam serve: the archive needs pcodec: pip install 'timebeam[archive]'\n",
+    )

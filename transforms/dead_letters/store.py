@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import errno
 import glob
 import json
 import os
@@ -149,11 +150,18 @@ def count_letters(prefix: str) -> dict[str, int]:
 def check_writable(prefix: str) -> None:
     """Raises OSError if no file with this prefix can be created; leaves nothing behind.
 
-    It creates and removes a folder: permissions alone do not decide (a superuser, a read-only disk).
+    It creates and removes a folder: permissions alone do not decide (a superuser, a read-only disk). Of a
+    place that is not local it only checks that there is such a file system.
 
     Args:
-      prefix: a local path; its missing folders are created later.
+      prefix: a path or URL; missing local folders are created later.
     """
+    if "://" in prefix:
+        try:
+            FileSystems.get_filesystem(prefix)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, f"no file system is called {prefix.partition('://')[0]}") from error
+        return
     folder = os.path.dirname(os.path.abspath(prefix))
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
