@@ -233,7 +233,7 @@ def test_an_export_of_sealed_tables_has_the_same_files(tables: Tables, tmp_path:
     summary = export(tables.sealed, tmp_path / "sealed", flag)
     assert summary["points_exported"] == len(read(tables.plain)[0])
     assert files(tmp_path / "sealed") == files(tmp_path / "plain")
-    assert len(files(tmp_path / "plain")) > 6
+    assert len(files(tmp_path / "plain")) >= 6
 
 
 def test_a_damaged_row_of_the_archive_is_a_dead_letter_of_an_export(tables: Tables, tmp_path: Path) -> None:
