@@ -13,7 +13,6 @@ from typing import Any
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
-PER_MS = {"s": 0.001, "ms": 1, "us": 1000}
 
 
 def to_ms(value: int, unit: str) -> int:

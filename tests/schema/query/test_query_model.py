@@ -22,7 +22,6 @@ BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600
 
 SMALL = st.one_of(st.integers(-99, 99), st.integers(-99, 99).map(lambda number: number / 4))
-LARGE = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(2**53, 2**53 + 9), SMALL)
 
 
 TAGS = [
