@@ -47,4 +47,18 @@ class TimedProtocol(H11Protocol):
             self._timer.cancel()
             self._timer = None
         elif not is_busy and self._timer is None:
-            self._timer = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, self._unread())
+
+    def _expire(self, unread_before: int) -> None:
+        """Closes the connection; drops it if the client has read nothing of an answer meanwhile."""
+        unread = self._unread()
+        if not unread:
+            self.transport.close()
+        elif unread == unread_before:
+            self.transport.abort()  # closing would wait until the answer is read
+        else:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, unread)
+
+    def _unread(self) -> int:
+        """The bytes of an answer that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()

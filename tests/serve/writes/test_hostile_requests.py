@@ -7,12 +7,15 @@ import contextlib
 import gzip
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
+import uvicorn
 import zstandard
 
 from tests.support.servers.front_door import Door, front_door
@@ -210,3 +213,29 @@ def test_refusals_that_are_listed_have_a_bound() -> None:
     content = BodyContent()
     content.refuse(Rejected(bytes(64 << 20), Reason.BAD_SYNTAX, "why", Stage.PARSE))
     assert [len(rejected.payload) for rejected in content.rejected] == [SHORT_BYTES]
+
+
+def test_an_answer_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such connections, with their answers in memory, stayed open for good."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(32 << 20)})
+
+    config = uvicorn.Config(app, port=0, http=connections.TimedProtocol, lifespan="off", log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    address = server.servers[0].sockets[0].getsockname()[:2]
+    with socket.create_connection(address, timeout=SECONDS) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(10).startswith(b"HTTP/1.1")
+        end = time.monotonic() + SECONDS
+        while server.server_state.connections and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not server.server_state.connections
+    server.should_exit = True
+    thread.join()
