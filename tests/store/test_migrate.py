@@ -103,9 +103,9 @@ def answers(store: Store, config: Path) -> list[str]:
     ]
     series = json.loads(timebeam("series", "*", *store.flags, "--source=meta", "--output=json").out)
     texts.append(json.dumps(sorted(json.dumps(listed | {"tsuid": ""}) for listed in series)))
-    tree = timebeam("trees", "show", *store.flags).out
-    texts.append("\n".join(sorted(tree.splitlines())))  # collisions are listed by TSUID
-    return [re.sub(r"\b[0-9A-F]{20,}\b", "TSUID", text) for text in texts]
+    texts.append(timebeam("trees", "show", *store.flags).out)
+    *texts, tree = [re.sub(r"\b[0-9A-F]{20,}\b", "TSUID", text) for text in texts]
+    return [*texts, "\n".join(sorted(tree.splitlines()))]  # leaves and collisions are listed by TSUID
 
 
 def rollup_cells(store: Store, config: Path) -> dict[str, set[tuple[bytes, bytes, bytes]]]:
