@@ -25,7 +25,7 @@ from timebeam.pipelines.options.values import layout_with, readable_of, target_o
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
-from timebeam.schema.common.times import DAY_MS
+from timebeam.schema.common.times import DAY_MS, utc_text
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import (
     Annotations,
@@ -47,7 +47,7 @@ from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.store.delete import DeleteJob, DeletePoints, is_begun, marker_of
+from timebeam.transforms.store.delete import DeleteJob, DeletePoints, is_begun, marker_of, use_up, used_s
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
@@ -157,11 +157,14 @@ class Delete(Job):
         """See `Job.planned`: whether the log says that a run with this token has begun; looks for marks.
 
         Raises:
-          UsageError: no table knows a name, or the log cannot be written.
+          UsageError: the token is used, no table knows a name, or the log cannot be written.
         """
         work = self.work
         if not work.dry_run:
             check_place("--log", work.log)
+        used = None if work.checksum is None or work.dry_run else used_s(work)
+        if used is not None:
+            raise UsageError(f"--token {self.token} was used at {utc_text(used)}: do a dry run again")
         begun = work.checksum is not None and not work.dry_run and is_begun(work)
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
@@ -194,6 +197,8 @@ class Delete(Job):
             )
             for table, figures in delete_rows(work.target, stale, dry_run=False).items():
                 tables[table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
+            if work.checksum is not None and not tally.refused:
+                use_up(work)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
             tables=tables,

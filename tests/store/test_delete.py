@@ -17,12 +17,12 @@ from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
-from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Do, faulty, nth
+from tests.support.fault_proxy import AFTER, MUTATE_ROWS, Do, faulty, nth
 from tests.support.inputs.annotations import A, B, load, notes, send
 from tests.support.model import Content, Point, StoredCell
 from tests.support.plain import rollup_day
 from tests.support.points import BASE_S, corrections_of, put_file, random_points
-from tests.support.processes.killed import run_and_kill
+from tests.support.processes.killed import run_and_kill, run_through_kills
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run, versions
 from timebeam.pipelines.store import delete
@@ -165,6 +165,22 @@ def test_a_token_is_refused_after_cells_have_changed(store: AnyStore, tmp_path: 
     assert "other options" in ran.err
 
 
+@pytest.mark.parametrize("flags", [(), ("--series",)])
+def test_a_token_is_refused_after_its_run(store: AnyStore, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """The same file ingested again gives cells of the same timestamps: only a new dry run deletes these."""
+    stored_points(store, tmp_path)
+    content = store.content()
+    token = dry_run(store, tmp_path, "sys.cpu", *RANGE, *flags)["token"]
+    assert real_run(store, tmp_path, token, "sys.cpu", *RANGE, *flags).code == 0
+    settings = (*store.flags, "--format=opentsdb-text")
+    ingest(tmp_path, *settings, "--input", tmp_path / "first.txt", tmp_path / "second.txt")
+    ran = real_run(store, tmp_path, token, "sys.cpu", *RANGE, *flags)
+    assert (ran.code, f"--token {token} was used at 20" in ran.err) == (2, True), ran.err
+    assert store.content() == content
+    delete_points(store, tmp_path, "sys.cpu", *RANGE, *flags)
+    assert store.content() == without(content, "sys.cpu", 1_356_998_400_000, 1_357_002_000_000)
+
+
 def test_what_arrives_after_the_dry_run_stays(store: AnyStore, tmp_path: Path) -> None:
     """Cells behind the cut-off are not those of the dry run, and neither refuse it nor are deleted."""
     stored_points(store, tmp_path)
@@ -198,8 +214,9 @@ def test_a_killed_run_is_completed_by_the_same_token(
     arguments = ["delete", "sys.cpu", *RANGE, *store.flags, f"--log={tmp_path / 'log'}", "--token", token]
     killed = run_and_kill(emulator, arguments, nth, AFTER, settle_at_once)
     assert killed.killed or nth > 1
-    ran = real_run(store, tmp_path, token, "sys.cpu", *RANGE)
-    assert ran.code == 0, ran.err
+    if killed.killed:
+        ran = real_run(store, tmp_path, token, "sys.cpu", *RANGE)
+        assert ran.code == 0, ran.err
     assert store.content() == expected
 
 
@@ -412,15 +429,11 @@ def test_values_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
 @pytest.mark.long
 def test_killed_ten_times(store: AnyStore, tmp_path: Path, emulator: str) -> None:
     stored_points(store, tmp_path, "--packing=points")
-    expected = without(store.content(), "sys.cpu", 1_356_998_400_000, 1_357_002_000_000)
-    token = dry_run(store, tmp_path, "sys.cpu", *RANGE)["token"]
-    arguments = ["delete", "sys.cpu", *RANGE, *store.flags, f"--log={tmp_path / 'log'}", "--token", token]
-    kills = [
-        run_and_kill(emulator, arguments, 2, AFTER if n % 2 else BEFORE, small_batches).killed
-        for n in range(10)
-    ]
-    assert kills[0]
-    ran = real_run(store, tmp_path, token, "sys.cpu", *RANGE)
+    expected = without(store.content(), "sys.cpu", 0, 2_000_000_000_000)
+    span = ("sys.cpu", "--start=0", "--end=2000000000")
+    token = dry_run(store, tmp_path, *span)["token"]
+    arguments = ["delete", *span, *store.flags, f"--log={tmp_path / 'log'}", "--token", token]
+    ran = run_through_kills(emulator, arguments, before=small_batches)
     assert ran.code == 0, ran.err
     assert store.content() == expected
 

@@ -86,8 +86,13 @@ class DeleteJob:
 
     @property
     def begun_path(self) -> str:
-        """The file that a run writes before it deletes."""
+        """The file that a run with a token writes before it deletes."""
         return f"{self.log}-begun.json"
+
+    @property
+    def done_path(self) -> str:
+        """The same file after all is deleted: the token is used."""
+        return f"{self.log}-done.json"
 
 
 class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
@@ -112,7 +117,12 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.ParDo(_CompareFn(job))
         else:
             may_delete = root | "Begun" >> beam.Create([True], reshuffle=False)
-        chunks | "Delete" >> beam.ParDo(_DeleteFn(job), AsSingleton(may_delete))
+        deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
+        refused = chunks | "Delete" >> deleting
+        if (
+            job.checksum is not None and not job.series
+        ):  # with series, more is deleted afterwards
+            refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
 
 
 class _DeleteChunksFn(beam.DoFn):
@@ -193,18 +203,36 @@ def write_begun(job: DeleteJob) -> None:
         file.write(json.dumps(content).encode() + b"\n")
 
 
-class _DeleteFn(beam.DoFn):
-    """`DeleteChunk` in, nothing out; with whether the cells are those of the dry run."""
+def use_up(job: DeleteJob) -> None:
+    """Says in the log that the run is done, so that its token is refused from now on."""
+    if FileSystems.exists(job.begun_path):  # not if the cells are not those of the dry run
+        FileSystems.rename([job.begun_path], [job.done_path])
+
+
+class _DoneFn(beam.DoFn):
+    """The number of rows that Bigtable refused in, nothing out: without any, the run is done."""
 
     def __init__(self, job: DeleteJob) -> None:
         self._job = job
 
-    def process(self, chunk: DeleteChunk, may_delete: bool) -> None:
+    def process(self, refused: int) -> None:
+        if not refused:
+            use_up(self._job)
+
+
+class _DeleteFn(beam.DoFn):
+    """`DeleteChunk` in, with whether the cells are those of the dry run; the number of refused rows out."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, chunk: DeleteChunk, may_delete: bool) -> Iterator[int]:
         if may_delete:
             pending = PendingRemovals(self._job.target, self._job.log, self._job.marker)
             for removal, series in _removals(self._job, chunk):
                 pending.add(removal, series)
             pending.flush()
+            yield pending.refused
         metrics.work_done()
 
 
@@ -239,8 +267,13 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
 
 
 def is_begun(job: DeleteJob) -> bool:
-    """Whether a run with the same log has begun to delete."""
+    """Whether a run with the same log has begun to delete, and is not done."""
     return FileSystems.exists(job.begun_path)
+
+
+def used_s(job: DeleteJob) -> int | None:
+    """When a run with the same log was done, in seconds since 1970; None if there is none."""
+    return int(FileSystems.last_updated(job.done_path)) if FileSystems.exists(job.done_path) else None
 
 
 def marker_of(layout: ReadableLayout) -> TouchedMarker | None:

@@ -77,12 +77,15 @@ class PendingRemovals:
     Args:
       log: how the names of the log's files begin.
       marker: marks changed hours for the next rollup; None if rollups stay.
+
+    Attributes:
+      refused: how many rows Bigtable refused to change.
     """
 
     def __init__(self, target: Target, log: str, marker: TouchedMarker | None) -> None:
         self._target, self._log, self._marker = target, log, marker
         self._removals: list[tuple[Removal, Series]] = []
-        self._mutations = self._bytes = 0
+        self._mutations = self._bytes = self.refused = 0
 
     def add(self, removal: Removal, series: Series) -> None:
         """Adds a removal; carries out those before it if they are many."""
@@ -129,6 +132,7 @@ class PendingRemovals:
         for removal, _ in self._removals:
             if removal.mutation.key in refused:
                 COUNTERS.count("refused")
+                self.refused += 1
             else:
                 count_removal(removal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from tests.support.commands import Ran
 from tests.support.fault_proxy import (
+    AFTER,
     BEFORE,
     COMPARE_AND_SET,
     INCREMENT,
@@ -87,3 +89,20 @@ def run_and_kill(
         assert code is not None, f"the command hangs: {(output / 'err').read_text()}"
         ran = Ran(code, (output / "out").read_text(), (output / "err").read_text())
         return Killed(ran, bool(proxy.faults))
+
+
+def run_through_kills(
+    emulator: str,
+    arguments: Sequence[str | Path],
+    kills: int = 10,
+    nth: int = 1,
+    before: Callable[[], None] | None = None,
+) -> Ran:
+    """Runs a command to its end after it was killed so many times, before or after its nth changing call.
+
+    Asserts that it was killed each time: the work must need more calls than they carry out.
+    """
+    for number in range(kills):
+        killed = run_and_kill(emulator, arguments, nth, AFTER if number % 2 else BEFORE, before)
+        assert killed.killed, f"the command ended before kill {number}: {killed.ran.err}"
+    return run_and_kill(emulator, arguments, sys.maxsize, before=before).ran
