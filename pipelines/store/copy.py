@@ -7,8 +7,8 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -48,12 +48,26 @@ from timebeam.transforms.copy.translate import (
     TranslateJob,
     compare_translated,
 )
-from timebeam.transforms.dead_letters.store import count_letters
+from timebeam.transforms.dead_letters.store import count_letters, read_row_letters
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.job import outputs
 from timebeam.transforms.trees.table import tree_table
 
 _SHOWN = 10  # series of which points are missing
+
+
+class _Refused(NamedTuple):
+    """The dead letters of a copy.
+
+    Attributes:
+      points: of points, annotations and histograms.
+      unread: of places of the source that could not be read.
+      rows: (table, row key) of rollups, metadata and trees.
+    """
+
+    points: int = 0
+    unread: int = 0
+    rows: Set[tuple[str, bytes]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +91,7 @@ class Copy(Job):
 
     def run_here(self, run: Run) -> int | None:
         """Compares only, if that is asked for; see `Job.run_here`."""
-        return self.verify({}, as_json=run.as_json) if self.verify_only else None
+        return self.verify(_Refused(), as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -99,13 +113,21 @@ class Copy(Job):
             return 0
         assert run.dead_letters is not None
         refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
-        return self.verify(refused, as_json=run.as_json)
+        unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
+        rows = set[tuple[str, bytes]]()
+        others = 0  # letters of rows that were not unreadable
+        if self.translate is not None:
+            tables = {table for pair in self.translate.tables for table in (pair.source, pair.sink)}
+            for reason, row in read_row_letters(run.dead_letters):
+                if row.table in tables:
+                    rows.add((row.table, row.key))
+                    others += reason is not Reason.CORRUPT_FILE
+        return self.verify(_Refused(sum(refused.values()) - others, unread, rows), as_json=run.as_json)
 
-    def verify(self, refused: dict[str, int], *, as_json: bool) -> int:
+    def verify(self, refused: _Refused, *, as_json: bool) -> int:
         """Compares what is stored with the source, and prints the differences; returns the exit code.
 
         Args:
-          refused: how much went to the dead letters, by reason.
           as_json: print the figures as a line of JSON, and the sentences on standard error.
         """
         if not as_json:
@@ -115,28 +137,26 @@ class Copy(Job):
         print(json.dumps(figures | {"verified": code == 0}))
         return code
 
-    def _compare(self, refused: dict[str, int]) -> tuple[int, dict[str, Any]]:
+    def _compare(self, refused: _Refused) -> tuple[int, dict[str, Any]]:
         """(exit code, the figures of the comparison)."""
         target, source, sink = self.graph.target, self.source, self.graph.layout
-        refused = dict(refused)
-        unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
         compared = compare(target, source, sink, self.start_ms, self.end_ms)
-        code = _print_compared(compared, sum(refused.values()), unread)
+        code = _print_compared(compared, refused.points, refused.unread)
         figures = dataclasses.asdict(compared) | {
             "missing": {str(series): count for series, count in compared.missing.items()},
             "different": {str(series): count for series, count in compared.different.items()},
-            "unreadable": unread,
+            "unreadable": refused.unread,
         }
         if not compared.points and not compared.missing and not compared.different:
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
         annotated = find_capability(source, Annotations)
         if annotated is not None:
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
-            code = max(code, _print_attached(attached, sink, sum(refused.values())))
+            code = max(code, _print_attached(attached, sink, refused.points))
             figures["attached"] = dataclasses.asdict(attached)
         if self.translate is not None:
-            rows = compare_translated(self.translate)
-            code = max(code, _print_rows(rows, self.translate, sum(refused.values()) + unread))
+            rows = compare_translated(self.translate, refused.rows)
+            code = max(code, _print_rows(rows, self.translate))
             figures["rows"] = rows._asdict()
         return code, figures
 
@@ -263,18 +283,17 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
     return 1
 
 
-def _print_rows(compared: ComparedRows, translate: TranslateJob, refused: int) -> int:
+def _print_rows(compared: ComparedRows, translate: TranslateJob) -> int:
     """Prints what became of rollups, metadata and trees; returns the exit code."""
     what = ", ".join(dict.fromkeys(pair.content.name.lower() for pair in translate.tables))
-    wrong = compared.missing + compared.different
     text = f"copied {compared.rows:,} rows of {what}"
-    if not wrong:
-        print(f"{text}; verified")
-        return 0
-    print(
-        f"{text}; {compared.missing:,} cells are missing and {compared.different:,} differ", file=sys.stderr
-    )
-    return 1 if wrong > refused else 0
+    if compared.missing or compared.different:
+        wrong = f"{compared.missing:,} cells are missing and {compared.different:,} differ"
+        print(f"{text}; {wrong}", file=sys.stderr)
+        return 1
+    refused = f", but {compared.refused:,} cells refused: see the dead letters" if compared.refused else ""
+    print(f"{text}; verified{refused}")
+    return 0
 
 
 def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> int:

@@ -17,13 +17,17 @@ from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval
 from tests.support.processes.killed import run_and_kill
 from tests.support.processes.streams import start, wait_for
+from tests.support.processes.uid_checks import assigned
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
+from timebeam.pipelines.store import copy
+from timebeam.schema.layouts import Name
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.trees.cells import LEAF
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.copy.translate import ComparedRows, compare_translated
 from timebeam.transforms.readers.table_reader import scan_table
 
 DAY = 1_767_225_600  # 2026-01-01
@@ -185,6 +189,33 @@ def test_rollups_metadata_annotations_and_trees_come_along(
     assert rollup_cells(sink, config) == cells
 
 
+def test_refused_points_do_not_hide_missing_rollups(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sys.m0 has no UID in the new tables, so all of it is refused; then a row of sys.m1 is lost."""
+    source = created(bigtable, prefix, config)
+    fill(source, tmp_path, put_lines(range(2), range(0, 200, 7)))
+    rollup = ("--rollup_config", config, *SPAN, "--dead_letters", tmp_path / "letters")
+    assert timebeam("rollup", *source.flags, *rollup).code == 0
+    sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
+    assigned(sink, [Name("metrics", "sys.m1")])
+    command = [flag for flag in copy_command(source, sink, config) if flag != "--auto_create_metrics"]
+    ran = timebeam(*command)
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(r"; verified, but \d+ refused: see the dead letters$", ran.out, re.MULTILINE)
+    assert re.search(r"rows of rollups, .*verified, but \d+ cells refused: see the dead letters$", ran.out)
+
+    def lose_a_row(*arguments: Any) -> ComparedRows:
+        row = next(scan_table(sink.target, f"{prefix}wide-rollup-1h"))
+        sink.remove_row(row.table, row.key)
+        return compare_translated(*arguments)
+
+    monkeypatch.setattr(copy, "compare_translated", lose_a_row)
+    count = len(next(scan_table(sink.target, f"{prefix}wide-rollup-1h")).cells)
+    ran = timebeam(*command)
+    assert (ran.code, f"; {count} cells are missing and 0 differ" in ran.err) == (1, True), ran.err
+
+
 @pytest.mark.long
 def test_a_copy_that_is_killed_ten_times_is_finished_by_the_next(
     bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path, config: Path
@@ -220,7 +251,7 @@ def test_a_stream_runs_while_its_tables_move(
     source = created(bigtable, prefix, config)
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
     to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
-    copy = (
+    copying = (
         *("copy", "--from=opentsdb", "--to=opentsdb", *source.flags[1:], *to, "--auto_create_metrics"),
         *("--start=0", f"--dead_letters={tmp_path / 'dead'}"),
     )
@@ -230,14 +261,14 @@ def test_a_stream_runs_while_its_tables_move(
         streams.append(start(sink, tmp_path / "mirror", mirror))  # behind the old one, as in reality
         publishing = threading.Thread(target=publish, args=(during, [old, mirror]))
         publishing.start()
-        ran = timebeam(*copy)
+        ran = timebeam(*copying)
         assert "copied" in ran.out + ran.err  # what the old stream stores during the copy is copied next
         publishing.join()
         for server, stream, count in ((old, streams[0], len(messages)), (mirror, streams[1], len(during))):
             wait_for(server, count - 1, stream)
-        ran = timebeam(*copy)
+        ran = timebeam(*copying)
         assert ran.code == 0, ran.err
-        ran = timebeam(*copy, "--verify_only")
+        ran = timebeam(*copying, "--verify_only")
         assert (ran.code, ran.err) == (0, "")
         for stream in streams:
             stream.terminate()

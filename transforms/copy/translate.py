@@ -9,7 +9,8 @@ import contextlib
 import dataclasses
 import enum
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -310,37 +311,58 @@ def _tree_cell(cell: Cell, tsuids: Mapping[bytes, bytes]) -> Cell:
 
 
 class ComparedRows(NamedTuple):
-    """Result of a comparison: cells of the sink that are those of the source, or newer; and all others."""
+    """Result of a comparison: cells of the sink that are those of the source, or newer; and all others.
+
+    Attributes:
+      refused: cells that are missing or different, of rows that are dead letters.
+    """
 
     rows: int
     cells: int
+    refused: int
     missing: int
     different: int
 
 
-def compare_translated(job: TranslateJob) -> ComparedRows:
-    """Whether all cells of the tables are in the sink, by their values; 500 rows at a time in memory."""
+def compare_translated(job: TranslateJob, refused: Set[tuple[str, bytes]]) -> ComparedRows:
+    """Whether all cells of the tables are in the sink, by their values; 500 rows at a time in memory.
+
+    Args:
+      refused: (table, row key) of the rows that are dead letters.
+    """
     policy = dataclasses.replace(job.uids, policy=_NO_NEW_UIDS)
     translator = Translator(dataclasses.replace(job, uids=policy))
     translator.open()
-    rows = cells = missing = different = 0
+    totals = ComparedRows(0, 0, 0, 0, 0)
     for tables in job.tables:
         for pairs in translator.translated(tables):
             expected = [row for _, row in pairs if isinstance(row, Row)]
-            missing += sum(len(row.cells) for row, other in pairs if isinstance(other, RefusedError))
             stored = read_rows(job.target, tables.sink, [row.key for row in expected]) if expected else {}
-            for row in expected:
-                existing = {
-                    (cell.family, cell.qualifier): cell
-                    for cell in (stored[row.key].cells if row.key in stored else ())
-                }
-                rows += 1
-                for cell in row.cells:
-                    copied = existing.get((cell.family, cell.qualifier))
-                    if copied is None:
-                        missing += 1
-                    elif copied.value != cell.value and copied.timestamp_ms <= cell.timestamp_ms:
-                        different += 1
-                    else:
-                        cells += 1
-    return ComparedRows(rows, cells, missing, different)
+            for source, row in pairs:
+                compared = (
+                    ComparedRows(0, 0, 0, len(source.cells), 0)
+                    if isinstance(row, RefusedError)
+                    else _compare_row(row, stored.get(row.key))
+                )
+                places = {(tables.source, source.key)}
+                places |= {(tables.sink, row.key)} if isinstance(row, Row) else set()
+                if places & refused:
+                    wrong = compared.missing + compared.different
+                    compared = compared._replace(refused=wrong, missing=0, different=0)
+                totals = ComparedRows._make(map(operator.add, totals, compared))
+    return totals
+
+
+def _compare_row(expected: Row, stored: Row | None) -> ComparedRows:
+    """What a row has of the cells that it should have."""
+    existing = {(cell.family, cell.qualifier): cell for cell in (stored.cells if stored else ())}
+    cells = missing = different = 0
+    for cell in expected.cells:
+        copied = existing.get((cell.family, cell.qualifier))
+        if copied is None:
+            missing += 1
+        elif copied.value != cell.value and copied.timestamp_ms <= cell.timestamp_ms:
+            different += 1
+        else:
+            cells += 1
+    return ComparedRows(1, cells, 0, missing, different)

@@ -22,6 +22,9 @@ from timebeam.transforms.bigtable.wire import decoded_row
 
 REJECTED: Final = "rejected"
 
+ROW_SOURCE = "row of table "
+"""How the source of a refused row begins."""
+
 RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 
 
@@ -104,7 +107,7 @@ def refused_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejecte
             for cell in row.cells
         ],
     }
-    return Rejected(json.dumps(payload).encode(), reason, message, stage, f"row of table {row.table}")
+    return Rejected(json.dumps(payload).encode(), reason, message, stage, ROW_SOURCE + row.table)
 
 
 class _CellJson(msgspec.Struct):

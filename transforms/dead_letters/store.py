@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, BinaryIO, NamedTuple
 
 import apache_beam as beam
@@ -22,9 +22,10 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
 
+from timebeam.schema.layouts import Row
 from timebeam.schema.points import Envelope, Reason, Rejected, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rejected import CellTime
+from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, CellTime, row_of
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 
@@ -145,6 +146,17 @@ def count_letters(prefix: str) -> dict[str, int]:
         with open(path, "rb") as file:
             reasons.update(line.split(b'"', 4)[3].decode() for line in file)  # `to_json` writes it first
     return dict(sorted(reasons.items()))
+
+
+def read_row_letters(prefix: str) -> Iterator[tuple[Reason, Row]]:
+    """The rows in the local files of dead letters, and why each was refused."""
+    for path in letter_files(prefix):
+        with open(path, "rb") as file:
+            for line in file:
+                if ROW_SOURCE.encode() in line:
+                    rejected = from_json(line).rejected
+                    if rejected.source.startswith(ROW_SOURCE):
+                        yield rejected.reason, row_of(rejected.payload)
 
 
 def check_writable(prefix: str) -> None:

@@ -119,9 +119,7 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             may_delete = root | "Begun" >> beam.Create([True], reshuffle=False)
         deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
         refused = chunks | "Delete" >> deleting
-        if (
-            job.checksum is not None and not job.series
-        ):  # with series, more is deleted afterwards
+        if job.checksum is not None and not job.series:  # with series, more is deleted afterwards
             refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
 
 
