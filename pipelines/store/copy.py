@@ -56,7 +56,7 @@ from timebeam.transforms.trees.table import tree_table
 _SHOWN = 10  # series of which points are missing
 
 
-class _Refused(NamedTuple):
+class _RefusedByCopy(NamedTuple):
     """The dead letters of a copy.
 
     Attributes:
@@ -91,7 +91,7 @@ class Copy(Job):
 
     def run_here(self, run: Run) -> int | None:
         """Compares only, if that is asked for; see `Job.run_here`."""
-        return self.verify(_Refused(), as_json=run.as_json) if self.verify_only else None
+        return self.verify(_RefusedByCopy(), as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -122,9 +122,9 @@ class Copy(Job):
                 if row.table in tables:
                     rows.add((row.table, row.key))
                     others += reason is not Reason.CORRUPT_FILE
-        return self.verify(_Refused(sum(refused.values()) - others, unread, rows), as_json=run.as_json)
+        return self.verify(_RefusedByCopy(sum(refused.values()) - others, unread, rows), as_json=run.as_json)
 
-    def verify(self, refused: _Refused, *, as_json: bool) -> int:
+    def verify(self, refused: _RefusedByCopy, *, as_json: bool) -> int:
         """Compares what is stored with the source, and prints the differences; returns the exit code.
 
         Args:
@@ -137,7 +137,7 @@ class Copy(Job):
         print(json.dumps(figures | {"verified": code == 0}))
         return code
 
-    def _compare(self, refused: _Refused) -> tuple[int, dict[str, Any]]:
+    def _compare(self, refused: _RefusedByCopy) -> tuple[int, dict[str, Any]]:
         """(exit code, the figures of the comparison)."""
         target, source, sink = self.graph.target, self.source, self.graph.layout
         compared = compare(target, source, sink, self.start_ms, self.end_ms)
