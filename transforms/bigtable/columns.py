@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from timebeam.transforms.bigtable.merge import (
@@ -23,7 +22,7 @@ from timebeam.transforms.bigtable.merge import (
     chunk_class,
     response_class,
 )
-from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
+from timebeam.transforms.bigtable.message_classes import message_classes
 from timebeam.transforms.bigtable.rows import BigtableRow
 
 Bytes = npt.NDArray[np.uint8]
@@ -65,11 +64,8 @@ class _OtherChunksError(Exception):
 @functools.cache
 def chunks_class() -> Any:
     """ReadRowsResponse whose chunks stay serialized; the wire format is the same."""
-    fields = [
-        MessageField("chunks", 1, FieldDescriptorProto.TYPE_BYTES, True),
-        MessageField("last_scanned_row_key", 2, FieldDescriptorProto.TYPE_BYTES),
-    ]
-    return message_classes({"ReadRowsResponse": fields})["ReadRowsResponse"]
+    proto = "message ReadRowsResponse { repeated bytes chunks = 1; bytes last_scanned_row_key = 2; }"
+    return message_classes(proto)["ReadRowsResponse"]
 
 
 class ColumnMerger(Merger[MergedRows]):

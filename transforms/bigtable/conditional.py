@@ -13,21 +13,20 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions
-from google.cloud.bigtable_v2.types import CheckAndMutateRowRequest, RowFilter
 
 from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.rows import BigtableCell, BigtableDeletion, BigtableRow, CellTuple, RowTuple
-from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
+from timebeam.transforms.bigtable.target import Target, call_headers, method
 from timebeam.transforms.bigtable.wire import add_mutations
 
 _CALLS_UNDER_WAY = 64
 _CELLS_A_CALL = 200  # a filter has at most 20 KB
 _COMPARED_BYTES = 8_000  # longest value compared by a filter, which holds it twice
 
-_FILTER = RowFilter.pb()
-_REQUEST = CheckAndMutateRowRequest.pb()
+_FILTER = DATA_API["RowFilter"]
 
 
 class CellColumn(NamedTuple):
@@ -257,13 +256,13 @@ def _check_and_mutate(
     """
     name, profile = target.table_name(table), target.app_profile or ""
     headers = call_headers(target, table)
-    stub: grpc.UnaryUnaryMultiCallable = raw_client(target).transport.check_and_mutate_row
+    check_and_mutate = method("CheckAndMutateRow")
     under_way: collections.deque[grpc.Future] = collections.deque()
     for call in calls:
         if len(under_way) == _CALLS_UNDER_WAY:
             yield _outcome(under_way.popleft())
         request = _request(name, profile, call)
-        under_way.append(stub.future(request, timeout=ATTEMPT_SECONDS, metadata=headers))
+        under_way.append(check_and_mutate.future(request, timeout=ATTEMPT_SECONDS, metadata=headers))
     while under_way:
         yield _outcome(under_way.popleft())
 
@@ -278,10 +277,10 @@ def _outcome(future: grpc.Future) -> bool | exceptions.GoogleAPICallError:
         raise failure from error
 
 
-def _request(name: str, profile: str, call: _Call) -> CheckAndMutateRowRequest:
+def _request(name: str, profile: str, call: _Call) -> Any:
     """A call as a message."""
-    request = _REQUEST(table_name=name, app_profile_id=profile, row_key=call.key)
+    request = DATA_API["CheckAndMutateRowRequest"](table_name=name, app_profile_id=profile, row_key=call.key)
     request.predicate_filter.CopyFrom(call.predicate)
     mutations = request.true_mutations if call.if_passed else request.false_mutations
     add_mutations(mutations, call.cells, call.deleted)
-    return CheckAndMutateRowRequest.wrap(request)
+    return request

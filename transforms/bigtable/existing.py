@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
-from google.api_core import exceptions, grpc_helpers
+from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
+from timebeam.transforms.bigtable.message_classes import message_classes
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
@@ -26,8 +25,8 @@ from timebeam.transforms.bigtable.target import (
     BigtableError,
     NoPermissionError,
     Target,
+    caller,
     check_emulator,
-    client_info,
 )
 
 _SERVICE = "google.bigtable.admin.v2.BigtableTableAdmin"
@@ -36,25 +35,13 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SECONDS = 60.0  # how long a call is repeated, as by the admin client
 _NAME_ONLY, _SCHEMA_VIEW = 1, 2
 
-_STRING, _INT, _MESSAGE = (
-    FieldDescriptorProto.TYPE_STRING,
-    FieldDescriptorProto.TYPE_INT32,
-    FieldDescriptorProto.TYPE_MESSAGE,
-)
-_MESSAGES = {
-    "GetTableRequest": [MessageField("name", 1, _STRING), MessageField("view", 2, _INT)],
-    "Family": [MessageField("name", 1, _STRING)],  # an entry of the map `column_families`
-    "Table": [MessageField("name", 1, _STRING), MessageField("families", 3, _MESSAGE, True, "Family")],
-    "ListTablesRequest": [
-        MessageField("parent", 1, _STRING),
-        MessageField("view", 2, _INT),
-        MessageField("page_token", 3, _STRING),
-    ],
-    "ListTablesResponse": [
-        MessageField("tables", 1, _MESSAGE, True, "Table"),
-        MessageField("next_page_token", 2, _STRING),
-    ],
-}
+_PROTO = """
+    message GetTableRequest { string name = 1; int32 view = 2; }
+    message Family { string name = 1; }  // an entry of the map `column_families`
+    message Table { string name = 1; repeated Family families = 3; }
+    message ListTablesRequest { string parent = 1; int32 view = 2; string page_token = 3; }
+    message ListTablesResponse { repeated Table tables = 1; string next_page_token = 2; }
+"""
 
 
 class TableFamilies(Protocol):
@@ -173,7 +160,7 @@ def _call(method: str, response: str, **fields: Any) -> Any:
     )
     request = _messages()[f"{method}Request"](**fields)
     routing = next((name, fields[name]) for name in ("name", "parent") if name in fields)
-    headers = (("x-goog-request-params", "=".join(routing)), client_info().to_grpc_metadata())
+    headers = (("x-goog-request-params", "=".join(routing)), caller())
     backoff = Backoff(_SECONDS)
     while True:
         try:
@@ -187,10 +174,12 @@ def _channel(emulator: str | None) -> grpc.Channel:
     """The channel to the service of tables: one per process and emulator."""
     if emulator:
         return grpc.insecure_channel(emulator, options=NO_MESSAGE_LIMIT)
+    from google.api_core import grpc_helpers  # takes a tenth of a second
+
     return grpc_helpers.create_channel(_HOST, default_scopes=[_SCOPE], options=NO_MESSAGE_LIMIT)
 
 
 @functools.cache
 def _messages() -> dict[str, Any]:
-    """The classes of `_MESSAGES`, by name."""
-    return message_classes(_MESSAGES)
+    """The classes of `_PROTO`, by name."""
+    return message_classes(_PROTO)

@@ -23,29 +23,27 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from google.api_core import exceptions
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from timebeam.transforms.bigtable.message_classes import MessageField, message_classes
+from timebeam.transforms.bigtable.message_classes import message_classes
 from timebeam.transforms.bigtable.rows import BigtableCell, CellTuple, RowType
 
 Merged = TypeVar("Merged")
 
-_CHUNK_FIELDS = (
-    MessageField("row_key", 1, FieldDescriptorProto.TYPE_BYTES),
-    MessageField("family_name", 2, FieldDescriptorProto.TYPE_BYTES),  # a StringValue
-    MessageField("qualifier", 3, FieldDescriptorProto.TYPE_BYTES),  # a BytesValue
-    MessageField("timestamp_micros", 4, FieldDescriptorProto.TYPE_INT64),
-    MessageField("labels", 5, FieldDescriptorProto.TYPE_STRING, True),
-    MessageField("value", 6, FieldDescriptorProto.TYPE_BYTES),
-    MessageField("value_size", 7, FieldDescriptorProto.TYPE_INT32),
-    MessageField("reset_row", 8, FieldDescriptorProto.TYPE_BOOL),
-    MessageField("commit_row", 9, FieldDescriptorProto.TYPE_BOOL),
-)
-_RESPONSE_FIELDS = (
-    MessageField("chunks", 1, FieldDescriptorProto.TYPE_MESSAGE, True, "CellChunk"),
-    MessageField("last_scanned_row_key", 2, FieldDescriptorProto.TYPE_BYTES),
-)
+_PROTO = """
+    message CellChunk {
+        bytes row_key = 1;
+        bytes family_name = 2;  // a StringValue
+        bytes qualifier = 3;  // a BytesValue
+        int64 timestamp_micros = 4;
+        repeated string labels = 5;
+        bytes value = 6;
+        int32 value_size = 7;
+        bool reset_row = 8;
+        bool commit_row = 9;
+    }
+    message ReadRowsResponse { repeated CellChunk chunks = 1; bytes last_scanned_row_key = 2; }
+"""
 _ONE_BYTE_OF_LENGTH = 2 + 128  # a wrapper shorter than this is a tag, one byte of length, and the content
 
 
@@ -57,7 +55,7 @@ class InvalidChunkError(exceptions.DataLoss):
 
 @functools.cache
 def _classes() -> dict[str, Any]:
-    return message_classes({"CellChunk": _CHUNK_FIELDS, "ReadRowsResponse": _RESPONSE_FIELDS})
+    return message_classes(_PROTO)
 
 
 def response_class() -> Any:

@@ -6,23 +6,20 @@ the work of a plain message. Encoded rows (`timebeam.transforms.bigtable.wire`) 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
-from google.api_core import exceptions, grpc_helpers
-from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
-from google.cloud.bigtable_v2.types import MutateRowsResponse, ReadModifyWriteRowRequest, ReadModifyWriteRule
+from google.api_core import exceptions
 
+from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
-from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
+from timebeam.transforms.bigtable.target import Target, call_headers, method
 from timebeam.transforms.bigtable.wire import request_bytes
 
 _ROWS_A_REQUEST = 10_000
-_REQUEST, _RULE = ReadModifyWriteRowRequest.pb(), ReadModifyWriteRule.pb()
+_RULE = DATA_API["ReadModifyWriteRule"]
 
 
 def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
@@ -90,7 +87,7 @@ def _attempt(
       result of its own).
     """
     name, profile = target.table_name(table), target.app_profile or ""
-    call = _mutate_rows(raw_client(target))
+    call = method("MutateRows")
     missing = exceptions.ServiceUnavailable("the answer ended without a result for this row")
     errors: dict[int, Exception] = dict.fromkeys(range(len(rows)), missing)
     try:
@@ -101,7 +98,8 @@ def _attempt(
                     del errors[entry.index]
                 else:
                     errors[entry.index] = _error(entry.status)
-    except exceptions.GoogleAPICallError as error:
+    except grpc.RpcError as rpc_error:
+        error: exceptions.GoogleAPICallError = exceptions.from_grpc_error(rpc_error)
         unanswered = [index for index, answer in errors.items() if answer is missing]
         errors.update(dict.fromkeys(unanswered, error))
         return errors, error if len(unanswered) == len(rows) else None
@@ -113,17 +111,6 @@ def _error(status: Any) -> Exception:
     code = next((code for code in grpc.StatusCode if code.value[0] == status.code), grpc.StatusCode.UNKNOWN)
     error: Exception = exceptions.from_grpc_status(code, status.message)
     return error
-
-
-@functools.lru_cache(maxsize=4)
-def _mutate_rows(client: BigtableClient) -> Callable[..., Any]:
-    """MutateRows, which takes bytes and gives plain messages."""
-    assert isinstance(client.transport, BigtableGrpcTransport)
-    method = client.transport.grpc_channel.unary_stream(
-        "/google.bigtable.v2.Bigtable/MutateRows",
-        response_deserializer=MutateRowsResponse.pb().FromString,
-    )
-    return grpc_helpers.wrap_errors(method)
 
 
 def append_cells(target: Target, row: RowTuple) -> None:
@@ -162,13 +149,13 @@ def increment(target: Target, table: str, key: bytes, column: tuple[str, bytes],
 
 def _read_modify_write(target: Target, table: str, key: bytes, rules: Sequence[Any]) -> Any:
     """The changed cells of a row, as a message."""
-    request = _REQUEST(
+    request = DATA_API["ReadModifyWriteRowRequest"](
         table_name=target.table_name(table),
         app_profile_id=target.app_profile or "",
         row_key=key,
         rules=rules,
     )
-    call: grpc.UnaryUnaryMultiCallable = raw_client(target).transport.read_modify_write_row
+    call = method("ReadModifyWriteRow")
     backoff = Backoff()
     while True:
         try:

@@ -12,21 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
-from google.cloud.bigtable_v2.types import RowFilter, SampleRowKeysRequest
 
 from timebeam.transforms.bigtable.merge import Merged, Merger, QualifierMerger
+from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.resumed import ReadRequest, read
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.target import Target, call_headers, raw_client
+from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 MOST_SPLITS = 64
 
 
 def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
     """(key, stored bytes between the key before it and this one) of the keys that SampleRowKeys gives."""
-    request = _SAMPLE(table_name=target.table_name(table), app_profile_id=target.app_profile or "")
-    call: grpc.UnaryStreamMultiCallable = raw_client(target).transport.sample_row_keys
+    request = DATA_API["SampleRowKeysRequest"](
+        table_name=target.table_name(table), app_profile_id=target.app_profile or ""
+    )
+    call = method("SampleRowKeys")
     backoff = Backoff()
     while True:
         try:
@@ -115,7 +117,7 @@ _RANGES_A_REQUEST = 500
 _KEYS_A_REQUEST = 2000
 _RANGE_BYTES_A_REQUEST = 200_000  # of keys; the service takes requests of some hundred KB
 
-_FILTER, _SAMPLE = RowFilter.pb(), SampleRowKeysRequest.pb()
+_FILTER = DATA_API["RowFilter"]
 
 
 def row_filter(

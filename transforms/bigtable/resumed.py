@@ -11,22 +11,19 @@ import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions
-from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
-from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest
 
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger
+from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, Stop, StoppedError, breaks_stream
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
-    NO_MESSAGE_LIMIT,
     Target,
     call_headers,
-    client_info,
+    method,
 )
 
 PROGRESS_SECONDS = 600.0
@@ -34,8 +31,7 @@ PROGRESS_SECONDS = 600.0
 
 _LONGEST_PAUSE = 20.0
 
-_METHOD = "/google.bigtable.v2.Bigtable/ReadRows"
-_REQUEST = ReadRowsRequest.pb()
+_REQUEST = DATA_API["ReadRowsRequest"]
 _ON_ONE_THREAD = ("SingleThreadedUnaryStream", 1)
 """Of `grpc.experimental.ChannelOptions`: the thread that asks for a message reads it, in half the time.
 
@@ -72,14 +68,14 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
       StoppedError: by `target.stop`; or what its `check` raises.
     """
     stop = target.stop or Stop(math.inf)
-    service = _service(os.environ.get(EMULATOR_VARIABLE), merger.message)
+    read_rows = method("ReadRows", merger.message, _ON_ONE_THREAD)
     row_count, seconds = 0, ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
     while (request := _request(target, read_request, merger.last, row_count)) is not None:
         stop.check()
         headers = _metadata(target, read_request.table, os.environ.get(EMULATOR_VARIABLE))
         timeout = min(seconds, backoff.seconds_left(), stop.seconds_left)
-        call = service.read_rows(request, timeout=timeout, metadata=headers)
+        call = read_rows(request, timeout=timeout, metadata=headers)
         try:
             with stop.running(call):
                 for response in call:
@@ -155,45 +151,11 @@ def _metadata(target: Target, table: str, emulator: str | None) -> Sequence[tupl
     """
     if emulator:
         return call_headers(target, table)
-    features = FeatureFlags.serialize(FeatureFlags(last_scanned_row_responses=True))
+    features = DATA_API["FeatureFlags"](last_scanned_row_responses=True).SerializeToString()
     return (
         *call_headers(target, table),
         ("bigtable-features", base64.urlsafe_b64encode(features).decode()),
     )
-
-
-class _Service(NamedTuple):
-    """The method and its channel: a channel without references is closed."""
-
-    read_rows: Any
-    channel: grpc.Channel
-
-
-@functools.lru_cache(maxsize=8)
-def _service(emulator: str | None, message: Any) -> _Service:
-    """ReadRows, with the class of its responses."""
-    channel = _channel(emulator)
-    return _Service(channel.unary_stream(_METHOD, _REQUEST.SerializeToString, message.FromString), channel)
-
-
-@functools.lru_cache(maxsize=4)
-def _channel(emulator: str | None) -> grpc.Channel:
-    """The channel of reads: one per process and emulator."""
-    if emulator:
-        return grpc.insecure_channel(emulator, [*NO_MESSAGE_LIMIT, _ON_ONE_THREAD])
-    # The client finds endpoint, credentials and certificates; only the channel is ours.
-    client = BigtableClient(
-        client_info=client_info(),
-        transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=_secure_channel),
-    )
-    return cast(BigtableGrpcTransport, client.transport).grpc_channel
-
-
-def _secure_channel(host: str, **arguments: Any) -> grpc.Channel:
-    """A channel to the service; pings detect a dead connection."""
-    pings = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-    arguments["options"] = [*NO_MESSAGE_LIMIT, *pings, _ON_ONE_THREAD]
-    return BigtableGrpcTransport.create_channel(host, **arguments)
 
 
 def _leave(call: Any) -> None:

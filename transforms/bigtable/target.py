@@ -1,7 +1,7 @@
-"""Which Bigtable to talk to, and its clients: one per process and emulator.
+"""Which Bigtable to talk to, and how: channels, one per process and emulator, and the headers of calls.
 
-The functions import Google's clients, which takes most of a second: a command that names an instance and does
-not reach it does without.
+The functions import gRPC, and Google's client if there is no emulator: a command that names an instance and
+does not reach it does without.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import dataclasses
 import functools
 import os
 import socket
-from typing import TYPE_CHECKING
+import urllib.parse
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from google.api_core.gapic_v1.client_info import ClientInfo
-    from google.cloud.bigtable_v2 import BigtableClient
+    import grpc
 
     from timebeam.transforms.bigtable.retry import Stop
 
 EMULATOR_VARIABLE = "BIGTABLE_EMULATOR_HOST"
 NO_MESSAGE_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 """Options of a gRPC channel."""
+
+_STREAMS = ("MutateRows", "ReadRows", "SampleRowKeys")  # methods with several answers
 
 
 class BigtableError(RuntimeError):
@@ -56,37 +58,77 @@ class Target:
 
 
 @functools.cache
-def client_info() -> ClientInfo:
-    """The name under which the clients call."""
-    from google.api_core.gapic_v1.client_info import ClientInfo
+def caller() -> tuple[str, str]:
+    """The metadata that names the caller."""
+    from google.api_core.client_info import ClientInfo
 
-    return ClientInfo(user_agent="timebeam")
-
-
-def raw_client(target: Target) -> BigtableClient:
-    """The generated client, whose transport takes and gives plain protobuf messages."""
-    return _raw_client(target.project, os.environ.get(EMULATOR_VARIABLE))
-
-
-@functools.lru_cache(maxsize=4)
-def _raw_client(project: str, emulator: str | None) -> BigtableClient:
-    import grpc
-    from google.cloud.bigtable_v2 import BigtableClient
-    from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
-
-    if emulator:
-        channel = grpc.insecure_channel(emulator, options=NO_MESSAGE_LIMIT)
-        return BigtableClient(transport=BigtableGrpcTransport(channel=channel))
-    return BigtableClient(client_info=client_info())
+    return "x-goog-api-client", ClientInfo(user_agent="timebeam").to_user_agent()
 
 
 @functools.lru_cache(maxsize=64)
 def call_headers(target: Target, table: str) -> tuple[tuple[str, str], ...]:
-    """The metadata of a call by the generated client's transport: routing, and the name of the caller."""
-    from google.api_core.gapic_v1 import routing_header
-
+    """The metadata of a call of the data API: routing, and the name of the caller."""
     routing = {"table_name": target.table_name(table), "app_profile_id": target.app_profile or ""}
-    return routing_header.to_grpc_metadata(routing), client_info().to_grpc_metadata()
+    return ("x-goog-request-params", urllib.parse.urlencode(routing, safe="/")), caller()
+
+
+class _ServiceMethod(NamedTuple):
+    """A method and its channel: a channel without references is closed."""
+
+    call: Any
+    channel: grpc.Channel
+
+
+def method(name: str, response: Any = None, *options: tuple[str, Any]) -> Any:
+    """A method of the data API, to be called with a message of `DATA_API`, or with bytes.
+
+    Args:
+      response: the class of its answers; None for that of `DATA_API`.
+      options: of its channel.
+    """
+    return _method(os.environ.get(EMULATOR_VARIABLE), name, response, *options).call
+
+
+@functools.lru_cache(maxsize=32)
+def _method(emulator: str | None, name: str, response: Any, *options: tuple[str, Any]) -> _ServiceMethod:
+    from timebeam.transforms.bigtable.message_classes import DATA_API
+
+    channel = _channel(emulator, *options)
+    call = channel.unary_stream if name in _STREAMS else channel.unary_unary
+    parsed = DATA_API[f"{name}Response"] if response is None else response
+    return _ServiceMethod(
+        call(f"/google.bigtable.v2.Bigtable/{name}", _serialized, parsed.FromString), channel
+    )
+
+
+def _serialized(request: Any) -> bytes:
+    return request if isinstance(request, bytes) else bytes(request.SerializeToString())
+
+
+@functools.lru_cache(maxsize=8)
+def _channel(emulator: str | None, *options: tuple[str, Any]) -> grpc.Channel:
+    """A channel to the data API: one per process, emulator and options of gRPC.
+
+    Google's client finds the endpoint, credentials and certificates of the service; it takes half as long to
+    import as all else that a read needs. Pings detect a dead connection.
+    """
+    import grpc
+
+    if emulator:
+        return grpc.insecure_channel(emulator, [*NO_MESSAGE_LIMIT, *options])
+    from google.cloud.bigtable_v2 import BigtableClient
+    from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
+
+    pings = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
+
+    def secure_channel(host: str, **arguments: Any) -> grpc.Channel:
+        arguments["options"] = [*NO_MESSAGE_LIMIT, *pings, *options]
+        return BigtableGrpcTransport.create_channel(host, **arguments)
+
+    client = BigtableClient(
+        transport=lambda **arguments: BigtableGrpcTransport(**arguments, channel=secure_channel)
+    )
+    return cast(BigtableGrpcTransport, client.transport).grpc_channel
 
 
 def check_emulator() -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.cloud.bigtable_v2.types import MutateRowsRequest
 
+from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.rows import (
     BigtableCell,
     BigtableDeletion,
@@ -35,7 +35,7 @@ Int64s = npt.NDArray[np.int64]
 Strings = tuple[bytes, Int64s]
 """n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
-_ENTRY = MutateRowsRequest.Entry.pb()
+_MUTATIONS = DATA_API["Mutations"]
 _MORE = np.frombuffer(b"".join((b"\x80" * max(0, size - 1)).ljust(8, b"\0") for size in range(10)), "<i8")
 """By size of a varint, the continuation bits of its first eight bytes."""
 
@@ -138,7 +138,7 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
 
 def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:
     """The mutations that delete columns, then set cells, concatenated."""
-    entry = _ENTRY()
+    entry = _MUTATIONS()
     add_mutations(entry.mutations, cells, deleted)
     encoded: bytes = entry.SerializeToString()
     return encoded
@@ -164,7 +164,7 @@ def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[
 def decoded_row(row: EncodedRow) -> BigtableRow:
     """The cells and deletions of an encoded row: slow, for refused rows and marks."""
     cells, deleted = [], []
-    for mutation in _ENTRY.FromString(row.mutations).mutations:
+    for mutation in _MUTATIONS.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):
             cell = mutation.set_cell
             timestamp_ms = cell.timestamp_micros // 1000
