@@ -34,6 +34,9 @@ SHOWN_VALUES = 256
 MOST_VALUES = 100_000
 """The tag values of a key that are counted where they have a limit, and the greatest such limit."""
 
+MOST_KEYS = 100
+"""The tag keys of a metric whose values are counted; a limit of values refuses new series with more."""
+
 _SERIES, _VALUES = b"series", b"v"
 _LOG_REGISTERS = 12
 _HASH_BYTES = 8
@@ -112,7 +115,7 @@ class SeriesCount:
     """How many series a metric has, or all metrics have, and the values of its tag keys.
 
     Attributes:
-      values: the hashes of the values of each tag key.
+      values: the hashes of the values of each tag key; of `MOST_KEYS` keys.
     """
 
     def __init__(self, most_values: int = SHOWN_VALUES) -> None:
@@ -132,7 +135,7 @@ class SeriesCount:
         """Adds a series; adding it again changes nothing."""
         self._sketch.update(str(hash_of(str(series))))
         for key, value in series.tags + series.resources if values else ():
-            noted = self.values.setdefault(key, set())
+            noted = self._noted(key)
             if len(noted) < self._most_values:
                 noted.add(hash_of(value))
 
@@ -153,8 +156,16 @@ class SeriesCount:
             elif cell.qualifier.startswith(_VALUES):
                 if len(cell.value) % _HASH_BYTES:
                     raise ValueError(f"damaged count of tag values: {len(cell.value)} bytes")
-                noted = self.values.setdefault(cell.qualifier[len(_VALUES) :].decode(), set())
+                noted = self._noted(cell.qualifier[len(_VALUES) :].decode())
                 noted.update(np.frombuffer(cell.value, "<u8").tolist())
+
+    def _noted(self, key: str) -> set[int]:
+        """The hashes of the values of a tag key, to be added to; beyond `MOST_KEYS` they are not kept."""
+        return self.values.setdefault(key, set()) if self.counts_key(key) else set()
+
+    def counts_key(self, key: str) -> bool:
+        """Whether the values of a tag key are counted, or would be."""
+        return key in self.values or len(self.values) < MOST_KEYS
 
     def cells(self, old: Iterable[Cell]) -> list[tuple[Cell | None, Cell]]:
         """(the cell of the row, what replaces it) of each cell that has changed; call it after `merge`."""

@@ -13,6 +13,8 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Faul
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, uid_table
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
+from timebeam.schema.meta.limits import FAMILY, counts_table
+from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.store.names import read_use
 
 HOUR = 1_767_225_600 // 3600 * 3600
@@ -85,6 +87,10 @@ def test_rows_of_rollups_are_use_and_those_of_a_longer_prefix_are_not(store: Sto
         (store.target.project, store.target.instance), store.layout.options.table_prefix + "copy-"
     )
     write_row(other, uids[LOAD], uids[HOST] + uids[WEB1], 0)
+    counts = counts_table(store.layout.options.table_prefix)  # row keys that look like those of rollups
+    list(create_tables(store.target, [counts], dry_run=False))
+    key = b"\0" + uids[LOAD] + HOUR.to_bytes(4, "big") + uids[HOST] + uids[WEB1]
+    store.set_cell(counts.name, key, FAMILY, b"series", b"")
     assert ("metrics", uids[LOAD]) not in read_use(store.target, store.layout)
     assert names(store, "free", "--output", "json").code == 0
 

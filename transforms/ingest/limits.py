@@ -183,6 +183,9 @@ class SeriesLimiter:
             values = count.values.get(key, set())
             if most is not None and len(values) >= most and limits.hash_of(value) not in values:
                 return _refused(series, f"tag key {key} has {len(values):,} values", "max_tag_values", most)
+            if most is not None and not count.counts_key(key):
+                text = f"it has {limits.MOST_KEYS} tag keys, and {key} is another one"
+                return _refused(series, text, "max_tag_values", most)
         most = limit_of(chosen.new_series, metric)
         if most is not None and (new := state.new.get((metric, minute)) or 0) >= most:
             grown = count.largest_key()

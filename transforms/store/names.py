@@ -16,6 +16,7 @@ from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, UidPair, is_of_series, tsuid_pairs
 from timebeam.schema.layouts.opentsdb.uid_maps import UidChange, UidMaps
 from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.meta.limits import counts_table
 from timebeam.schema.points import RefusedError
 from timebeam.schema.trees.cells import leaf_tsuid
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
@@ -121,7 +122,7 @@ def tables_of_rollups(target: Target, layout: UidTables) -> Iterator[str]:
         name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != layout.uid_table
     )
     known = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
-    known |= {prefix + "timebeam", touched_table(layout).name}
+    known |= {prefix + "timebeam", touched_table(layout).name, counts_table(prefix).name}
     for name in names:
         if name not in known and not name.startswith(longer):
             yield name

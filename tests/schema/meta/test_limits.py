@@ -9,6 +9,7 @@ import pytest
 from timebeam.schema.layouts import Cell
 from timebeam.schema.meta.limits import (
     FAMILY,
+    MOST_KEYS,
     SHOWN_VALUES,
     MetricLimit,
     SeriesCount,
@@ -106,6 +107,21 @@ def test_values_without_a_limit_are_counted_up_to_some() -> None:
     count = counted(range(SHOWN_VALUES + 50), SHOWN_VALUES)
     assert count.series == SHOWN_VALUES + 50
     assert count.largest_key() == f"tag key user has {SHOWN_VALUES} or more values"
+
+
+def test_tag_keys_are_counted_up_to_some() -> None:
+    """The others of a process are left out where counts are merged, too."""
+    counts = [SeriesCount(), SeriesCount()]
+    for number in range(MOST_KEYS + 50):
+        for count, name in zip(counts, "ab", strict=True):
+            count.add(Series.of("m", {f"{name}{number}": "v"}))
+    assert counts[0].series == MOST_KEYS + 50
+    keys = set(counts[0].values)
+    assert keys == {f"a{number}" for number in range(MOST_KEYS)}
+    counts[0].merge(row_of(counts[1]))
+    assert set(counts[0].values) == keys
+    assert counts[0].counts_key("a0")
+    assert not counts[0].counts_key("b0")
 
 
 @pytest.mark.parametrize("qualifier", [b"series", b"vuser"])
