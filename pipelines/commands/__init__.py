@@ -17,7 +17,7 @@ _DECLARED = {
     "replay": ("ingest", "ingest dead letters again"),
     "generate": ("setup", "make test points, into a file or Pub/Sub"),
     "query": ("query", "read and aggregate points, as OpenTSDB does"),
-    "serve": ("query", "serve OpenTSDB's read API over HTTP, or take points from producers"),
+    "serve": ("serve", "serve OpenTSDB's read API over HTTP, or take points from producers"),
     "series": ("query", "list series by pattern"),
     "suggest": ("query", "list metrics, tag keys or tag values by prefix"),
     "names": ("names", "list, rename, merge, free and fix OpenTSDB's names"),

@@ -7,18 +7,16 @@ import dataclasses
 import functools
 
 from timebeam.pipelines.options.command_line import Argument, Command
+from timebeam.pipelines.options.formats import FORMAT, FORMATS_OF_MESSAGES, RECORDS
 from timebeam.pipelines.options.parameters import (
     BIGTABLE,
     BUCKET_PATH,
     CENTURY_DAYS,
     DECLARED,
-    FORMAT,
-    FORMATS_OF_MESSAGES,
     LAYOUT,
     LETTERS,
     MAX_REFUSED,
     PREFLIGHT,
-    RECORDS,
     ROLLUP_CONFIG,
     SUMMARY,
     TABLES,

@@ -14,12 +14,11 @@ from apache_beam.pvalue import PCollection
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
+from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.stored import settle_names, store_first
 from timebeam.pipelines.options.values import (
     check_writer,
-    format_of,
-    formats_of,
     layout_of,
     layout_with,
     required,

@@ -17,12 +17,11 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.jobs.job import Flow, Needs
-from timebeam.pipelines.options.parameters import RECORDS, UsageError
+from timebeam.pipelines.options.formats import RECORDS, format_of, formats_of
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
     declaration_of,
-    format_of,
-    formats_of,
     layout_with,
     target_of,
 )

@@ -10,12 +10,13 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.layouts import LAYOUTS, Layout
-from timebeam.schema.messages import FORMATS, MessageFormat
-from timebeam.schema.messages.base import RecordEncoding
+
+if TYPE_CHECKING:
+    from timebeam.schema.messages import MessageFormat
 
 
 class UsageError(ValueError):
@@ -230,7 +231,7 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
     )
 
 
-def _declared(
+def declared_parameters(
     group: str, owner: str, classes: Mapping[str, type[Layout] | type[MessageFormat]]
 ) -> list[Parameter]:
     """The parameters of the options that layouts, or formats, declare; each once."""
@@ -246,36 +247,8 @@ def _declared(
     ]
 
 
-FORMAT = (
-    *_declared("Format", "format", FORMATS),
-    Parameter(
-        "records_encoding",
-        "records: JSON lines, CSV with a header, or Avro object containers",
-        "Format",
-        default=RecordEncoding.JSON.value,
-        choices=names(RecordEncoding),
-        shown_for=("format", ("records",)),
-        setting=True,
-    ),
-)
-
-FORMATS_OF_MESSAGES = Parameter(
-    "formats",
-    "messages: more formats that a message may name in its `format` attribute, also as a,b, or that "
-    "--format auto chooses from; messages with other names become dead letters",
-    "Format",
-    default=[],
-    many=True,
-    regex=r"[-a-z]+(,[-a-z]+)*",
-    example="influx,opentsdb-text",
-    setting=True,
-)
-
 DECLARED = "table"
 """The layout of tables that a user declares: no `Layout`, since records have no series."""
-
-RECORDS = "records"
-"""The format of records of named fields, which no `MessageFormat` reads."""
 
 TABLES = Parameter(
     "tables",
@@ -307,7 +280,7 @@ LAYOUT = (
         example="prod-",
         setting=True,
     ),
-    *_declared("Layout", "layout", LAYOUTS),
+    *declared_parameters("Layout", "layout", LAYOUTS),
 )
 
 BIGTABLE = (

@@ -28,8 +28,6 @@ from timebeam.pipelines.options.parsing import detail, note
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, tables_of, target_of
-from timebeam.schema.declared.language.checks import contradiction
-from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
 from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.transforms.bigtable.conditional import create_cells
@@ -129,6 +127,8 @@ def read_rows(target: Target, table: str) -> StoredRows:
 def settings_of(options: argparse.Namespace) -> dict[str, str]:
     """The texts to be stored for the layout of the options, by name; the zone only if rollups are made."""
     if options.layout == DECLARED:
+        from timebeam.schema.declared.language.loader import load  # imports pyarrow
+
         text, name = declaration_text(options)
         return {_TABLE + layout.table: text for layout in load(text, name).all_layouts}
     names = settable(options.layout)
@@ -271,6 +271,9 @@ def _use_stored_tables(options: argparse.Namespace, texts: Mapping[str, str], ta
             options.stored_tables = distinct.pop()
             options.origins["tables"] = f"table {table}"
         return
+    from timebeam.schema.declared.language.checks import contradiction
+    from timebeam.schema.declared.language.loader import DeclarationError, load
+
     with contextlib.suppress(DeclarationError):  # the command reports it
         for layout in load(*declaration_text(options)).all_layouts:
             text = stored.get(layout.table)

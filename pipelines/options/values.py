@@ -1,4 +1,4 @@
-"""What the options of a command mean: layouts, formats, tables, places."""
+"""What the options of a command mean: layouts, tables, places."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from timebeam.pipelines.options.parameters import (
     DECLARED,
-    FORMAT,
     LAYOUT,
-    RECORDS,
     TABLES,
     UsageError,
     read_text,
     reason_of,
 )
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.schema.declared.codec.cells import tables as declared_tables
-from timebeam.schema.declared.language.loader import DeclarationError, load
-from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import (
     LAYOUTS,
     Capability,
@@ -39,42 +33,16 @@ from timebeam.schema.layouts import (
     TableSpec,
     capability,
 )
-from timebeam.schema.messages import AUTO, FORMATS, Framing, MessageFormat, message_format
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
+
+if TYPE_CHECKING:
+    from timebeam.schema.declared.model import Declaration
 
 C = TypeVar("C", bound=Capability)
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"\S*:[0-9]{1,5}")
-
-
-def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
-    """The options of the message format by name, and how its files are cut.
-
-    Raises:
-      UsageError: an option makes no sense.
-    """
-    format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
-    format_options["resources"] = options.layout in LAYOUTS and LAYOUTS[options.layout].stores_resources
-    if options.format == RECORDS:
-        raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
-    if options.format == AUTO:
-        if not options.formats:
-            raise UsageError(f"--format {AUTO} needs --formats: the formats to choose from")
-        check_formats(formats_of(options), format_options)
-        return format_options, Framing.NONE
-    formats = check_formats((options.format, *formats_of(options)), format_options)
-    return format_options, formats[0].framing
-
-
-def check_formats(names: Iterable[str], format_options: Mapping[str, Any]) -> list[MessageFormat]:
-    """The message formats of some names; raises UsageError if an option of one makes no sense."""
-    try:
-        return [message_format(name, format_options) for name in names]
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def text_of(path: str, kind: str) -> str:
@@ -105,19 +73,6 @@ def parsed_file(path: str, kind: str, parse: Callable[[str], T]) -> T:
         return parse(text)
     except ValueError as error:
         raise UsageError(f"the {kind} {path}: {error}") from error
-
-
-def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """The formats that messages may name in their attributes.
-
-    Raises:
-      UsageError: there is none of such a name.
-    """
-    chosen = [name for text in options.formats for name in text.split(",")]
-    for name in chosen:
-        if name not in FORMATS:
-            raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
-    return tuple(chosen)
 
 
 def layout_of(options: argparse.Namespace) -> Layout:
@@ -153,6 +108,9 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
+    from timebeam.schema.declared.layout import DeclaredTables  # imports pyarrow
+    from timebeam.transforms.bigtable.existing import recent_table_names  # imports Google's clients
+
     layout = DeclaredTables(declaration)
     if not any(spec.holds_points for spec in layout.tables()):
         names = ", ".join(each.name for each in layout.declaration.all_layouts)
@@ -160,8 +118,6 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
-    from timebeam.transforms.bigtable.existing import recent_table_names  # imports Google's clients
-
     return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 
 
@@ -206,6 +162,8 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
     Raises:
       UsageError: no file is given, or it is wrong.
     """
+    from timebeam.schema.declared.language.loader import DeclarationError, load
+
     try:
         declaration = load(*declaration_text(options))
     except DeclarationError as error:
@@ -236,12 +194,16 @@ def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
       UsageError: an option, or the declaration, is wrong.
     """
     if options.layout == DECLARED:
-        return declared_tables(declaration_of(options))
+        from timebeam.schema.declared.codec.cells import tables
+
+        return tables(declaration_of(options))
     return layout_of(options).tables()
 
 
 def read_config(path: str) -> RollupConfig:
     """The configuration in a file; raises UsageError."""
+    from timebeam.schema.rollup.config_json import parse_config
+
     return parsed_file(path, "rollup configuration", parse_config)
 
 

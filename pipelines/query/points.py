@@ -20,7 +20,6 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import check_output, render
-from timebeam.pipelines.query.records import query_records, record_table
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.uri_query import rate_options
@@ -59,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.layout != DECLARED:
             return answer_points(options, layout_of(options))
+        from timebeam.pipelines.query.records import query_records, record_table
+
         declaration = declaration_of(options)
         table = record_table(declaration, options.table_prefix, options.metric or "")
         if table is not None:

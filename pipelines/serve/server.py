@@ -12,9 +12,9 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
-from timebeam.pipelines.options.parameters import FORMAT, TOPIC, UsageError
+from timebeam.pipelines.options.formats import FORMAT, check_formats
+from timebeam.pipelines.options.parameters import TOPIC, UsageError
 from timebeam.pipelines.options.values import (
-    check_formats,
     create_command,
     parsed_file,
     readable_of,

@@ -15,7 +15,6 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from timebeam.schema.points import Int64s
 
@@ -217,7 +216,7 @@ def zone_of(name: str) -> str:
     Raises:
       ValueError: it does not.
     """
-
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
@@ -229,7 +228,7 @@ def zone_of(name: str) -> str:
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:
     """int64[n]: the local times of a zone, in ms as if they were UTC."""
-
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if zone == UTC:
@@ -240,7 +239,7 @@ def local_ms(times_ms: Int64s, zone: str) -> Int64s:
 
 def first_instant(local: Int64s, zone: str) -> Int64s:
     """int64[n]: the first instant at which the local time of a zone is this one or later."""
-
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if zone == UTC:

@@ -151,7 +151,7 @@ class Intervals:
             bounds = _bounds(batch.index)
             runs = _runs(batch, bounds)
         renumber = np.zeros(len(batch.series), np.int64)
-        for number in np.unique(runs[0]).tolist():
+        for number in np.flatnonzero(np.bincount(runs[0])).tolist():
             renumber[number] = self._series.setdefault(batch.series[number], len(self._series))
         if not self._continues(renumber[runs[0]], *runs[1:]):
             return False

@@ -34,7 +34,18 @@ READERS = ("check", "config", "query", "serve", "series", "suggest", "tables")
 """Commands that read Bigtable by themselves, without a pipeline."""
 
 UNUSED = {"apache_beam", "matplotlib", "plotly", "pyarrow.compute"}
-ADMIN_CLIENT = {"aiohttp", "google.cloud.bigtable", "google.cloud.bigtable_admin_v2"}
+CLIENTS = {
+    "aiohttp",
+    "cryptography",
+    "google.cloud.bigtable",
+    "google.cloud.bigtable_admin_v2",
+    "google.cloud.bigtable_v2",
+    "requests",
+}
+"""Google's clients, and what only they import; reads without an emulator need that of the data API."""
+
+FORMATS = {"fastavro", "pyarrow", "timebeam.schema.messages", "timebeam.schema.declared.model"}
+"""Formats of messages, declared tables, and what only they import."""
 
 _PROGRAM = f"""\
 import contextlib, io, json, sys
@@ -103,11 +114,15 @@ def test_completion_imports_no_slow_module() -> None:
 
 @pytest.mark.parametrize(
     ("commands", "unused"),
-    [(("tables",), UNUSED), (tuple(set(READERS) - {"tables"}), UNUSED | ADMIN_CLIENT)],
-    ids=["tables", "others"],
+    [
+        (("tables",), UNUSED),
+        (("serve",), UNUSED | {"aiohttp", "google.cloud.bigtable"}),
+        (tuple(sorted(set(READERS) - {"tables", "serve"})), UNUSED | CLIENTS),
+    ],
+    ids=["tables", "serve", "others"],
 )
-def test_readers_run_without_beam_and_the_admin_client(commands: Sequence[str], unused: Set[str]) -> None:
-    """One after the other in one process; `tables` creates them, with the admin client."""
+def test_readers_run_without_beam_and_googles_clients(commands: Sequence[str], unused: Set[str]) -> None:
+    """In one process; `tables` has the admin client, which creates them, and `serve` that of Pub/Sub."""
     imported: dict[str, list[str]] = json.loads(
         subprocess.run(
             [sys.executable, "-c", _IMPORTS, json.dumps([find_command(name).runs for name in commands])],
@@ -120,19 +135,29 @@ def test_readers_run_without_beam_and_the_admin_client(commands: Sequence[str], 
     assert [name for name, names in imported.items() if unused.intersection(names)] == []
 
 
-def test_an_ingest_of_files_needs_no_client_of_beams_connectors(
+def test_an_ingest_and_a_query_import_only_what_they_need(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     points = tmp_path / "points"
     points.write_text("put sys.cpu 1356998400 42 host=web01\n")
     store = Store.create(bigtable, prefix)
+
+    def modules(*words: str) -> set[str]:
+        program = (
+            "import sys; from timebeam.pipelines import cli; print(cli.main(sys.argv[1:]), *sys.modules)"
+        )
+        command = [sys.executable, "-c", program, *words, *store.flags]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        code, *names = ran.stdout.splitlines()[-1].split()
+        assert code == "0"
+        return set(names)
+
     flags = ["--format=opentsdb-text", f"--input={points}", "--auto_create_metrics"]
-    program = "import sys; from timebeam.pipelines import cli; print(cli.main(sys.argv[1:]), *sys.modules)"
-    command = [sys.executable, "-c", program, "ingest", *store.flags, *flags]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    code, *modules = ran.stdout.splitlines()[-1].split()
-    assert code == "0"
-    assert {"google.cloud.bigtable", "aiohttp", "pandas", "pymongo"}.intersection(modules) == set()
+    unused = {"google.cloud.bigtable", "aiohttp", "pandas", "pymongo"}
+    assert modules("ingest", *flags).intersection(unused) == set()
+    queried = modules("query", "sys.cpu", "--start=1356998400", "--downsample=1m-sum")
+    assert queried.intersection(UNUSED | CLIENTS | FORMATS) == set()
+    assert len(queried) < 650
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
