@@ -24,7 +24,14 @@ from timebeam.pipelines.options.values import (
     required,
     target_of,
 )
-from timebeam.schema.layouts import Annotations, HourMarks, Layout, Packing, SeriesMeta
+from timebeam.schema.layouts import (
+    Annotations,
+    HourMarks,
+    Layout,
+    Packing,
+    SeriesMeta,
+    find_capability,
+)
 from timebeam.schema.messages import FORMATS, Framing, Message
 from timebeam.schema.meta.documents import MetaMode
 from timebeam.schema.meta.limits import SeriesLimits, parse_limits
@@ -250,12 +257,14 @@ def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool)
 
 
 def _marker_of(options: argparse.Namespace, layout: Layout) -> TouchedMarker | None:
-    """What marks the hours that receive points, if that is asked for.
+    """What marks the hours that receive points, if that is asked for or all writers of the tables do it.
 
     Raises:
       UsageError: the layout has no marks.
     """
-    return TouchedMarker(required(layout, HourMarks)) if options.mark_touched else None
+    marks = find_capability(layout, HourMarks)
+    is_marked = marks is not None and marks.marked_since_s is not None
+    return TouchedMarker(required(layout, HourMarks)) if options.mark_touched or is_marked else None
 
 
 def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:

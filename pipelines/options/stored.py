@@ -48,7 +48,7 @@ _TABLE = "table "
 """How the columns of declared tables begin."""
 _STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
 
-UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", ZONE.name)
+UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", "marked_since", ZONE.name)
 """Settings that rows can contradict, but do not prove."""
 
 StoredRows = Mapping[str, Mapping[str, str]]

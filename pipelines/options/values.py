@@ -282,7 +282,7 @@ def create_command(options: argparse.Namespace) -> str:
             command += f" --{parameter.name} {shlex.quote(setting_text(value))}"
     if getattr(options, "rollup_config", None):
         command += f" --rollup_config {shlex.quote(options.rollup_config)}"
-    elif getattr(options, "mark_touched", False):
+    elif getattr(options, "mark_touched", False) or getattr(options, "marked_since", ""):
         command += " --rollup_config FILE"
     if getattr(options, "meta", "off") not in ("off", False):
         command += " --meta"

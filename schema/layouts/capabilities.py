@@ -194,6 +194,11 @@ class HourMarks(Capability, StoredLayout):
 
     noun = "marks of changed hours"
 
+    @property
+    def marked_since_s(self) -> int | None:
+        """All writers mark the hours of points from this time on, in s; None if some may not."""
+        return None
+
     @abc.abstractmethod
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.batches import distinct
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap
 from timebeam.schema.query.downsample import Downsampling, Fill
@@ -20,6 +21,8 @@ from timebeam.schema.query.folds import Fold
 from timebeam.schema.query.partials import NUMBERS
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
+
+_HOUR_MS = 3_600_000
 
 
 class SourceSpan(NamedTuple):
@@ -45,6 +48,17 @@ def is_covered(times_ms: Int64s, covered: Int64s, interval_ms: int) -> Bools:
     """bool[n]: whether each time is in one of the intervals; see `gaps`."""
     covered_mask: Bools = np.isin(times_ms // interval_ms, covered)
     return covered_mask
+
+
+def overlapping(hours_s: Int64s, interval_ms: int) -> Int64s:
+    """The numbers (start / interval) of the intervals that overlap hours, ascending and distinct.
+
+    Args:
+      hours_s: int64[n] the starts of the hours, in s.
+    """
+    starts_ms = hours_s[:, None] * 1000
+    numbers = starts_ms // interval_ms + np.arange(_HOUR_MS // interval_ms + 2)
+    return distinct(numbers[numbers * interval_ms < starts_ms + _HOUR_MS])
 
 
 def merged_spans(spans: Sequence[SourceSpan], near_ms: int, most: int) -> list[SourceSpan]:

@@ -17,6 +17,7 @@ variable "layout" {
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
     archive: opentsdb: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and queries read
+    marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/how-to/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
@@ -38,6 +39,7 @@ variable "layout" {
     cell_time        = optional(string)
     use_max_value    = optional(bool)
     archive          = optional(bool)
+    marked_since     = optional(string)
     resource_names   = optional(bool)
     row_spec         = optional(string)
     retention        = optional(string)
@@ -99,6 +101,11 @@ variable "layout" {
   validation {
     condition     = contains(["arrival", "event"], coalesce(var.layout.cell_time, "arrival"))
     error_message = "cell_time must be one of arrival, event."
+  }
+
+  validation {
+    condition     = var.layout.marked_since == null || can(regex("^([0-9]{4}-[0-9]{2}-[0-9]{2})$", var.layout.marked_since))
+    error_message = "marked_since must be such as 2026-11-20."
   }
 
   validation {

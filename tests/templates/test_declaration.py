@@ -29,6 +29,7 @@ BAD = {
     "PUBSUB_SUBSCRIPTION": ["", "points", "projects/p/topics/points", "/projects/p/subscriptions/s"],
 }
 BAD_TEXTS = {
+    "marked_since": ["", "2026", "today", "2026-11-20T00:00:00Z"],
     "dead_letters": ["", "dead-letters", "projects/p/subscriptions/s", "gs://bucket"],
     "also": ["", "rollup", "meta,"],
     "instance": ["", "1", "My-Instance", "projects/p/instances/i"],

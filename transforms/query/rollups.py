@@ -10,7 +10,15 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.times import LATEST_MS, utc_text
-from timebeam.schema.layouts import Finding, ReadableLayout, RollupTables, Row, Selection, UnknownNameError
+from timebeam.schema.layouts import (
+    Finding,
+    Name,
+    ReadableLayout,
+    RollupTables,
+    Row,
+    Selection,
+    UnknownNameError,
+)
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.points import Int64s, Kind, Series
@@ -25,13 +33,16 @@ from timebeam.schema.query.rollups import (
     gaps,
     is_covered,
     merged_spans,
+    overlapping,
 )
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
+from timebeam.schema.rollup.plan import LAST_MS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.touched import read_days
 
 MOST_READS = 16
 """Reads of raw rows in one query; with more gaps, the periods between some gaps are read too."""
@@ -61,9 +72,11 @@ class _TableRollups:
 
     Attributes:
       covered: int64[n], ascending, the numbers (start / length) of the intervals that the table serves.
+      changing: int64[m], ascending, those that it does not serve, since their points may have changed.
     """
 
     covered: Int64s
+    changing: Int64s
     partials: dict[Series, list[Partials]]
     damage: list[str]
 
@@ -106,9 +119,10 @@ def find_rolled_up(
     """
     plan = choose(config, question, now_ms)
     notes = list(plan.notes)
+    changing_s = _changing_hours(target, layout, question, plan, meter)
     for source in plan.sources:
         try:
-            rolled = _read(target, layout, config, question, source, meter)
+            rolled = _read(target, layout, config, question, source, changing_s, meter)
         except NotFound:
             notes.append(f"no table {_table(layout, source)}")
             continue
@@ -118,8 +132,29 @@ def find_rolled_up(
             continue
         if len(rolled.covered):
             return _completed(target, layout, question, plan, source, rolled, notes, meter)
-        notes.append(f"nothing in {_table(layout, source)}")
+        changed = ", but changed intervals" if len(rolled.changing) else ""
+        notes.append(f"nothing in {_table(layout, source)}{changed}")
     return find_points(target, layout, question, notes, meter)
+
+
+def _changing_hours(
+    target: Target, layout: RollupTables, question: Question, plan: QueryPlan, meter: Meter | None
+) -> Int64s:
+    """The starts, in s, of the hours in which rollups may differ from points, as marks and leases say.
+
+    To be read before the rollups. An hour that is marked only later has the rollups of the points until now.
+    """
+    if layout.options.marked_since_s is None or not plan.sources:
+        return np.zeros(0, np.int64)
+    reader, name = metered(TableReader(target), meter), Name("metrics", question.metric)
+    uid = select.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+    hours_s = set[int]()
+    if uid is not None:
+        start_s, end_s = plan.start_ms // 1000, min(-(-plan.end_ms // 1000), LAST_MS // 1000 - 1)
+        # Intervals that the range cuts are not served, so that no hour outside of its days matters.
+        for day in read_days(reader, layout, uid, start_s, end_s):
+            hours_s |= day.changing
+    return np.array(sorted(hours_s), np.int64)
 
 
 def _completed(
@@ -153,7 +188,7 @@ def _completed(
         QuerySeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
         for series, partials in rolled.partials.items()
     ]
-    return QueryResult(complete, damage, [*notes, *_explained(layout, plan, source, missing)])
+    return QueryResult(complete, damage, [*notes, *_explained(layout, plan, source, rolled, missing)])
 
 
 def _read(
@@ -162,9 +197,10 @@ def _read(
     config: RollupConfig,
     question: Question,
     source: RollupSource,
+    changing_s: Int64s,
     meter: Meter | None,
 ) -> _TableRollups:
-    """Reads the rollups of one table for a query.
+    """Reads the rollups of one table for a query, but for the intervals of changing hours.
 
     Raises:
       NotFound: there is no such table.
@@ -173,7 +209,8 @@ def _read(
     length_ms = source.interval.seconds * 1000
     partials: dict[Series, list[Partials]] = {}
     damage: list[str] = []
-    broken: list[Int64s] = []
+    changing = overlapping(changing_s, length_ms)
+    broken = [changing * length_ms]
     for row, series in _rows(target, layout, config, question, source, damage, meter):
         if source.ids:
             partial, lacking, unread = _row_rollups(layout, config, source, row)
@@ -189,7 +226,7 @@ def _read(
             partials.setdefault(series, []).append(partial.take(inside))
     times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
     covered = distinct(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
-    if broken:
+    if any(map(len, broken)):
         covered = np.setdiff1d(covered, np.concatenate(broken) // length_ms)
         partials = {
             series: [
@@ -197,7 +234,7 @@ def _read(
             ]
             for series, series_partials in partials.items()
         }
-    return _TableRollups(covered, partials, damage)
+    return _TableRollups(covered, changing, partials, damage)
 
 
 def _rows(
@@ -280,7 +317,11 @@ def _table(layout: RollupTables, source: RollupSource) -> str:
 
 
 def _explained(
-    layout: RollupTables, plan: QueryPlan, source: RollupSource, missing: Sequence[SourceSpan]
+    layout: RollupTables,
+    plan: QueryPlan,
+    source: RollupSource,
+    rolled: _TableRollups,
+    missing: Sequence[SourceSpan],
 ) -> list[str]:
     """Which table served which period, in order of time."""
     rollup_text = f"rollups of {source.interval.interval}"
@@ -295,13 +336,28 @@ def _explained(
         why = "not in the other table"
         if span.start_ms >= source.until_ms:
             why = "the newest points" + (", by delaySla" if source.interval.delay_s else "")
+        elif len(np.intersect1d(_numbers(span, source), rolled.changing)):
+            why = "changed since the last rollup, or not in the other table"
         lines.append(_line(span, layout.data_table, why))
         reached_ms = span.end_ms
     if reached_ms < plan.end_ms:
         lines.append(_line(SourceSpan(reached_ms, plan.end_ms), _table(layout, source), rollup_text))
+    since_s = layout.options.marked_since_s
+    if since_s is None:
+        lines.append("rollups are of the points of their last run: --marked_since is not set")
+    elif plan.start_ms < since_s * 1000:
+        lines.append(
+            f"before {utc_text(since_s)}, --marked_since, rollups are of the points of their last run"
+        )
     if len(lines) > _MOST_LINES:
         lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more parts"]
     return lines
+
+
+def _numbers(span: SourceSpan, source: RollupSource) -> Int64s:
+    """The numbers of the intervals that begin in a span."""
+    length_ms = source.interval.seconds * 1000
+    return np.arange(-(-span.start_ms // length_ms), -(-span.end_ms // length_ms))
 
 
 def _line(span: SourceSpan, table: str, why: str = "points") -> str:

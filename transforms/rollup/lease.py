@@ -8,8 +8,8 @@
 Anybody can take a lease whose end has passed. The same mutation then notes the holder under `lost`: it may be
 paused, and write later. So what a lost lease covers is uncertain until its holder says that it has stopped
 (`give_up`), or until an hour after its end, when a holder counts as dead (`is_dead`). A holder learns that
-its lease is lost because its compare-and-set fails. So nothing depends on clocks, except that no write arrives
-more than an hour after the end of its lease.
+its lease is lost because its compare-and-set fails. So nothing depends on clocks, except that no write
+arrives more than an hour after the end of its lease.
 """
 
 from __future__ import annotations
@@ -75,9 +75,15 @@ class LeaseRow(NamedTuple):
         for cell in cells:
             if cell.qualifier == _LEASE:
                 lease = _parsed(key, cell.value)
-            elif cell.qualifier.startswith(_LOST) and len(cell.qualifier) == len(_LOST) + _HOLDER_BYTES:
+            elif is_lease(cell.qualifier):
                 lost.append(_parsed(key, cell.value))
         return cls(key, lease, lost)
+
+
+def is_lease(qualifier: bytes) -> bool:
+    """Whether a column is of a lease, or of a lost one."""
+    lost_bytes = len(_LOST) + _HOLDER_BYTES
+    return qualifier == _LEASE or (qualifier.startswith(_LOST) and len(qualifier) == lost_bytes)
 
 
 def read_leases(target: Target, table: str, keys: Sequence[bytes]) -> list[LeaseRow]:

@@ -2,23 +2,28 @@
 
 | table | row | family, qualifier | value | timestamp |
 |---|---|---|---|---|
-| `*-touched` | metric, start of the hour in s (4 bytes) | `t`, 8 random bytes of the writer | empty | ms |
+| `*-touched` | metric, start of a UTC day in s | `t`, hour of the day, writer | empty | ms |
 
-The table is named after the data table. The metric is its UID in OpenTSDB's layout, its name in others. A
-writer is a process. Its times increase strictly; they are about the time of the mark. Nothing compares the
-times of two writers, whose clocks may differ.
+The start has 4 bytes, the hour 1, the writer 8 random ones. The table is named after the data table. The
+metric is its UID in OpenTSDB's layout, its name in others. A writer is a process. Its times increase
+strictly; they are about the time of the mark. Nothing compares the times of two writers, whose clocks may
+differ.
 
 A writer marks the hours of its rows before it sends them, and again after they are stored. A rollup reads the
 marks, then the points, and writes; then it deletes of each mark the columns that it has read, up to the times
 that it has read. So the rollup has read the points, or a mark stays: the first mark of points that are not
 stored yet may be deleted, but not the second one.
 
-Earlier versions wrote marks with an empty qualifier, once and of closed hours only, and a row `end`, which is
-ignored.
+`rollup --follow` takes a lease (`timebeam.transforms.rollup.lease`) in the row of a metric and day before it
+reads the points. The note of the lease, 3 bytes, has a bit for each hour in which it may write.
+
+Earlier versions wrote a row for each hour, named by its start; a qualifier of another length is such a mark.
+A row `end` of theirs is ignored.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import secrets
 import threading
@@ -29,27 +34,28 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection
 
-from timebeam.schema.layouts import Cell, Deletion, HourMarks, Row, StoredLayout, TableSpec
+from timebeam.schema.layouts import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.schema.points import Reason, Rejected
 from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, EncodedRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.wire import encoded_mutations
 from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.lease import FAMILY, LeaseRow, is_lease
 
-_FAMILY = "t"
 _HOUR_S, _DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
+_QUALIFIER_BYTES = 9
 _NOTE = b"end"
 """The row key of a note of earlier versions: shorter than the key of any mark."""
 
 
 def touched_table(layout: StoredLayout) -> TableSpec:
     """The table of marks."""
-    return TableSpec(f"{data_tables(layout)[0]}-touched", {_FAMILY: 1}, holds_points=False)
+    return TableSpec(f"{data_tables(layout)[0]}-touched", {FAMILY: 1}, holds_points=False)
 
 
 class HourMark(NamedTuple):
@@ -64,6 +70,39 @@ class HourMark(NamedTuple):
     metric: bytes
     start_s: int
     times_ms: tuple[tuple[bytes, int], ...]
+
+
+class MarkedDay(NamedTuple):
+    """A row of marks.
+
+    Attributes:
+      start_s: of the day, in seconds; or of the hour, in a row of an earlier version.
+      hours: those with marks.
+      leases: of those who recompute hours of the day.
+    """
+
+    metric: bytes
+    start_s: int
+    hours: Sequence[HourMark]
+    leases: LeaseRow
+
+    @property
+    def changing(self) -> set[int]:
+        """The starts, in s, of the hours whose rollups may differ from their points: marked or leased."""
+        leases = [*self.leases.lost, *([self.leases.lease] if self.leases.lease else [])]
+        leased = (start_s for lease in leases for start_s in noted_hours(lease.note, self.start_s))
+        return {mark.start_s for mark in self.hours}.union(leased)
+
+
+def hours_note(starts_s: Iterable[int]) -> bytes:
+    """The note of a lease for hours of one day."""
+    return sum({1 << start_s % _DAY_S // _HOUR_S for start_s in starts_s}).to_bytes(3, "big")
+
+
+def noted_hours(note: bytes, day_s: int) -> Iterator[int]:
+    """The starts, in s, of the hours in the note of a lease."""
+    bits = int.from_bytes(note, "big")
+    return (day_s + hour * _HOUR_S for hour in range(24) if bits >> hour & 1)
 
 
 class Touched(NamedTuple):
@@ -130,22 +169,62 @@ class TouchedMarker:
         Raises:
           GoogleAPICallError: the marks could not be written.
         """
-        table = self.table.name
-        mark = encoded_mutations([Cell(_FAMILY, _WRITER.column, _WRITER.next_ms(), b"")], ())
-        write_all(target, table, [EncodedRow(table, _key(metric, hour), mark, 1) for metric, hour in hours])
+        table, time_ms = self.table.name, _WRITER.next_ms()
+        encoded = {
+            start_s: encoded_mutations([mark_cell(start_s, time_ms)], ())
+            for start_s in {start_s % _DAY_S for _, start_s in hours}
+        }
+        write_all(
+            target,
+            table,
+            [
+                EncodedRow(table, day_key(metric, start_s), encoded[start_s % _DAY_S], 1)
+                for metric, start_s in hours
+            ],
+        )
 
 
-def _key(metric: bytes, start_s: int) -> bytes:
-    """The row key of a mark."""
-    return metric + start_s.to_bytes(4, "big")
+def mark_cell(start_s: int, time_ms: int | None = None) -> Cell:
+    """The mark of this process for an hour.
+
+    Args:
+      time_ms: None for a new time.
+    """
+    column = bytes((start_s % _DAY_S // _HOUR_S,)) + _WRITER.column
+    return Cell(FAMILY, column, _WRITER.next_ms() if time_ms is None else time_ms, b"")
+
+
+def day_key(metric: bytes, time_s: int) -> bytes:
+    """The row key of the marks of a metric in the day of a time."""
+    return metric + (time_s // _DAY_S * _DAY_S).to_bytes(4, "big")
+
+
+def read_days(
+    reader: Reader, layout: StoredLayout, metric: bytes = b"", start_s: int = 0, end_s: int = _LAST_S - 1
+) -> Iterator[MarkedDay]:
+    """The rows of marks, ascending by key; of a metric with UID those that have hours in [start, end).
+
+    Args:
+      metric: its UID; empty for all metrics, and for all times.
+    """
+    keys = (day_key(metric, start_s), metric + end_s.to_bytes(4, "big")) if metric else WHOLE_TABLE
+    for row in reader.scan(Scan(touched_table(layout).name, [keys])):
+        if row.key == _NOTE:
+            continue
+        row_metric, row_s = row.key[:-4], int.from_bytes(row.key[-4:], "big")
+        times_ms = collections.defaultdict[int, list[tuple[bytes, int]]](list)
+        for cell in row.cells:
+            if not is_lease(cell.qualifier):
+                is_of_day = len(cell.qualifier) == _QUALIFIER_BYTES
+                hour = cell.qualifier[0] * _HOUR_S if is_of_day else 0
+                times_ms[row_s + hour].append((cell.qualifier, cell.timestamp_ms))
+        hours = [HourMark(row_metric, hour_s, tuple(times)) for hour_s, times in sorted(times_ms.items())]
+        yield MarkedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
 
 
 def read_marks(target: Target, layout: StoredLayout) -> Iterator[HourMark]:
     """Every mark."""
-    for row in scan_table(target, touched_table(layout).name):
-        if row.key != _NOTE:
-            times_ms = tuple((cell.qualifier, cell.timestamp_ms) for cell in row.cells)
-            yield HourMark(row.key[:-4], int.from_bytes(row.key[-4:], "big"), times_ms)
+    return (mark for day in read_days(TableReader(target), layout) for mark in day.hours)
 
 
 def touched_ranges(
@@ -209,16 +288,18 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark])
       GoogleAPICallError: marks could not be deleted.
     """
     table = touched_table(layout).name
-    rows = [
-        Row(
-            table,
-            _key(mark.metric, mark.start_s),
-            [],
-            [Deletion(_FAMILY, column, time_ms + 1) for column, time_ms in mark.times_ms],
-        )
-        for mark in marks
-    ]
-    write_all(target, table, rows)
+    deletions = collections.defaultdict[bytes, list[Deletion]](list)
+    for mark in marks:
+        for deletion in mark_deletions(mark):
+            is_of_day = len(deletion.qualifier) == _QUALIFIER_BYTES
+            key = mark.metric + mark.start_s.to_bytes(4, "big")
+            deletions[day_key(mark.metric, mark.start_s) if is_of_day else key].append(deletion)
+    write_all(target, table, [Row(table, key, [], deleted) for key, deleted in deletions.items()])
+
+
+def mark_deletions(mark: HourMark) -> list[Deletion]:
+    """What deletes a mark up to the times that were read."""
+    return [Deletion(FAMILY, column, time_ms + 1) for column, time_ms in mark.times_ms]
 
 
 class CoveredMarksFn(beam.DoFn):

@@ -9,6 +9,7 @@ Sources: core/RowKey, core/Tags.resolveAllInternal, uid/UniqueId.getTSUIDFromKey
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -60,6 +61,7 @@ class OpenTsdbOptions:
         else the smallest.
       names: see `Names`.
       archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
+      marked_since: a UTC day: all writers mark the hours of points from it on; empty if some do not.
       overflow: what happens to series of more than `max_tags` tags; None: they are refused.
     """
 
@@ -76,8 +78,11 @@ class OpenTsdbOptions:
     names: Names = Names.REFUSE
     overflow: Overflow | None = None
     archive: bool = False
+    marked_since: str = ""
 
     def __post_init__(self) -> None:
+        if self.marked_since and self.marked_since_s is None:
+            raise ValueError(f"marked_since must be a day, such as 2026-11-20, not {self.marked_since}")
         for name, low, high in (
             ("salt_width", 0, 8),
             ("salt_buckets", 1, 1 << 31),
@@ -99,6 +104,15 @@ class OpenTsdbOptions:
     def is_event_time(self) -> bool:
         """Whether cells have the time of their points."""
         return self.cell_time is OpenTsdbCellTime.EVENT
+
+    @property
+    def marked_since_s(self) -> int | None:
+        """The start of the day `marked_since`, in s; None if it is empty, or no day."""
+        try:
+            day = datetime.datetime.strptime(self.marked_since, "%Y-%m-%d")
+        except ValueError:
+            return None
+        return max(0, int(day.replace(tzinfo=datetime.UTC).timestamp()))
 
     def uid_width(self, kind: str) -> int:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
@@ -170,6 +184,14 @@ OPTIONS = (
         "writes and queries read",
         OptionKind.FLAG,
         example="true",
+        stored=True,
+    ),
+    Option(
+        "marked_since",
+        "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
+        "queries use no rollup of a marked hour (docs/how-to/rollups.md)",
+        regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        example="2026-11-20",
         stored=True,
     ),
 )

@@ -115,9 +115,15 @@ class OpenTsdb(
         if "cell_time" in values:
             values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
         values["archive"] = bool(values.get("archive"))
+        values["marked_since"] = values.get("marked_since") or ""
         tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
         values["overflow"] = Overflow.of(tag, drop, keep)
         return cls(OpenTsdbOptions(**values))
+
+    @property
+    def marked_since_s(self) -> int | None:
+        """See `HourMarks.marked_since_s`."""
+        return self.options.marked_since_s
 
     @property
     def data_table(self) -> str:
