@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 
-from timebeam.pipelines.commands.ingest import LIMITS_REGEX, limit_text
 from timebeam.pipelines.commands.query import SELECTION
 from timebeam.pipelines.options.command_line import Argument, Command
 from timebeam.pipelines.options.parameters import (
@@ -20,6 +20,17 @@ from timebeam.pipelines.options.parameters import (
     boolean,
     not_negative,
 )
+from timebeam.schema.store.retention import RULES, parse_rules
+
+
+def _rules_text(text: str) -> str:
+    """The text of rules."""
+    try:
+        parse_rules([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
 
 _SELECTED = {parameter.name: parameter for parameter in SELECTION}
 
@@ -43,16 +54,25 @@ DELETE_COMMAND = Command(
         ),
         Parameter(
             "keep_days",
-            "instead of METRIC: delete points older than N UTC days; N, or PATTERN=N for metrics; the "
-            "first that matches applies",
+            "instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS; with "
+            "DAYS/DAYS rollups have their own; the first that matches applies; table [retention] of the "
+            "settings file",
             "Retention",
-            limit_text,
+            _rules_text,
             default=[],
             many=True,
             template=TemplateType.TEXT,
-            regex=LIMITS_REGEX,
-            example="debug.*=7,400",
+            regex=RULES,
+            example="debug.*=7,sys.*=30/400,400",
             setting=True,
+        ),
+        dataclasses.replace(
+            _SELECTED["rollup_config"],
+            help="opentsdb: rollup configuration, whose tables the days of rollups are for",
+            group="Retention",
+            template=TemplateType.READ_FILE,
+            regex=BUCKET_PATH,
+            example="gs://my-bucket/rollups.json",
         ),
         Parameter(
             "unattended",

@@ -130,8 +130,8 @@ _JOBS = (
         "delete",
         "delete",
         "Retention of time series in Bigtable",
-        "Deletes points that are older than a number of days, by metric, as a scheduled job. Without "
-        "`unattended` it only counts them.",
+        "Deletes points and rollups that are older than a number of days, by metric, as a scheduled job. "
+        "Without `unattended` it only counts them.",
         frozenset({"keep_days", "layout", "instance", "log"}),
         dict.fromkeys(("start", "end", "tag", "explicit_tags", "tsuid", "full_scan", "token"), _BY_HAND),
     ),

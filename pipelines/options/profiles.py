@@ -6,6 +6,9 @@
     project = "my-project"
     instance = "metrics"
 
+    [retention]                     # or [profiles.prod.retention]: the option keep_days as a table
+    "debug.*" = 7
+
 A key is the name of an option without `--` (those with `Parameter.setting`), its value what the option takes.
 """
 
@@ -21,12 +24,16 @@ from typing import Any
 
 from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text, reason_of
 from timebeam.pipelines.options.parsing import did_you_mean
+from timebeam.schema.store.retention import rule_texts
 
 FILE = "timebeam.toml"
 """Read from the folder in which a command runs, if neither --config nor TIMEBEAM_CONFIG names a file."""
 
 PROFILES = "profiles"
 """The table of the file that holds the profiles."""
+
+_RETENTION, _RULES = "retention", "keep_days"
+"""A table, and the option that it is another form of. As a string, the key is KairosDB's classes."""
 
 VARIABLES = "TIMEBEAM_"
 """How the environment variables of settings begin; the name of the setting follows, in capitals."""
@@ -167,6 +174,14 @@ def _texts(table: Mapping[str, Any], place: str, names: Collection[str]) -> dict
     """The texts of the keys of a TOML table."""
     texts = {}
     for key, value in table.items():
+        if key == _RETENTION and isinstance(value, dict):
+            if _RULES in table:
+                raise UsageError(f"{place}: {_RULES} and a table {_RETENTION}: give one of them")
+            try:
+                texts[_RULES] = tuple(rule_texts(value))
+            except ValueError as error:
+                raise UsageError(f"{place}: {_RETENTION}: {error}") from error
+            continue
         if key not in names:
             raise UsageError(f"{place}: unknown key {key!r}{did_you_mean(key, names)}")
         values = value if isinstance(value, list) else [value]

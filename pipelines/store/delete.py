@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import hashlib
 import itertools
+import operator
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
-from timebeam.pipelines.options.values import layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import layout_with, readable_of, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
@@ -35,19 +36,31 @@ from timebeam.schema.layouts import (
     Reader,
     Selection,
     SeriesIndex,
+    TableSpec,
     UidTables,
     UnknownNameError,
     WritableLayout,
     find_capability,
 )
-from timebeam.schema.meta.limits import limit_of, parse_limits
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY, POINT_BYTES, ROLLUP_BYTES
+from timebeam.schema.store.retention import parse_rules, rule_of
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.store.delete import DeleteJob, DeletePoints, is_begun, marker_of, use_up, used_s
+from timebeam.transforms.rollup.job import outputs
+from timebeam.transforms.store.delete import (
+    DeleteJob,
+    DeletePoints,
+    DeleteTask,
+    RolledTable,
+    is_begun,
+    marker_of,
+    use_up,
+    used_s,
+)
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
@@ -61,6 +74,7 @@ _SELECTING = (
     "keep_rollups",
     "annotations",
     "keep_days",
+    "rollup_config",
     "series",
 )
 
@@ -95,17 +109,32 @@ class DeleteSummary(Summary):
     """What a deletion did, or would do.
 
     Attributes:
+      by_rule: what it did by rule of `--keep_days` and table; without rules under an empty one.
       token: for the real run; empty after one.
     """
 
-    tables: dict[str, DeleteFigures]
+    by_rule: dict[tuple[str, str], DeleteFigures]
     tally: DeleteTally
     token: str
 
+    @property
+    def tables(self) -> dict[str, DeleteFigures]:
+        """What it did by table."""
+        tables: dict[str, DeleteFigures] = {}
+        for (_, table), figures in self.by_rule.items():
+            before = tables.get(table, DeleteFigures(0, 0, 0, 0))
+            tables[table] = DeleteFigures._make(map(operator.add, before, figures))
+        return tables
+
     def figures(self) -> dict[str, Any]:
         """See `Summary.figures`."""
+        rules: dict[str, dict[str, Any]] = {}
+        for (rule, table), figures in self.by_rule.items():
+            if rule:
+                rules.setdefault(rule, {})[table] = figures._asdict()
         return {
             "tables": {table: figures._asdict() for table, figures in self.tables.items()},
+            **({"rules": rules} if rules else {}),
             "unreadable": self.tally.unreadable,
             "refused": self.tally.refused,
             "changed": self.tally.changed > 0,
@@ -118,9 +147,9 @@ class DeleteSummary(Summary):
         """See `Summary.lines`."""
         verb = "to delete" if self.dry_run else "deleted"
         lines = []
-        for table, figures in self.tables.items():
+        for (rule, table), figures in self.by_rule.items():
             counts = (f"{figure:,} {field}" for field, figure in figures._asdict().items())
-            lines.append((f"{verb} from {table}", ", ".join(counts)))
+            lines.append((f"{rule}, {verb} from {table}".removeprefix(", "), ", ".join(counts)))
         if self.tally.unreadable:
             lines.append(("rows not read", f"{self.tally.unreadable:,}"))
         if self.tally.refused:
@@ -169,8 +198,8 @@ class Delete(Job):
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
             marker = None
-        if not begun and len(work.questions) == 1:
-            _check_names(work, work.questions[0])
+        if not begun and len(work.tasks) == 1:
+            _check_names(work, work.tasks[0].question)
         return dataclasses.replace(self, work=dataclasses.replace(work, begun=begun, marker=marker))
 
     def prepare(self, run: Run) -> None:
@@ -189,24 +218,24 @@ class Delete(Job):
 
     def summarize(self, result: PipelineResult, run: Run) -> DeleteSummary:
         """See `Job.summarize`."""
-        tally, tables = COUNTERS.tally(result), figures_by_table(result)
+        tally, by_rule = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
         if work.series and not work.dry_run and not tally.changed:
             stale = itertools.chain.from_iterable(
-                stale_rows(work.target, work.layout, question) for question in work.questions
+                stale_rows(work.target, work.layout, task.question) for task in work.tasks if not task.rolled
             )
             for table, figures in delete_rows(work.target, stale, dry_run=False).items():
-                tables[table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
+                by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
             if work.checksum is not None and not tally.refused:
                 use_up(work)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
-            tables=tables,
+            by_rule=by_rule,
             tally=tally,
-            token=token if tables or work.series else "",
+            token=token if by_rule or work.series else "",
             seconds=run.seconds,
             dry_run=work.dry_run,
-            why_nothing="" if tables or tally.changed else why_nothing(work.target, work.layout),
+            why_nothing="" if by_rule or tally.changed else why_nothing(work.target, work.layout),
             failed=bool(tally.unreadable or tally.refused or tally.changed),
         )
 
@@ -251,13 +280,13 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
     options.dry_run = options.dry_run or not (options.token or options.unattended)
     if options.keep_days:
-        questions = _old_points(options, layout, TableReader(target), token.newest_ms)
+        tasks = _old_points(options, layout, TableReader(target), token.newest_ms)
     else:
-        questions = (_selected(options, layout, TableReader(target), token.newest_ms),)
+        tasks = [DeleteTask(_selected(options, layout, TableReader(target), token.newest_ms))]
     work = DeleteJob(
         target,
         layout,
-        questions,
+        tasks,
         token.newest_ms,
         f"{options.log}-{token}",
         None if options.keep_rollups else marker_of(layout),
@@ -267,7 +296,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         series=options.series,
         dry_run=options.dry_run,
     )
-    return Delete(target, layout.tables(), work, token._replace(options=digest))
+    rolled = sorted({task.rolled.name for task in tasks if task.rolled})
+    tables = [*layout.tables(), *(TableSpec(name, {FAMILY: 1}, holds_points=True) for name in rolled)]
+    return Delete(target, tables, work, token._replace(options=digest))
 
 
 def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int) -> Question:
@@ -290,12 +321,11 @@ def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reade
 
 def _old_points(
     options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int
-) -> Sequence[Question]:
-    """For each metric that a pattern of `--keep_days` matches, the points of UTC days that are too old.
+) -> list[DeleteTask]:
+    """For each metric that a rule of `--keep_days` matches, the points and rollups of too old UTC days.
 
     Raises:
-      UsageError: other options select points too, a pattern never applies, or the layout does not list its
-        metrics.
+      UsageError: other options select points too, or the layout does not list its metrics or rollups.
     """
     if options.metric or options.tag or options.explicit_tags or options.tsuid or options.start:
         raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --tag and --tsuid")
@@ -306,16 +336,50 @@ def _old_points(
         metrics = sorted({series.metric for series, _ in indexed.indexed(None, reader)})
     else:
         raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
-    limits = parse_limits(options.keep_days)
-    if any(limit.pattern == "*" for limit in limits[:-1]):
-        raise UsageError("--keep_days: what follows the days of all metrics never applies: put these last")
-    today_ms = now_ms // DAY_MS * DAY_MS
-    days_of = {metric: limit_of(limits, metric) for metric in metrics}
-    return [
-        Question(metric, {}, (), NONE, None, 0, today_ms - days * DAY_MS - 1)
-        for metric, days in days_of.items()
-        if days is not None and days * DAY_MS < today_ms
-    ]
+    try:
+        rules = parse_rules(options.keep_days)
+    except ValueError as error:
+        raise UsageError(f"--keep_days: {error}") from error
+    if options.keep_rollups and any(rule.separate for rule in rules):
+        raise UsageError("--keep_rollups: the rules have days of rollups: leave it out")
+    expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
+    rolled = _rolled_tables(options) if expiring and not options.annotations else ()
+    tasks = []
+    for metric in metrics:
+        rule = rule_of(rules, metric)
+        if rule is None:
+            continue
+        if (old := _older(metric, rule.days, now_ms)) is not None:
+            tasks.append(DeleteTask(old, str(rule), marks=not rule.separate))
+        if rule.separate and (old := _older(metric, rule.rollup_days, now_ms)) is not None:
+            tasks += [DeleteTask(old, str(rule), table, marks=False) for table in rolled]
+    return tasks
+
+
+def _older(metric: str, days: int | None, now_ms: int) -> Question | None:
+    """The UTC days of a metric that are older than so many; None if there are none."""
+    end_ms = -1 if days is None else now_ms // DAY_MS * DAY_MS - days * DAY_MS - 1
+    return Question(metric, {}, (), NONE, None, 0, end_ms) if end_ms > 0 else None
+
+
+def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
+    """The tables of rollups and pre-aggregates.
+
+    Raises:
+      UsageError: no option names their configuration, or the layout has none.
+    """
+    if not options.rollup_config:
+        raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
+    layout, config = rollups_of(options)
+    tables = []
+    for interval in config.intervals:
+        interval_ms = interval.seconds * 1000
+        step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
+        tables += [
+            RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
+            for name in outputs(config, interval)
+        ]
+    return tables
 
 
 def _selection(question: Question) -> Selection:

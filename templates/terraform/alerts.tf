@@ -63,12 +63,12 @@ locals {
     }
 
     nightly-failed = {
-      title    = "the nightly rollup has failed"
-      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${var.name}-rollup\" AND metric.type = \"dataflow.googleapis.com/job/is_failed\""
+      title    = "a nightly job has failed"
+      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = one_of(\"${var.name}-rollup\", \"${var.name}-delete\") AND metric.type = \"dataflow.googleapis.com/job/is_failed\""
       above    = 0
       duration = "0s"
       aligner  = "ALIGN_MAX"
-      meaning  = "A day has no rollups, or half of them. Run it again: a second run gives what the first one should have given."
+      meaning  = "A day has no rollups, or half of them; or old points remain. Run the job again: a second run gives what the first one should have given."
     }
   }
 }
@@ -111,8 +111,8 @@ locals {
       meaning = "More than four fifths of the UIDs of a kind are given; when all are, points of new names are refused."
     }
     nightly-not-started = {
-      title   = "the nightly rollup was not started"
-      filter  = "resource.type = \"cloud_scheduler_job\" AND resource.labels.job_id = \"${var.name}-rollup\" AND severity >= ERROR"
+      title   = "a nightly job was not started"
+      filter  = "resource.type = \"cloud_scheduler_job\" AND resource.labels.job_id = (\"${var.name}-rollup\" OR \"${var.name}-delete\") AND severity >= ERROR"
       meaning = "Cloud Scheduler's call was refused: no permission, no template, or the job of the night before still runs."
     }
   }

@@ -38,6 +38,28 @@ locals {
       app_profile   = google_bigtable_app_profile.batch.app_profile_id
     },
   )
+
+  delete_parameters = merge(
+    local.settings_parameters,
+    local.layout_parameters,
+    { for name, value in var.delete : name => tostring(value) if value != null },
+    { for name, value in {
+      rollup_config = one([for object in google_storage_bucket_object.rollup_config : "gs://${object.bucket}/${object.name}"])
+      unattended    = "true"
+      log           = "gs://${google_storage_bucket.data.name}/deleted/run"
+      instance      = local.instance
+      app_profile   = google_bigtable_app_profile.batch.app_profile_id
+    } : name => value if value != null },
+  )
+
+  nightly = merge(
+    var.rollup_config_file == null ? {} : {
+      rollup = { description = "The rollups of the last complete day.", schedule = var.schedule, parameters = local.rollup_parameters }
+    },
+    var.delete_schedule == null ? {} : {
+      delete = { description = "Deletes what is older than [retention] says.", schedule = var.delete_schedule, parameters = local.delete_parameters }
+    },
+  )
 }
 
 resource "google_dataflow_flex_template_job" "ingest" {
@@ -81,14 +103,14 @@ resource "google_dataflow_flex_template_job" "ingest" {
 }
 
 # Batch jobs end, and a job that has ended would be started again by the next `apply`: so they are scheduled.
-resource "google_cloud_scheduler_job" "rollup" {
-  count = var.rollup_config_file == null ? 0 : 1
+resource "google_cloud_scheduler_job" "nightly" {
+  for_each = local.nightly
 
   project          = var.project
   region           = var.region
-  name             = "${var.name}-rollup"
-  description      = "The rollups of the last complete day."
-  schedule         = var.schedule
+  name             = "${var.name}-${each.key}"
+  description      = each.value.description
+  schedule         = each.value.schedule
   time_zone        = "Etc/UTC"
   attempt_deadline = "320s"
 
@@ -103,20 +125,20 @@ resource "google_cloud_scheduler_job" "rollup" {
     uri         = "https://dataflow.googleapis.com/v1b3/projects/${var.project}/locations/${var.region}/flexTemplates:launch"
     headers     = { "Content-Type" = "application/json" }
 
-    # The body never changes: the job finds its own day. Its name is its lock, since Dataflow takes no second
+    # The body never changes: the job finds its own days. Its name is its lock, since Dataflow takes no second
     # job of a name while the first one is active.
     body = base64encode(jsonencode({
       launchParameter = {
-        jobName              = "${var.name}-rollup"
-        containerSpecGcsPath = "${var.bucket}/templates/rollup.json"
-        parameters           = local.rollup_parameters
+        jobName              = "${var.name}-${each.key}"
+        containerSpecGcsPath = "${var.bucket}/templates/${each.key}.json"
+        parameters           = each.value.parameters
         environment = {
           tempLocation          = "gs://${google_storage_bucket.temp.name}/tmp"
           stagingLocation       = "gs://${google_storage_bucket.temp.name}/staging"
-          maxWorkers            = var.max_workers.rollup
+          maxWorkers            = var.max_workers[each.key]
           machineType           = var.machine_type
           serviceAccountEmail   = google_service_account.worker.email
-          sdkContainerImage     = "${var.repository}/timebeam-rollup:${var.tag}"
+          sdkContainerImage     = "${var.repository}/timebeam-${each.key}:${var.tag}"
           network               = var.network == null ? "" : var.network
           subnetwork            = var.subnetwork == null ? "" : var.subnetwork
           kmsKeyName            = var.kms_key == null ? "" : var.kms_key
@@ -132,4 +154,9 @@ resource "google_cloud_scheduler_job" "rollup" {
       scope                 = "https://www.googleapis.com/auth/cloud-platform"
     }
   }
+}
+
+moved {
+  from = google_cloud_scheduler_job.rollup[0]
+  to   = google_cloud_scheduler_job.nightly["rollup"]
 }

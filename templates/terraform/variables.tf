@@ -117,7 +117,7 @@ variable "bucket" {
 
 variable "max_workers" {
   description = "Most workers of each job."
-  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10) })
+  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10), delete = optional(number, 10) })
   default     = {}
 }
 
@@ -179,6 +179,12 @@ variable "schedule" {
   description = "When the nightly rollup starts, as cron has it, in UTC; later than points are late."
   type        = string
   default     = "15 2 * * *"
+}
+
+variable "delete_schedule" {
+  description = "When the nightly `timebeam delete` starts, as cron has it, in UTC; null for none. What it deletes is `[retention]` of the settings file, or keep_days of `delete`."
+  type        = string
+  default     = null
 }
 
 variable "notification_channels" {

@@ -2,7 +2,7 @@
 
 variable "layout" {
   description = <<-EOT
-    How points are stored: what the stream, the nightly job and the tables share.
+    How points are stored: what the stream, the nightly jobs and the tables share.
 
     layout: how points are stored; table: in declared tables, see tables; required here or in the file of config
     table_prefix: prefix of all table names
@@ -409,5 +409,29 @@ variable "rollup" {
   validation {
     condition     = var.rollup.lookback_days == null || can(regex("^([0-9]+)$", var.rollup.lookback_days))
     error_message = "lookback_days must be such as 0."
+  }
+}
+
+variable "delete" {
+  description = <<-EOT
+    The nightly deletion of old points and rollups; see delete_schedule.
+
+    keep_days: instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS; with DAYS/DAYS rollups have their own; the first that matches applies; table [retention] of the settings file; required here or in the file of config
+    annotations: opentsdb: delete annotations of series instead of points
+    keep_rollups: do not mark the hours for `rollup touched`, so that rollups stay as they are
+    dry_run: count what would be deleted, also with token
+  EOT
+
+  type = object({
+    keep_days    = optional(string)
+    annotations  = optional(bool)
+    keep_rollups = optional(bool)
+    dry_run      = optional(bool)
+  })
+  default = {}
+
+  validation {
+    condition     = var.delete.keep_days == null || can(regex("^(([^,]+=)?([0-9]{1,5}|forever)(/([0-9]{1,5}|forever))?(,([^,]+=)?([0-9]{1,5}|forever)(/([0-9]{1,5}|forever))?)*)$", var.delete.keep_days))
+    error_message = "keep_days must be such as debug.*=7,sys.*=30/400,400."
   }
 }

@@ -25,10 +25,11 @@ from tests.support.points import BASE_S, corrections_of, put_file, random_points
 from tests.support.processes.killed import run_and_kill, run_through_kills
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run, versions
+from timebeam.pipelines.jobs import run as jobs_run
 from timebeam.pipelines.store import delete
 from timebeam.schema.declared.language import loader
 from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.layouts import Selected, Selection
+from timebeam.schema.layouts import Name, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.store import removals
@@ -53,7 +54,7 @@ def test_a_dry_run_says_how_to_delete() -> None:
     summary = delete.DeleteSummary(
         seconds=1.0,
         dry_run=True,
-        tables={"tsdb": removals.DeleteFigures(2, 3, 4, 50)},
+        by_rule={("", "tsdb"): removals.DeleteFigures(2, 3, 4, 50)},
         tally=removals.DeleteTally(0, 0, 0, 0),
         token="1-2-3",
     )
@@ -288,6 +289,56 @@ def test_rollups_are_made_again_from_what_is_left(
     }
     assert len(left) < len(points)
     rollup_day.same(rollup_day.stored(store, rollup_day.SECONDS), rollup_day.expected(left))
+
+
+def test_rollups_outlive_points_by_rule(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sys.m0 the points of February go, of sys.m1 the rollups, in rows that March shares; sys.m2 stays."""
+    config = tmp_path / "rollups.json"
+    config.write_text(json.dumps(rollup_day.CONFIG))
+    store = Store.create(bigtable, prefix)
+    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    march_s = rollup_day.DAY + 86_400
+    points = rollup_day.points_of(random.Random(12), march_s - 3 * 3600, 6)
+    rollup_day.send(store, tmp_path, points, 1)
+    span = (f"--start={rollup_day.DAY}", f"--end={march_s + 86_400}")
+    assert rollup_day.rollup(store, config, *span).code == 0
+    names = [*rollup_day.SECONDS, "preagg", *(f"preagg-{name[7:]}" for name in rollup_day.SECONDS)]
+    before = {name: rollup_day.cells(store, name) for name in names}
+    metric = store.uids()[Name("metrics", "sys.m1")]
+    expected = {
+        name: [cell for cell in cells if cell[0][:3] != metric or cell[2] >= march_s * 10**6]
+        for name, cells in before.items()
+    }
+    assert all(0 < len(expected[name]) < len(before[name]) for name in names)
+    monkeypatch.setattr(jobs_run, "clock_ms", lambda: (march_s + 30 * 86_400 + 3600) * 1000)
+    settings = tmp_path / "timebeam.toml"
+    settings.write_text(
+        f'rollup_config = "{config}"\n[retention]\n"sys.m0" = {{ points = 30, rollups = "forever" }}\n'
+        '"sys.m1" = { points = "forever", rollups = 30 }\n'
+    )
+    flags = (*store.flags, f"--config={settings}", f"--log={tmp_path / 'log'}")
+    lines = timebeam("delete", *flags).out.splitlines()
+    assert any(
+        line.startswith(f"sys.m0: 30 days, rollups forever, to delete from {prefix}tsdb ") for line in lines
+    )
+    ran = timebeam("delete", *flags, "--unattended", "--summary=json")
+    assert ran.code == 0, ran.err
+    rules = json.loads(ran.out)["rules"]
+    assert rules.keys() == {"sys.m0: 30 days, rollups forever", "sys.m1: forever, rollups 30 days"}
+    assert rules["sys.m1: forever, rollups 30 days"].keys() == {prefix + name for name in names}
+    assert {name: rollup_day.cells(store, name) for name in names} == expected
+    stored = store.points()
+    assert {(series, time_ms) for series, values in stored.items() for time_ms in values} == {
+        (series, time_ms)
+        for series, time_ms in points
+        if series.metric != "sys.m0" or time_ms >= march_s * 1000
+    }
+    assert rollup_day.rollup(store, config, "--touched").code == 0  # nothing is marked
+    assert {name: rollup_day.cells(store, name) for name in names} == expected
+    config_free = timebeam("delete", *store.flags, "--keep_days=*=1/7", f"--log={tmp_path / 'log'}")
+    assert "the days of rollups need --rollup_config" in config_free.err
 
 
 @pytest.mark.parametrize("variant", ["heroic", "heroic-readable", "kairosdb-milliseconds"])

@@ -36,7 +36,7 @@ BAD_TEXTS = {
     "app_profile": ["", "-p", "a b"],
     "max_new_series": ["", "app.*", "app.*=", "=5", "-1", "5,", "1.5"],
     "max_series": ["", "app.*="],
-    "keep_days": ["", "app.*=", "1.5"],
+    "keep_days": ["", "app.*=", "1.5", "7/", "never"],
     "log": ["", "deleted", "gs://bucket"],
     "max_tag_values": ["", "app.*="],
     "table_prefix": ["a/b", "ä"],

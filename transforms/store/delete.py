@@ -24,10 +24,12 @@ from timebeam.schema.layouts import (
     ReadableLayout,
     Selection,
     UidTables,
+    capability,
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb.delete import remove_annotations
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.delete import remove_annotations, remove_rollups
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
 from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.writing import Name
@@ -45,11 +47,42 @@ from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_
 _SERIES = 100_000  # whose test of the filters is remembered
 
 
-class DeleteChunk(NamedTuple):
-    """The rows of one selection in a range of keys.
+class RolledTable(NamedTuple):
+    """A table of rollups or pre-aggregates.
 
     Attributes:
-      number: of the selection in the job.
+      interval_ms: the length of an interval.
+      step_ms: from one column to the next.
+      qualifier_bytes: see `remove_rollups`.
+    """
+
+    name: str
+    interval_ms: int
+    step_ms: int
+    qualifier_bytes: int
+
+
+class DeleteTask(NamedTuple):
+    """What is deleted from one table.
+
+    Attributes:
+      question: metric, filters and time range.
+      rule: what the figures are counted under, beside the table; empty for the table only.
+      rolled: the table of rollups; None for points.
+      marks: whether changed hours are marked for the next rollup.
+    """
+
+    question: Question
+    rule: str = ""
+    rolled: RolledTable | None = None
+    marks: bool = True
+
+
+class DeleteChunk(NamedTuple):
+    """The rows of one task in a range of keys.
+
+    Attributes:
+      number: of the task in the job.
     """
 
     number: int
@@ -61,7 +94,6 @@ class DeleteJob:
     """What is deleted.
 
     Attributes:
-      questions: metric, filters and time range of each selection.
       newest_ms: cells with a later timestamp stay.
       checksum: of all cells that the dry run saw; None to delete what there is.
       begun: whether a run with this token has already begun to delete.
@@ -73,7 +105,7 @@ class DeleteJob:
 
     target: Target
     layout: ReadableLayout
-    questions: Sequence[Question]
+    tasks: Sequence[DeleteTask]
     newest_ms: int
     log: str
     marker: TouchedMarker | None
@@ -131,13 +163,13 @@ class _DeleteChunksFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[DeleteChunk]:
         job = self._job
-        table = data_tables(job.layout)[0]
-        for number, question in enumerate(job.questions):
-            if len(job.questions) > 1 and find_capability(job.layout, UidTables) is None:
+        for number, task in enumerate(job.tasks):
+            if len(job.tasks) > 1 and find_capability(job.layout, UidTables) is None:
                 metrics.plan_work(1)
                 yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
                 continue
-            ranges = _key_ranges(job, question)
+            table = data_tables(job.layout)[0] if task.rolled is None else task.rolled.name
+            ranges = _key_ranges(job, task.question)
             cuts = split_keys(job.target, table, ranges, cut_at=job.layout.cut_at)
             for split in ranges_between(cuts):
                 if any(common_range(split, key_range) for key_range in ranges):
@@ -168,7 +200,7 @@ class _ScanFn(beam.DoFn):
         for removal, _ in _removals(self._job, chunk):
             total += removal.checksum
             if self._job.dry_run:
-                count_removal(removal)
+                count_removal(removal, self._job.tasks[chunk.number].rule)
         if self._job.dry_run:
             COUNTERS.count("checksum", total)
             metrics.work_done()
@@ -193,8 +225,8 @@ class _CompareFn(beam.DoFn):
 def write_begun(job: DeleteJob) -> None:
     """Says in the log that cells are deleted from now on."""
     selections = [
-        {"metric": question.metric, "start_ms": question.start_ms, "end_ms": question.end_ms}
-        for question in job.questions
+        {"metric": task.question.metric, "start_ms": task.question.start_ms, "end_ms": task.question.end_ms}
+        for task in job.tasks
     ]
     content = {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections}
     with FileSystems.create(job.begun_path) as file:
@@ -226,7 +258,9 @@ class _DeleteFn(beam.DoFn):
 
     def process(self, chunk: DeleteChunk, may_delete: bool) -> Iterator[int]:
         if may_delete:
-            pending = PendingRemovals(self._job.target, self._job.log, self._job.marker)
+            job, task = self._job, self._job.tasks[chunk.number]
+            marker = job.marker if task.marks else None
+            pending = PendingRemovals(job.target, job.log, marker, task.rule)
             for removal, series in _removals(self._job, chunk):
                 pending.add(removal, series)
             pending.flush()
@@ -236,7 +270,11 @@ class _DeleteFn(beam.DoFn):
 
 def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Series]]:
     """What is deleted from each row of a chunk; rows that cannot be read are logged and counted."""
-    question = job.questions[chunk.number]
+    task = job.tasks[chunk.number]
+    if task.rolled is not None:
+        yield from _rollup_removals(job, task.question, task.rolled, chunk.keys)
+        return
+    question = task.question
     deleted = Deleted(question.start_ms, question.end_ms, job.newest_ms)
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
@@ -260,6 +298,25 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
         except ValueError as error:
             skips.skip("unreadable", f"row {selected.row.key.hex()} of {selected.row.table}: {error}")
             continue
+        if removal is not None:
+            yield removal, selected.series
+
+
+def _rollup_removals(
+    job: DeleteJob, question: Question, table: RolledTable, keys: KeyRange
+) -> Iterator[tuple[Removal, Series]]:
+    """What is deleted from each row of a table of rollups: the intervals that end in the range."""
+    layout = capability(job.layout, UidTables)
+    reader = within(TableReader(job.target), job.layout, keys)
+    selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
+    deleted = Deleted(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
+    skips = metrics.SkipLog(COUNTERS)
+    for selected in select.select(layout.options, table.name, layout.uid_table, selection, reader):
+        if isinstance(selected, Finding):
+            skips.skip("unreadable", f"row {selected.key.hex()} of {selected.table}: {selected.text}")
+            continue
+        base_ms = row_keys.base_s_of(layout.options, selected.row.key) * 1000
+        removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
         if removal is not None:
             yield removal, selected.series
 

@@ -54,21 +54,24 @@ class DeleteTally(NamedTuple):
 COUNTERS = metrics.TallyCounters(NAMESPACE, DeleteTally)
 
 
-def figures_by_table(result: PipelineResult) -> dict[str, DeleteFigures]:
-    """What a finished pipeline has deleted, or would delete, by table."""
+def figures_by_table(result: PipelineResult) -> dict[tuple[str, str], DeleteFigures]:
+    """What a finished pipeline has deleted, or would delete, by rule and table, sorted."""
     counters = metrics.counted(result, NAMESPACE)
-    tables = sorted({name.split("/")[1] for name in counters if "/" in name})
-    return {
-        table: DeleteFigures._make(counters[f"{field}/{table}"] for field in DeleteFigures._fields)
-        for table in tables
-    }
+    places = sorted({name.split("/", 1)[1] for name in counters if "/" in name})
+    figures = {}
+    for place in places:
+        table, _, rule = place.partition("/")
+        figures[rule, table] = DeleteFigures._make(
+            counters[f"{field}/{place}"] for field in DeleteFigures._fields
+        )
+    return dict(sorted(figures.items()))
 
 
-def count_removal(removal: Removal) -> None:
-    """Counts what a removal deletes."""
+def count_removal(removal: Removal, rule: str) -> None:
+    """Counts what a removal deletes, under its table and a rule; an empty one is none."""
     figures = DeleteFigures(1, len(removal.old), removal.points, removal.bytes)
     for field, by in zip(figures._fields, figures, strict=True):
-        Metrics.counter(NAMESPACE, f"{field}/{removal.mutation.table}").inc(by)
+        Metrics.counter(NAMESPACE, f"{field}/{removal.mutation.table}/{rule}").inc(by)
 
 
 class PendingRemovals:
@@ -77,13 +80,14 @@ class PendingRemovals:
     Args:
       log: how the names of the log's files begin.
       marker: marks changed hours for the next rollup; None if rollups stay.
+      rule: what they are counted under.
 
     Attributes:
       refused: how many rows Bigtable refused to change.
     """
 
-    def __init__(self, target: Target, log: str, marker: TouchedMarker | None) -> None:
-        self._target, self._log, self._marker = target, log, marker
+    def __init__(self, target: Target, log: str, marker: TouchedMarker | None, rule: str) -> None:
+        self._target, self._log, self._marker, self._rule = target, log, marker, rule
         self._removals: list[tuple[Removal, Series]] = []
         self._mutations = self._bytes = self.refused = 0
 
@@ -134,7 +138,7 @@ class PendingRemovals:
                 COUNTERS.count("refused")
                 self.refused += 1
             else:
-                count_removal(removal)
+                count_removal(removal, self._rule)
 
     def _send(self, rows: Sequence[Row]) -> set[bytes]:
         """Changes rows of one table; returns the keys of those that Bigtable refuses."""

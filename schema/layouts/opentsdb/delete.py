@@ -108,3 +108,24 @@ def remove_annotations(row: Row, base_ms: int, deleted: Deleted) -> Removal | No
         base_ms + offset_ms(cell.qualifier) if is_annotation(cell.qualifier) else -1 for cell in row.cells
     ]
     return remove_cells(row, np.array(times_ms, np.int64), deleted)
+
+
+def remove_rollups(
+    row: Row, base_ms: int, step_ms: int, qualifier_bytes: int, deleted: Deleted
+) -> Removal | None:
+    """The deletion of the numbers in a row of rollups or pre-aggregates; None if it has none in the range.
+
+    Docs: docs/spec/opentsdb.md §7.3. Cells of another form stay.
+
+    Args:
+      base_ms: the base time of the row, in ms.
+      step_ms: from one column to the next, in ms.
+      qualifier_bytes: 3 with an aggregation id, else 2.
+    """
+    times_ms = [
+        base_ms + (int.from_bytes(cell.qualifier[-2:], "big") >> 4) * step_ms
+        if len(cell.qualifier) == qualifier_bytes or (qualifier_bytes == 3 and b":" in cell.qualifier[:-2])
+        else -1
+        for cell in row.cells
+    ]
+    return remove_cells(row, np.array(times_ms, np.int64), deleted)

@@ -123,7 +123,7 @@ def attributes(body: dict[str, Any]) -> set[str]:
     )
 
 
-@pytest.mark.parametrize("job", ["ingest", "rollup"])
+@pytest.mark.parametrize("job", ["ingest", "rollup", "delete"])
 def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
     found = variables(MODULE / "variables_jobs.tf")
     declared = {one["name"] for one in template_parameters(job)}
@@ -133,7 +133,7 @@ def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
     assert shared == set(layout_parameters())
 
 
-@pytest.mark.parametrize("job", ["ingest", "rollup"])
+@pytest.mark.parametrize("job", ["ingest", "rollup", "delete"])
 def test_what_the_module_passes_itself_is_what_it_owns(job: str) -> None:
     text = (MODULE / "jobs.tf").read_text()
     block = text.split(f"{job}_parameters = ")[1].split("\n  )\n")[0]
@@ -217,6 +217,18 @@ def test_the_program_takes_what_the_example_passes(
     ran = timebeam(job, *arguments, f"--project={project}", "--preflight")
     assert ran.code == 1, ran.err
     assert "-> timebeam tables create --layout opentsdb --salt_width 1" in ran.out
+
+
+def test_delete_takes_what_the_example_passes(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """It has no `--preflight`: it runs, in empty tables."""
+    project, instance = bigtable
+    rollups = MODULE / "examples" / "opentsdb" / "rollups.json"
+    arguments = [*passed(given_by_the_example(), ["layout", "delete"]), f"--rollup_config={rollups}"]
+    place = (f"--project={project}", f"--instance={instance}", f"--table_prefix={prefix}")
+    layout = [text for text in arguments if not text.startswith("--keep_days")]
+    assert timebeam("tables", "create", *layout, *place).code == 0
+    ran = timebeam("delete", *arguments, *place, "--unattended=true", f"--log={tmp_path / 'deleted'}")
+    assert ran.code == 0, ran.err
 
 
 def made_by_terraform(folder: Path, given: dict[str, Any]) -> dict[str, Any]:

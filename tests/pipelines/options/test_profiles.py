@@ -47,6 +47,22 @@ def test_a_profile_goes_over_the_shared_settings() -> None:
     }
 
 
+def test_a_table_of_retention_is_the_option_keep_days() -> None:
+    names = (*NAMES, "retention", "keep_days")
+    text = (
+        '[retention]\n"a.*" = 7\n"*" = {points = 30, rollups = "forever"}\n[profiles.p.retention]\n"*" = 1\n'
+    )
+    profiles = Profiles.parse(text, FILE, names)
+    assert profiles.settings(None) == {"keep_days": Setting(("a.*=7", "*=30/forever"), FILE)}
+    assert profiles.settings("p") == {"keep_days": Setting(("*=1",), f"profile p of {FILE}")}
+    of_kairosdb = Profiles.parse('retention = "7,90"', FILE, names)
+    assert of_kairosdb.settings(None) == {"retention": Setting(("7,90",), FILE)}
+    with pytest.raises(UsageError, match="keep_days and a table retention: give one of them"):
+        Profiles.parse('keep_days = ["7"]\n[retention]\n"*" = 7\n', FILE, names)
+    with pytest.raises(UsageError, match=r"timebeam\.toml, profile p: retention: 'a=x' is not"):
+        Profiles.parse('[profiles.p.retention]\na = "x"\n', FILE, names)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

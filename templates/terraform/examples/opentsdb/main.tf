@@ -37,6 +37,11 @@ module "timebeam" {
     lookback_days = 2
   }
 
+  delete = {
+    keep_days = "debug.*=7,*=400/3650"
+  }
+  delete_schedule = "30 3 * * *"
+
   rollup_config_file = "${path.module}/rollups.json"
   nodes              = { min = 3, max = 12 }
   max_age_days       = { tsdb = 400, tsdb-rollup-1h = 3650 }
