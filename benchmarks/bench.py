@@ -58,6 +58,7 @@ SUITE: dict[str, dict[str, Any]] = {
     "meta": {"points": 400_000, "repeats": 2},
     "engines": {"points": 400_000, "repeats": 1},
     "serving": {"scale": 0.2},
+    "front": {"requests": 3000},
 }
 """The benchmarks of `make bench`, with sizes at which all of them take less than half an hour."""
 

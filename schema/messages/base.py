@@ -122,6 +122,13 @@ class MessageFormat(abc.ABC):
     def parse(self, message: Message) -> Parsed:
         """Reads every record of a message; never raises for bad input, but returns it in `rejected`."""
 
+    def good_points(self, text: bytes) -> int | None:
+        """The number of points in the text of a message, if a quick look shows that all of it is good.
+
+        None says nothing: `parse` decides. It only reads caches: another thread may call `parse` meanwhile.
+        """
+        return None
+
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """Reads several messages of one source into as few batches as possible.
 

@@ -134,12 +134,16 @@ class SeriesCache:
         Args:
           read: reads what the key of a number stands for.
         """
-        outcomes: list[Outcome] = list(map(self._new.get, keys))  # type: ignore[arg-type]
+        outcomes: list[Outcome] = self.known(keys)  # type: ignore[assignment]
         if None in outcomes:
             for number, outcome in enumerate(outcomes):
                 if outcome is None:
                     outcomes[number] = self.outcome(keys[number], read, number)
         return outcomes
+
+    def known(self, keys: Sequence[Hashable]) -> list[Outcome | None]:
+        """What each key stands for; None if it is not among the latest."""
+        return list(map(self._new.get, keys))
 
     def outcome(self, key: Hashable, read: Callable[[int], Outcome], number: int = 0) -> Outcome:
         """As `outcomes`, for one key."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from timebeam.schema.messages.base import Framing, Point
-from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
+from timebeam.schema.messages.rules import LAST_MILLISECOND, add_tag, parse_time, parse_value
 from timebeam.schema.messages.text import columns
 from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string, elements
 from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
@@ -87,6 +87,28 @@ class OpenTsdbJson(LineFormat):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return super().spans(text)
 
+    def good_points(self, text: bytes) -> int | None:
+        """See `MessageFormat.good_points`: of an object or array of plain points.
+
+        A string of JSON has two quotes and, without a backslash, no other. So many quotes as the members of
+        plain points have leave none for other members or duplicate keys.
+        """
+        if b"\\" in text:
+            return None
+        try:
+            content = _PLAIN_POINTS.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        points = content if isinstance(content, list) else [content]
+        strings = 5 * len(points) + 2 * sum(len(point.tags) for point in points)
+        if not points or text.count(b'"') != 2 * strings:
+            return None
+        times = [point.timestamp for point in points]
+        if set(map(type, times)) != {int} or min(times) < 1 or max(times) > LAST_MILLISECOND:
+            return None
+        values = [point.value for point in points]
+        return len(points) if min(values) >= -(1 << 63) and max(values) < 1 << 63 else None
+
     def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
         """See `LinewiseFormat.split`: an array of objects is a span for each."""
         view = columns.byte_view(text)
@@ -119,6 +141,18 @@ class OpenTsdbJson(LineFormat):
         """The points of one object, or of each object of an array."""
         for first, last, outcome in values(text, start, end, _point):
             yield LineRecord(first, last, outcome)
+
+
+class _PlainPoint(msgspec.Struct, gc=False):
+    """A point with four members and no other, whose tags are strings."""
+
+    metric: Annotated[str, msgspec.Meta(min_length=1)]
+    timestamp: int | float
+    value: int | float
+    tags: Annotated[dict[str, str], msgspec.Meta(min_length=1)]
+
+
+_PLAIN_POINTS = msgspec.json.Decoder(list[_PlainPoint] | _PlainPoint)
 
 
 def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:

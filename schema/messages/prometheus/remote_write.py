@@ -42,7 +42,14 @@ from timebeam.schema.common.wire_fields import (
 )
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
-from timebeam.schema.messages.rules import add_tag
+from timebeam.schema.messages.prometheus.plain_series import (
+    SERIES_1,
+    label_keys,
+    last_samples,
+    plain_requests,
+    sample_sizes,
+)
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.messages.series_columns import (
     Outcome,
     SampleGatherer,
@@ -56,10 +63,13 @@ from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 STALE = 0x7FF0000000000002
 """The bits of the value that says that a series has ended."""
 
-_SERIES_1, _METADATA_1 = 1 << 3 | BYTES, 3 << 3 | BYTES
+_QUICK_BYTES = 1 << 20
+"""The longest request that `good_points` reads, unpacked."""
+
+_METADATA_1 = 3 << 3 | BYTES
 _SYMBOL_2, _SERIES_2 = 4 << 3 | BYTES, 5 << 3 | BYTES
 _VERSION = np.zeros(256, np.int64)
-_VERSION[[_SERIES_1, _METADATA_1]], _VERSION[[_SYMBOL_2, _SERIES_2]] = 1, 2
+_VERSION[[SERIES_1, _METADATA_1]], _VERSION[[_SYMBOL_2, _SERIES_2]] = 1, 2
 
 _LABEL, _SAMPLE = 1 << 3 | BYTES, 2 << 3 | BYTES
 _HISTOGRAM = {1: 4 << 3 | BYTES, 2: 3 << 3 | BYTES}
@@ -99,9 +109,29 @@ class RemoteWrite(WholeFormat):
         except (ProtoError, IndexError, OSError):
             return text  # a payload of a refusal, or damaged
 
+    def good_points(self, text: bytes) -> int | None:
+        """See `MessageFormat.good_points`: of requests of version 1.0 with one sample of known series."""
+        try:
+            request = snappy(text, _QUICK_BYTES)
+        except (ProtoError, IndexError, OSError):
+            return None
+        series = plain_requests(request, np.zeros(1, np.int64), np.full(1, len(request)))
+        if series is None:
+            return None
+        sizes = sample_sizes(request, series)
+        if not sizes.all():
+            return None
+        if set(map(type, self._series.known(label_keys(request, series, sizes)))) != {Series}:
+            return None
+        bits, times_ms = last_samples(request, series, sizes)
+        in_range = (times_ms >= FIRST_MILLISECOND) & (times_ms <= LAST_MILLISECOND)
+        return len(series) if (in_range & np.isfinite(bits.view(np.float64))).all() else None
+
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
         """See `WholeFormat.samples`."""
-        top = scan(padded, starts, ends)
+        top = plain_requests(padded, starts, ends)
+        if top is None:
+            top = scan(padded, starts, ends)
         has = np.zeros((3, len(starts)), np.bool_)
         has[np.where(top.tags < 256, _VERSION[top.tags & 0xFF], 0), top.message] = True
         foreign = (has[1] == has[2]) & (ends > starts)
@@ -111,13 +141,30 @@ class RemoteWrite(WholeFormat):
         skipped["metadata"] += int(np.count_nonzero(top.tags == _METADATA_1))
         groups = []
         if has[1].any():
-            groups.append(self._version_1(padded, top.of(_SERIES_1), skipped))
+            groups.append(self._version_1(padded, top.of(SERIES_1), skipped))
         if has[2].any():
             groups.append(self._version_2(padded, top, starts, ends, skipped))
         return Samples.join(groups)
 
     def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
-        """The samples of series of version 1.0."""
+        """The samples of series of version 1.0; those of known labels and one sample are not scanned."""
+        sizes = sample_sizes(padded, series)
+        plain = np.flatnonzero(sizes)
+        outcomes = self._series.known(label_keys(padded, series.take(plain), sizes[plain]))
+        is_known = np.zeros(len(series), np.bool_)
+        is_known[plain] = [outcome is not None for outcome in outcomes]
+        known, others = series.take(is_known), series.take(~is_known)
+        bits, times_ms = last_samples(padded, known, sizes[is_known])
+        spans = known.starts, known.ends
+        groups = [
+            _samples(list(filter(None, outcomes)), np.arange(len(known)), times_ms, bits, spans, skipped)
+        ]
+        if len(others):
+            groups.append(self._scanned(padded, others, skipped))
+        return Samples.join(groups)
+
+    def _scanned(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
+        """The samples of series of version 1.0, after a look at each of their fields."""
         fields = scan(padded, series.firsts, series.ends, run_tag=_LABEL)
         keys = field_bytes(padded, fields.of(_LABEL), len(series))
         outcomes = self._series.outcomes(keys, lambda number: _encoded_series(keys[number]))
@@ -189,13 +236,7 @@ class RemoteWrite(WholeFormat):
         values, times = content.of(_VALUE), content.of(_TIME)
         bits[values.message] = fixed64(padded, values.firsts)
         times_ms[times.message] = varints(padded, times.firsts, times.ends)
-        series = samples.message
-        stale = bits == STALE
-        if stale.any():
-            skipped["stale_markers"] += int(np.count_nonzero(stale))
-            series, times_ms, bits = series[~stale], times_ms[~stale], bits[~stale]
-        kinds = np.full(len(series), Kind.FLOAT, np.uint8)
-        read = Samples(outcomes, series, times_ms, kinds, bits, spans[0][series], spans[1][series])
+        read = _samples(outcomes, samples.message, times_ms, bits, spans, skipped)
         histograms = fields.of(_HISTOGRAM[version])
         if not len(histograms):
             return read
@@ -229,6 +270,23 @@ class RemoteWrite(WholeFormat):
         earlier, points = self._histogram_counts  # versions 1.0 and 2.0 may be read together
         self._histogram_counts = earlier + count, points + len(samples.index)
         return samples
+
+
+def _samples(
+    outcomes: list[Outcome],
+    series: Int64s,
+    times_ms: Int64s,
+    bits: Int64s,
+    spans: Spans,
+    skipped: Counter[str],
+) -> Samples:
+    """Samples without those that are stale markers; `series` int64[n] are the numbers of their series."""
+    stale = bits == STALE
+    if stale.any():
+        skipped["stale_markers"] += int(np.count_nonzero(stale))
+        series, times_ms, bits = series[~stale], times_ms[~stale], bits[~stale]
+    kinds = np.full(len(series), Kind.FLOAT, np.uint8)
+    return Samples(outcomes, series, times_ms, kinds, bits, spans[0][series], spans[1][series])
 
 
 def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:

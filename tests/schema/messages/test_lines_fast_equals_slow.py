@@ -26,8 +26,11 @@ SHAPES = {OpenTsdbJson: json_shape, OpenTsdbText: text_shape}
 
 
 def parse(form: LineFormat, text: bytes) -> Parsed:
-    """The columnar path."""
-    return form.parse(Message(text, ARRIVAL, SOURCE, OFFSET))
+    """The columnar path; asserts that a quick look counts as many points, or nothing."""
+    parsed = form.parse(Message(text, ARRIVAL, SOURCE, OFFSET))
+    good = form.good_points(text)
+    assert good is None or (good, []) == (len(parsed.batch), list(parsed.rejected))
+    return parsed
 
 
 def check(form: LineFormat, text: bytes) -> Parsed:

@@ -6,9 +6,11 @@ import gzip
 import math
 import struct
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 from google.protobuf.message import DecodeError
@@ -21,6 +23,7 @@ from timebeam.schema.common import wire_fields
 from timebeam.schema.common.encodings import snappy as unpack_snappy
 from timebeam.schema.messages import Framing, Message, series_columns
 from timebeam.schema.messages.base import Parsed
+from timebeam.schema.messages.prometheus import remote_write
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, Kind, Reason, Series, Stage
 
@@ -105,6 +108,65 @@ def test_any_request(version: int, series: Plain) -> None:
     parsed = parse(snappy(ENCODERS[version](series)))
     assert [(repr(point)) for point in parsed.batch.points()] == [repr(point) for point in expected(series)]
     assert not parsed.rejected
+
+
+def outcome(parsed: Parsed) -> tuple[list[str], list[object], object]:
+    """The points, refusals and counts of what was read."""
+    assert parsed.batch.origins is not None
+    spans = zip(parsed.batch.origins.starts.tolist(), parsed.batch.origins.ends.tolist(), strict=True)
+    points = list(map(repr, zip(parsed.batch.points(), spans, strict=True)))
+    return points, list(parsed.rejected), +Counter(parsed.skipped)
+
+
+one_sample = st.tuples(
+    st.dictionaries(names, names, max_size=4).map(lambda tags: {"__name__": "m"} | tags),
+    st.tuples(st.floats() | st.just(STALE), times | st.integers(-(1 << 63), (1 << 63) - 1)).map(
+        lambda sample: [sample]
+    ),
+)
+
+
+@given(
+    series=st.lists(one_sample | plain_series, max_size=20),
+    damage=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=2),
+)
+def test_known_series_are_read_as_others_are(series: Plain, damage: list[tuple[int, int]]) -> None:
+    """Also beside requests that are damaged, and where a quick look counts the points."""
+    intact = request_1(series)
+    damaged = bytearray(intact)
+    for position, byte in damage:
+        damaged[position % max(len(damaged), 1) : position % max(len(damaged), 1) + 1] = bytes([byte])
+    form = RemoteWrite()
+    form.parse(Message(intact, 5))
+    for request in (intact, bytes(damaged), intact[:-1]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remote_write, "plain_requests", lambda *_: None)
+            patch.setattr(remote_write, "sample_sizes", lambda _, series: np.zeros(len(series), np.int64))
+            scanned = RemoteWrite().parse(Message(request, 5))
+            (both,) = RemoteWrite().parse_all([Message(intact, 5), Message(request, 6), Message(b"", 7)])
+        assert outcome(form.parse(Message(request, 5))) == outcome(scanned)
+        (known,) = form.parse_all([Message(intact, 5), Message(request, 6), Message(b"", 7)])
+        assert outcome(known) == outcome(both)
+        good = form.good_points(snappy(request))
+        assert good is None or (good, [], {}) == (
+            len(scanned.batch),
+            scanned.rejected,
+            +Counter(scanned.skipped),
+        )
+
+
+def test_a_quick_look_counts_samples_of_known_series() -> None:
+    form, series = RemoteWrite(), [(labels, samples[:1]) for labels, samples in NODE]
+    request = snappy(request_1(series))
+    assert form.good_points(request) is None
+    form.parse(Message(request, 5))
+    assert form.good_points(request) == len(NODE)
+    for labels, value, time, _ in BAD.values():
+        form.parse(Message(request_1([(labels, [(1.0, TIME)])]), 5))
+        assert form.good_points(snappy(request_1([*series, (labels, [(value, time)])]))) is None
+    assert form.good_points(snappy(request_1([*series, (NODE[0][0], [(STALE, TIME)])]))) is None
+    for other in (b"", request[:-1], request_1(series), snappy(request_2(series)), snappy(b"")):
+        assert form.good_points(other) is None
 
 
 @versions

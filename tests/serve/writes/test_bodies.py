@@ -1,0 +1,89 @@
+"""Bodies that are parsed at the same time hold what each holds alone."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gzip
+import json
+
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.inputs.prometheus_proto import request_1, request_2, snappy
+from timebeam.pipelines.serve.writes import FORMATS
+from timebeam.pipelines.serve.writes.bodies import SHORT_BYTES, BodyContent, BodyParser, parse_bodies
+from timebeam.schema.messages import message_format
+from timebeam.transforms.input.messages import Formats
+
+TIME = 1_356_998_400
+Body = tuple[bytes, dict[str, str]]
+
+POINT = {"metric": "sys.cpu", "timestamp": TIME, "value": 1.5, "tags": {"host": "a"}}
+SERIES = [({"__name__": "m", "host": f"web{n}"}, [(1.0, TIME * 1000 + n)]) for n in range(5)]
+NAMELESS = [({"host": "a"}, [(1.0, TIME * 1000)])]
+
+
+def put(*points: object) -> bytes:
+    return json.dumps(points).encode()
+
+
+TEXTS = {
+    "opentsdb-json": [
+        put(POINT),
+        put(*[POINT | {"timestamp": TIME + n} for n in range(50)]),
+        put(POINT, POINT | {"value": "x"}, POINT),
+        put(POINT)[:-1],
+        json.dumps([POINT, POINT], indent=1).encode(),
+        json.dumps(POINT).encode() + b"\n{}\n" + put(POINT),
+        put(*[POINT] * (SHORT_BYTES // 80), {}),
+        b"",
+        b"\xff",
+    ],
+    "influx": [b"cpu,host=a usage=1,idle=2i 1356998400000000000\n", b"cpu\ncpu usage=1\n"],
+    "prometheus-remote-write": [
+        snappy(request_1(SERIES)),
+        snappy(request_1(SERIES[:2] + NAMELESS + SERIES[2:])),
+        snappy(request_2(SERIES)),
+        snappy(request_1(SERIES))[:-1],
+    ],
+    **{form: [message_format(form).example, b"x"] for form in ("kairosdb-json", "heroic-json", "otlp")},
+}
+BODIES: list[Body] = [
+    *((text, {"format": form}) for form, texts in TEXTS.items() for text in texts),
+    (gzip.compress(put(POINT, POINT)), {"format": "opentsdb-json", "content-encoding": "gzip"}),
+    (gzip.compress(put(POINT))[:-5], {"format": "opentsdb-json", "content-encoding": "gzip"}),
+    (zstandard.compress(bytes(9 << 20)), {"format": "opentsdb-json", "content-encoding": "zstd"}),
+    (b"cpu usage=1 1356998400\n", {"format": "influx", "influx_precision": "s"}),
+]
+
+
+def plain(content: BodyContent) -> BodyContent:
+    """The content without the number of its body."""
+    rejected = [dataclasses.replace(each, arrival_ms=-1, envelope=None) for each in content.rejected]
+    return dataclasses.replace(content, rejected=rejected)
+
+
+ALONE = [plain(parse_bodies([body], Formats("", {}, FORMATS))[0]) for body in BODIES]
+
+
+def test_the_bodies_are_good_and_bad() -> None:
+    assert {(content.points > 0, content.refused > 0) for content in ALONE} == {
+        *((True, False), (True, True), (False, True), (False, False))
+    }
+
+
+@given(st.lists(st.integers(0, len(BODIES) - 1), max_size=40))
+def test_bodies_are_told_apart(numbers: list[int]) -> None:
+    bodies, alone = [BODIES[number] for number in numbers], [ALONE[number] for number in numbers]
+    assert list(map(plain, parse_bodies(bodies, Formats("", {}, FORMATS)))) == alone
+
+    async def parse_all() -> list[BodyContent]:
+        parser = BodyParser({})
+        try:
+            return await asyncio.gather(*(parser.parse(*body) for body in bodies))
+        finally:
+            parser.close()
+
+    assert list(map(plain, asyncio.run(parse_all()))) == alone
