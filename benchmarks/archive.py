@@ -163,7 +163,7 @@ def sizes(batches: list[PointBatch]) -> bench.Figures:
     return {"share of compacted": [share], **figures}
 
 
-def speeds(batch: PointBatch, turns: int) -> dict[str, list[float]]:
+def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
     """Million points per second of processor time, over compacted rows and over the archive."""
     plain = OpenTsdb(OpenTsdbOptions(table_prefix=f"a{len(batch)}-"))
     sealed = OpenTsdb(OpenTsdbOptions(table_prefix=f"s{len(batch)}-", archive=True))
@@ -194,7 +194,7 @@ def speeds(batch: PointBatch, turns: int) -> dict[str, list[float]]:
         for form, layout in (("compacted", plain), ("archive", sealed)):
             timed(f"query {form}, M points/s", functools.partial(_query, layout))
             timed(f"downsample {form}, M points/s", functools.partial(_downsample, layout, len(batch)))
-            timed(f"rollup {form}, M points/s", functools.partial(_roll_up, layout))
+            timed(f"rollup {form}, M points/s", functools.partial(_roll_up, layout, days))
     for name in ("query", "downsample", "rollup"):
         pairs = zip(
             *(figures[f"{name} {form}, M points/s"] for form in ("archive", "compacted")), strict=True
@@ -219,10 +219,10 @@ def _downsample(layout: OpenTsdb, points: int) -> int:
     return points
 
 
-def _roll_up(layout: OpenTsdb) -> int:
-    points, start_s = 0, START_S
+def _roll_up(layout: OpenTsdb, days: int) -> int:
+    points = 0
     reader = RememberingReader(TableReader(TARGET), layout.uid_table)
-    while start_s < START_S + archive_keys.BLOCK_S:
+    for start_s in range(START_S, START_S + days * 86_400, 86_400):
         period = start_s * 1000, (start_s + 86_400) * 1000
         select = functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
         accumulator = Accumulator({3600}, ends=False)
@@ -231,7 +231,6 @@ def _roll_up(layout: OpenTsdb) -> int:
             points += len(batch)
             accumulator.add(batch)
         accumulator.take()
-        start_s += 86_400
     return points
 
 
@@ -242,7 +241,7 @@ def measure(folder: Path, *, days: int = 10, series: int = 40, turns: int = 3) -
     cases: dict[str, bench.Figures] = {"examples/metrics": sizes(examples())}
     cases |= {kind: sizes([generated(kind, series // 4, days)]) for kind in kinds}
     for kind in ("gauge", "counter"):
-        cases[f"{kind}, speed"] = speeds(generated(kind, series, days), turns)
+        cases[f"{kind}, speed"] = speeds(generated(kind, series, days), days, turns)
     return cases
 
 

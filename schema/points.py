@@ -274,7 +274,9 @@ class PointBatch:
     @property
     def floats(self) -> Floats:
         """float64[n]: the values as floats, integers above 2**53 rounded. Only for numbers."""
-        return np.where(self.kinds == Kind.FLOAT, self.bits.view(np.float64), self.bits.astype(np.float64))
+        is_float = self.kinds == Kind.FLOAT
+        floats = self.bits.view(np.float64)
+        return floats if is_float.all() else np.where(is_float, floats, self.bits.astype(np.float64))
 
     def take(self, indices: Int64s | slice) -> PointBatch:
         """The points at `indices`, with the same list of series; a slice gives views."""

@@ -156,7 +156,7 @@ SEAL_COMMAND = Command(
         ),
         Parameter(
             "quiet_hours",
-            "skip hours with a cell whose timestamp is less than this many hours ago",
+            "skip hours that were written less than this many hours ago",
             "Seal",
             not_negative,
             1.0,

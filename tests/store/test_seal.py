@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store import sealing
 from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
 
@@ -334,6 +337,21 @@ def test_busy_and_damaged_rows_and_cells_without_points_stay(store: Store, point
     assert sum(len(item.times_ms) for item in found) == sum(map(len, points.values()))
 
 
+def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Points) -> None:
+    """As while old files are ingested."""
+    marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
+    list(create_tables(store.target, [marker.table], dry_run=False))
+    hours = [START_S + 29 * DAY_S, START_S + 30 * DAY_S + 3600]
+    marker.mark(store.target, {(METRIC, hour) for hour in hours} | {(b"\0\0\2", hours[0] + 3600)})
+    rows = [row for row in store.rows() if int.from_bytes(row.key[4:8], "big") in hours]
+    tally = seal(store, delete_source=True, quiet_ms=marked_ms)
+    assert tally.rows_busy == len(rows) > 1
+    assert store.rows() == rows
+    check_reads(store, points)
+    seal(store, delete_source=True, quiet_ms=marked_ms + HOUR_MS)
+    assert store.rows() == []
+
+
 def test_a_damaged_archive_row_stops_the_seal_and_is_said_by_queries(store: Store, points: Points) -> None:
     seal(store)
     row = archive(store)[0]
@@ -451,17 +469,51 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
     assert contents[0] == contents[1] == contents[2]
 
 
+STEPS = ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_correction_of_old_arrival_wins_whenever_it_is_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str, is_first: bool
+) -> None:
+    """A pause before or after each step: the correction is newer than its point, older than the others."""
+    start_ms = START_S * 1000
+    hour_of(store, 0, {0: 1, 1000: 1}, 0)
+    hour_of(store, 0, {2000: 1}, 100)
+    call, values = getattr(sealing, step), itertools.count(2)
+
+    def paused(*args: Any) -> Any:
+        result = None if is_first else call(*args)
+        value = next(values)
+        hour_of(store, 0, {0: value}, 2 * value)
+        hour_of(store, 0, {1000: 9}, -1)
+        return call(*args) if is_first else result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, step, paused)
+        seal(store, delete_source=True)
+    latest = next(values) - 1
+    assert latest > 1
+    expected: Points = {series("a"): {start_ms: latest, start_ms + 1000: 1, start_ms + 2000: 1}}
+    for _ in range(2):
+        assert read(store) == read_all(store, 0, NOW_S * 1000) == expected
+        seal(store, delete_source=True)
+    assert store.rows() == []
+
+
 class _History:
     """Random commands on one store, beside a model: points by series and time, the latest arrival wins."""
 
     def __init__(self, store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store, self.rng, self.monkeypatch = store, random.Random(seed), monkeypatch
         self.points: Points = {}
-        self.arrival_ms = ARRIVAL_MS
+        self.arrivals: dict[tuple[Series, int], int] = {}
+        self.unused = self.rng.sample(range(ARRIVAL_MS, ARRIVAL_MS + 1000), 1000)
 
     def put(self) -> None:
         rng, batch = self.rng, Points()
-        self.arrival_ms += rng.randrange(1, 50)
+        arrival_ms = self.unused.pop()
         start_ms = (
             START_S * 1000 + rng.choice([0, 29 * DAY_S, 31 * DAY_S]) * 1000 + rng.randrange(4) * HOUR_MS
         )
@@ -469,9 +521,12 @@ class _History:
         for host in rng.sample("ab", rng.randrange(1, 3)):
             times = sorted({start_ms + rng.randrange(7200) * unit for _ in range(rng.choice([1, 5, 700]))})
             batch[series(host)] = {time: rng.choice([rng.randrange(-5, 5), rng.random()]) for time in times}
-        put(self.store, batch, self.arrival_ms, rng.choice([Packing.COMPACTED, Packing.POINTS]))
+        put(self.store, batch, arrival_ms, rng.choice([Packing.COMPACTED, Packing.POINTS]))
         for name, values in batch.items():
-            self.points.setdefault(name, {}).update(values)
+            for time_ms, value in values.items():
+                if self.arrivals.get((name, time_ms), 0) < arrival_ms:
+                    self.arrivals[name, time_ms] = arrival_ms
+                    self.points.setdefault(name, {})[time_ms] = value
 
     def seal(self) -> None:
         rng = self.rng
@@ -480,11 +535,11 @@ class _History:
             delete_source=rng.random() < 0.6,
             start_s=rng.choice([0, START_S + 3600, START_S + 29 * DAY_S + 3600]),
             end_s=START_S + rng.choice([7200, DAY_S, 30 * DAY_S, 60 * DAY_S]),
-            quiet_ms=self.arrival_ms + 1 - rng.choice([0, rng.randrange(100)]),
+            quiet_ms=ARRIVAL_MS + 1000 - rng.choice([0, rng.randrange(1000)]),
         )
 
     def killed_seal(self) -> None:
-        step = self.rng.choice(["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
+        step = self.rng.choice(STEPS)
         call, is_done, calls_left = getattr(sealing, step), self.rng.random() < 0.5, [self.rng.randrange(4)]
 
         def killed(*args: Any) -> Any:
@@ -500,7 +555,7 @@ class _History:
             self.seal()
 
     def seal_beside_writer(self) -> None:
-        step = self.rng.choice(["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
+        step = self.rng.choice(STEPS)
         call, is_first = getattr(sealing, step), self.rng.random() < 0.5
 
         def beside(*args: Any) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import latest_points
+from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts import (
     DecodedRows,
     Finding,
@@ -34,6 +35,8 @@ BATCH_POINTS = 500_000
 _FOLDED_POINTS = 1 << 17  # of a batch that becomes intervals at once: its columns fit the cache of a core
 
 _INTEGER, _FLOAT = int(Kind.INTEGER), int(Kind.FLOAT)
+
+_RUN_POINTS = 64  # runs of fewer points on average are sorted point by point, which is faster then
 
 _SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
@@ -138,6 +141,35 @@ def _downsampled(intervals: Intervals) -> Iterator[tuple[QuerySeries, int]]:
         yield QuerySeries(series, starts_ms, values, downsampled=True), skipped
 
 
+class _Runs(NamedTuple):
+    """The runs of adjacent points of one series in a batch; r of each.
+
+    Attributes:
+      numbers: the number of the series in all batches.
+      starts, ends: positions of the points [start, end).
+    """
+
+    numbers: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, batch: PointBatch, numbers: dict[Series, int]) -> _Runs:
+        """The runs of a batch with points; new series get the next numbers."""
+        starts = np.append(0, np.flatnonzero(batch.index[1:] != batch.index[:-1]) + 1)
+        index = batch.index[starts]
+        renumber = np.zeros(len(batch.series), np.int64)
+        for number in np.unique(index).tolist():
+            renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
+        return cls(renumber[index], starts, np.append(starts[1:], len(batch)))
+
+    def ascend(self, batch: PointBatch) -> bool:
+        """Whether the points of each run ascend strictly in time."""
+        is_later = batch.times_ms[1:] > batch.times_ms[:-1]
+        is_later[self.starts[1:] - 1] = True
+        return bool(is_later.all())
+
+
 def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int]]:
     """(the numbers of a series by time, how many other values it has), series in the order of `batches`.
 
@@ -146,39 +178,66 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int
     if not batches:
         return
     numbers: dict[Series, int] = {}
-    index = np.concatenate([_renumbered(batch, numbers) for batch in batches])
-    times_ms = np.concatenate([batch.times_ms for batch in batches])
-    order = np.argsort(index, kind="stable")
-    by_series, by_time = index[order], times_ms[order]
-    if not ((by_time[1:] > by_time[:-1]) | (by_series[1:] != by_series[:-1])).all():
-        arrivals_ms = np.concatenate([batch.arrivals_ms for batch in batches])
-        order = latest_points(index, times_ms, arrivals_ms)
-    index, times_ms = index[order], times_ms[order]
-    kinds = np.concatenate([batch.kinds for batch in batches])[order]
-    bits = np.concatenate([batch.bits for batch in batches])[order]
-    firsts = np.searchsorted(index, np.arange(len(numbers) + 1))
-    largest, smallest = (choose.reduceat(kinds, firsts[:-1]) for choose in (np.maximum, np.minimum))
-    floats, bounds = bits.view(np.float64), firsts.tolist()
-    for series, low, high, greatest, least in zip(
-        numbers, bounds[:-1], bounds[1:], largest.tolist(), smallest.tolist(), strict=True
-    ):
-        if greatest == least == _INTEGER:
-            yield QuerySeries(series, times_ms[low:high], bits[low:high]), 0
-        elif greatest == least == _FLOAT:
-            yield QuerySeries(series, times_ms[low:high], floats[low:high]), 0
-        else:
-            is_number = kinds[low:high] <= _FLOAT
-            values = numbers_of(bits[low:high][is_number], kinds[low:high][is_number] == _FLOAT)
-            skipped = high - low - int(np.count_nonzero(is_number))
-            yield QuerySeries(series, times_ms[low:high][is_number], values), skipped
+    runs = [_Runs.of(batch, numbers) for batch in batches]
+    if not _are_in_order(batches, runs):
+        joined = join(batches)
+        order = np.argsort(joined.index, kind="stable")
+        series, times_ms = joined.index[order], joined.times_ms[order]
+        if not ((times_ms[1:] > times_ms[:-1]) | (series[1:] != series[:-1])).all():
+            order = latest_points(joined.index, joined.times_ms, joined.arrivals_ms)
+        batches, numbers = [joined.take(order)], {}
+        runs = [_Runs.of(batches[0], numbers)]
+    runs_of: list[list[tuple[PointBatch, int, int]]] = [[] for _ in numbers]
+    for batch, batch_runs in zip(batches, runs, strict=True):
+        for number, start, end in zip(*(column.tolist() for column in batch_runs), strict=True):
+            runs_of[number].append((batch, start, end))
+    for series_name, series_runs in zip(numbers, runs_of, strict=True):
+        yield _joined_runs(series_name, series_runs)
 
 
-def _renumbered(batch: PointBatch, numbers: dict[Series, int]) -> Int64s:
-    """The index of a batch by the numbers of series in all batches; new series get the next ones."""
-    renumber = np.zeros(len(batch.series), np.int64)
-    for number in np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series))).tolist():
-        renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
-    return renumber[batch.index]
+def _are_in_order(batches: Sequence[PointBatch], runs: Sequence[_Runs]) -> bool:
+    """Whether the runs of each series, in this order, ascend in time, and are long enough to be cut out."""
+    numbers, starts_ms, ends_ms = (
+        np.concatenate(columns)
+        for columns in zip(
+            *(
+                (each.numbers, batch.times_ms[each.starts], batch.times_ms[each.ends - 1])
+                for batch, each in zip(batches, runs, strict=True)
+            ),
+            strict=True,
+        )
+    )
+    if len(numbers) * _RUN_POINTS > sum(map(len, batches)):
+        return False
+    order = np.argsort(numbers, kind="stable")
+    is_later = starts_ms[order[1:]] > ends_ms[order[:-1]]
+    is_other = numbers[order[1:]] != numbers[order[:-1]]
+    return bool((is_later | is_other).all()) and all(map(_Runs.ascend, runs, batches))
+
+
+def _joined_runs(
+    series: Series, series_runs: Sequence[tuple[PointBatch, int, int]]
+) -> tuple[QuerySeries, int]:
+    """(the numbers of a series, how many other values it has)."""
+    times_ms, kinds, bits = (
+        np.concatenate(columns)
+        for columns in zip(
+            *(
+                (batch.times_ms[start:end], batch.kinds[start:end], batch.bits[start:end])
+                for batch, start, end in series_runs
+            ),
+            strict=True,
+        )
+    )
+    greatest, least = kinds.max(), kinds.min()
+    if greatest == least == _INTEGER:
+        return QuerySeries(series, times_ms, bits), 0
+    if greatest == least == _FLOAT:
+        return QuerySeries(series, times_ms, bits.view(np.float64)), 0
+    is_number = kinds <= _FLOAT
+    values = numbers_of(bits[is_number], kinds[is_number] == _FLOAT)
+    skipped = len(kinds) - int(np.count_nonzero(is_number))
+    return QuerySeries(series, times_ms[is_number], values), skipped
 
 
 def why_nothing(target: Target, layout: ReadableLayout) -> str:

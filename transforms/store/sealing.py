@@ -14,13 +14,15 @@ A run that ends at any point leaves every point in at least one table, and can b
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import Archive, Deletion, Row, Selected
 from timebeam.schema.layouts.archive import keys as archive_keys
@@ -28,7 +30,7 @@ from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, parse_key
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, parse_key
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.points import PointBatch, Series
@@ -37,7 +39,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import BigtableDeletion
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
-from timebeam.transforms.store.corrections import corrected_rows, corrections, with_corrections
+from timebeam.transforms.rollup.touched import read_days
 
 BUFFER_BYTES = 64 << 20
 """About the memory of the data rows that are sealed together."""
@@ -50,7 +52,7 @@ class SealTally(NamedTuple):
 
     Attributes:
       rows_read: data rows of closed hours.
-      rows_busy: of these, those with a cell of the last `quiet_hours`, which are left for a later run.
+      rows_busy: of these, those that were written in the last `quiet_hours`, which are left for a later run.
       rows_damaged: of these, those that cannot be read in full, which stay.
       points_read: their points.
       rows_written: archive rows.
@@ -77,7 +79,8 @@ class SealJob:
 
     Attributes:
       start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
-      quiet_ms: rows with a cell of this time or later are left.
+      quiet_ms: rows with a cell of this time or later are left, and those of hours that a writer has marked
+        since then: their cells may be older, if files are ingested.
       delete_source: whether sealed points are deleted from the data table.
       reader_ms: how long an archive row must not have changed before its points are deleted from the data
         table: longer than any read takes.
@@ -120,12 +123,27 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
     scan = select.scan(layout.options, layout.data_table, [metric], {}, *span_ms)
     keyed = select.data_rows(layout.options, scan, span_ms, TableReader(job.target))
     sound = (row for row, key in keyed if not layout.key_error(key))
-    block, new_rows = -1, set[bytes]()
+    marked_s = _marked_hours(job, metric)
     for rows in _buffered(sound, lambda row: parse_key(layout.options, row.key).base_s // BLOCK_S):
-        block_before, block = block, parse_key(layout.options, rows[0].key).base_s // BLOCK_S
-        if block != block_before:
-            new_rows.clear()
-        yield _seal(job, rows, new_rows)
+        quiet = [
+            row
+            for row in rows
+            if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)
+            and base_s_of(layout.options, row.key) not in marked_s
+        ]
+        yield _seal(job, quiet)._replace(rows_read=len(rows), rows_busy=len(rows) - len(quiet))
+
+
+def _marked_hours(job: SealJob, metric: bytes) -> set[int]:
+    """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
+    with contextlib.suppress(NotFound):  # without rollups there is no table of marks
+        return {
+            hour.start_s
+            for day in read_days(TableReader(job.target), job.layout, metric, job.start_s, job.end_s)
+            for hour in day.hours
+            if any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
+        }
+    return set()
 
 
 def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[list[Row]]:
@@ -145,17 +163,10 @@ def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[l
         yield buffer
 
 
-def _seal(job: SealJob, rows: Sequence[Row], new_rows: set[bytes]) -> SealTally:
-    """Seals some data rows of one block.
-
-    Args:
-      new_rows: the keys of the block's archive rows that had no points before this run; more are added.
-    """
-    quiet = [row for row in rows if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)]
-    sealable, batch, damaged = _readable(job.layout, quiet)
-    tally = SealTally(
-        rows_read=len(rows), rows_busy=len(rows) - len(quiet), rows_damaged=damaged, points_read=len(batch)
-    )
+def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
+    """Seals data rows of one block that nobody writes to."""
+    sealable, batch, damaged = _readable(job.layout, rows)
+    tally = SealTally(rows_damaged=damaged, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
     archive_key_of = _archive_keys(job, sealable, batch)
@@ -163,13 +174,10 @@ def _seal(job: SealJob, rows: Sequence[Row], new_rows: set[bytes]) -> SealTally:
     written: list[Row] = []
     for attempt in itertools.count(1):
         stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
-        if attempt == 1:
-            new_rows |= {key for key in row_series if archive_rows.seal_cell(stored.get(key)) is None}
         _check_written(job.layout.archive_table, written, stored)
         changes = list(_changes(job, batch, row_series, stored))
         if not changes:
             break
-        changes = _corrected(job, batch, row_series, changes, archive_key_of.keys(), new_rows)
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
         if attempt == _ATTEMPTS:
@@ -287,29 +295,6 @@ def _changes(
             yield _Change(stored.get(key), new)
 
 
-def _corrected(
-    job: SealJob,
-    batch: PointBatch,
-    row_series: Mapping[bytes, Series],
-    changes: Sequence[_Change],
-    sealed: Collection[bytes],
-    new_rows: Collection[bytes],
-) -> list[_Change]:
-    """The same changes, with the corrections of their points in data rows that are not sealed with them."""
-    stored = {change.new.key: change.stored for change in changes if change.stored is not None}
-    older = [row for key, row in stored.items() if key not in new_rows]
-    if not older:
-        return [*changes]
-    new_changes = {change.new.key: change for change in changes}
-    corrected = corrected_rows(job.target, job.layout, older, sealed)
-    for keys, late in corrections(job.target, job.layout, corrected, job.quiet_ms):
-        some_rows = {key: row_series[key] for key in keys}
-        points = with_corrections(batch, late)
-        some_stored = {key: stored[key] for key in keys}
-        new_changes |= {change.new.key: change for change in _changes(job, points, some_rows, some_stored)}
-    return [*new_changes.values()]
-
-
 def _check_encoded(options: OpenTsdbOptions, row: Row, points: PointBatch) -> None:
     """Compares each point of a row that is to be written by value.
 
@@ -317,7 +302,7 @@ def _check_encoded(options: OpenTsdbOptions, row: Row, points: PointBatch) -> No
       VerifyError: a point differs.
     """
     decoded = archive_rows.decode_archive_rows(options, [Selected(row, Series("", ()))]).batch
-    for name in ("times_ms", "in_ms", "kinds", "bits"):
+    for name in ("times_ms", "in_ms", "kinds", "bits", "arrivals_ms"):
         if not np.array_equal(getattr(decoded, name), getattr(points, name)):
             raise VerifyError(
                 f"table {row.table}, row {row.key.hex()}: {name} differ after encoding; nothing was written "

@@ -69,7 +69,7 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> ArchiveKey:
     code_at = options.salt_width + options.uid_width_metric
     data_key = key[:code_at] + key[code_at + CODE_BYTES :]
     try:
-        data_keys.parse_key(options, data_key)
+        data_keys.check_length(options, data_key)
     except ValueError:
         raise ValueError(
             f"archive row key {key.hex()} of {len(key)} bytes is not salt, metric, span code, base time and "

@@ -8,15 +8,16 @@
 | 4 | CRC-32 of the row key, the qualifier, and all bytes of the cell but these four |
 | 4, 4, 4 | number of points n; first and last time, in ms since the base time of the row |
 | 8 | newest arrival of the points, in ms since 1970 |
-| 4, 4 | bytes of the times; bytes of the integers |
+| 4, 4, 4 | bytes of the times, the arrivals, the integers |
 | ceil(n / 8) each | if both: bits of the points in milliseconds; bits of the floats |
-| rest | the times, the integers, the floats: pcodec |
+| rest | the times, the arrivals unless all are the newest one, the integers, the floats: pcodec |
 
 All numbers are big-endian. The first point has the highest bit of a byte.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ CELL_BYTES = 1 << 20
 
 VERSION, PCODEC = 1, 1
 
-_HEADER = struct.Struct(">BBBBIIIIqII")
+_HEADER = struct.Struct(">BBBBIIIIqIII")
 _BEFORE_CHECKSUM, _AFTER_CHECKSUM = 4, 8
 _BOTH = 2
 
@@ -46,15 +47,16 @@ class CodecMissingError(RuntimeError):
 
 
 class PartPlace(NamedTuple):
-    """Where a cell is: its row's key, its qualifier, and the row's span in ms."""
+    """Where a cell is: its row's key, its qualifier, and the row's base time and span in ms."""
 
     key: bytes
     qualifier: bytes
+    base_ms: int
     span_ms: int
 
 
 class PartHeader(NamedTuple):
-    """The first 36 bytes of a cell; see the table of this module."""
+    """The first 40 bytes of a cell; see the table of this module."""
 
     version: int
     codec: int
@@ -66,23 +68,38 @@ class PartHeader(NamedTuple):
     last_ms: int
     newest_ms: int
     time_bytes: int
+    arrival_bytes: int
     integer_bytes: int
 
 
 class PartPoints(NamedTuple):
-    """n points of a cell, strictly ascending in time.
+    """n points of a cell, strictly ascending in time; the columns are those of `PointBatch`.
 
-    Attributes:
-      offsets_ms: int64[n], since the base time of the row.
-      in_ms, kinds, bits: as in `PointBatch`; the kinds are INTEGER and FLOAT.
-      newest_ms: the newest arrival of the points.
+    The kinds are INTEGER and FLOAT.
     """
 
-    offsets_ms: Int64s
+    times_ms: Int64s
     in_ms: Bools
     kinds: Bytes
     bits: Int64s
-    newest_ms: int
+    arrivals_ms: Int64s
+
+    @classmethod
+    def empty(cls, n: int) -> PartPoints:
+        """Columns of n points, to be filled."""
+        times_ms, bits, arrivals_ms = (np.empty(n, np.int64) for _ in range(3))
+        return cls(times_ms, np.empty(n, np.bool_), np.empty(n, np.uint8), bits, arrivals_ms)
+
+    def cut(self, start: int, end: int) -> PartPoints:
+        """Views of the points [start, end)."""
+        points = slice(start, end)
+        return PartPoints(
+            self.times_ms[points],
+            self.in_ms[points],
+            self.kinds[points],
+            self.bits[points],
+            self.arrivals_ms[points],
+        )
 
 
 def codec() -> Any:
@@ -104,7 +121,7 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
     Raises:
       ValueError: the points are none, too many, not ascending, beyond the span, or not numbers.
     """
-    n, offsets_ms = len(points.offsets_ms), points.offsets_ms
+    n, offsets_ms = len(points.times_ms), points.times_ms - place.base_ms
     if not 0 < n <= POINTS:
         raise ValueError(f"a cell of the archive has 1 to {POINTS:,} points, not {n:,}")
     if not (offsets_ms[1:] > offsets_ms[:-1]).all() or offsets_ms[0] < 0 or offsets_ms[-1] >= place.span_ms:
@@ -115,14 +132,17 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
         raise ValueError("a time in seconds is a whole second")
     is_float = points.kinds == Kind.FLOAT
     unit, kind = _both(points.in_ms), _both(is_float)
+    newest_ms = int(points.arrivals_ms.max())
     numbers = offsets_ms if unit else offsets_ms // 1000
     times = _compressed(numbers.astype(np.uint32))
+    arrivals = b"" if (points.arrivals_ms == newest_ms).all() else _compressed(points.arrivals_ms)
     integers = _compressed(points.bits[~is_float]) if kind != 1 else b""
     content = b"".join(
         (
             np.packbits(points.in_ms).tobytes() if unit == _BOTH else b"",
             np.packbits(is_float).tobytes() if kind == _BOTH else b"",
             times,
+            arrivals,
             integers,
             _compressed(points.bits[is_float].view(np.float64)) if kind else b"",
         )
@@ -136,8 +156,9 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
         n,
         int(offsets_ms[0]),
         int(offsets_ms[-1]),
-        points.newest_ms,
+        newest_ms,
         len(times),
+        len(arrivals),
         len(integers),
     )
     cell = _HEADER.pack(*header) + content
@@ -167,55 +188,63 @@ def header_of(value: bytes) -> PartHeader:
     return header
 
 
-def decode_part(place: PartPlace, value: bytes) -> PartPoints:
-    """The points of a cell.
+def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: PartPoints) -> None:
+    """Fills columns with the points of a cell.
+
+    Args:
+      header: that of the value.
+      points: as many as the header says.
 
     Raises:
-      ArchiveError: the cell is damaged, or a newer timebeam wrote it.
+      ArchiveError: the cell is damaged; the columns may have been written.
     """
-    header = header_of(value)
     if _checksum(place, value) != header.checksum:
         raise ArchiveError("damaged: the bytes do not have the checksum of the header")
     n, position = header.points, _HEADER.size
-    in_ms = np.full(n, header.unit == 1)
-    is_float = np.full(n, header.kind == 1)
-    for code, flags in ((header.unit, in_ms), (header.kind, is_float)):
+    for code, flags in ((header.unit, points.in_ms), (header.kind, points.kinds.view(np.bool_))):
+        flags[:] = code == 1
         if code == _BOTH:
             bitmap = np.frombuffer(value[position : position + -(-n // 8)], np.uint8)
             if len(bitmap) != -(-n // 8):
                 raise ArchiveError("damaged: the bits of the points end early")
             flags[:] = np.unpackbits(bitmap, count=n).view(np.bool_)
             position += len(bitmap)
-    integers_at = position + header.time_bytes
-    floats_at = integers_at + header.integer_bytes
+    lengths = header.time_bytes, header.arrival_bytes, header.integer_bytes
+    _, arrivals_at, integers_at, floats_at = itertools.accumulate(lengths, initial=position)
     numbers = np.empty(n, np.uint32)
-    _decompress(value[position:integers_at], numbers)
-    offsets_ms = numbers.astype(np.int64)
-    if not header.unit:
-        offsets_ms *= 1000
-    bits = _values(value[integers_at:floats_at], value[floats_at:], header.kind, is_float)
-    is_ascending = (numbers[1:] > numbers[:-1]).all() and offsets_ms[-1] < place.span_ms
-    if not is_ascending or (offsets_ms[0], offsets_ms[-1]) != (header.first_ms, header.last_ms):
+    _decompress(value[position:arrivals_at], numbers)
+    unit_ms = 1 if header.unit else 1000
+    first_ms, last_ms = int(numbers[0]) * unit_ms, int(numbers[-1]) * unit_ms
+    is_ascending = (numbers[1:] > numbers[:-1]).all() and last_ms < place.span_ms
+    if not is_ascending or (first_ms, last_ms) != (header.first_ms, header.last_ms):
         raise ArchiveError("damaged: the times are not those of the header, or not ascending")
-    return PartPoints(offsets_ms, in_ms, is_float.view(np.uint8), bits, header.newest_ms)
+    np.multiply(numbers, unit_ms, out=points.times_ms, dtype=np.int64)
+    points.times_ms[:] += place.base_ms
+    if header.arrival_bytes:
+        _decompress(value[arrivals_at:integers_at], points.arrivals_ms)
+        if points.arrivals_ms.max() != header.newest_ms:
+            raise ArchiveError("damaged: the newest arrival is not that of the header")
+    else:
+        points.arrivals_ms[:] = header.newest_ms
+    _fill_values(value[integers_at:floats_at], value[floats_at:], header.kind, points)
 
 
-def _values(integers: bytes, floats: bytes, kind: int, is_float: Bools) -> Int64s:
-    """int64[n]: the values of a cell, as in `PointBatch.bits`."""
-    bits = np.empty(len(is_float), np.int64)
+def _fill_values(integers: bytes, floats: bytes, kind: int, points: PartPoints) -> None:
+    """Fills the column of values of a cell."""
+    bits = points.bits
     if kind == 0 and not floats:
         _decompress(integers, bits)
     elif kind == 1 and not integers:
         _decompress(floats, bits.view(np.float64))
     elif kind == _BOTH:
+        is_float = points.kinds.view(np.bool_)
         float_values = np.empty(np.count_nonzero(is_float), np.float64)
-        integer_values = np.empty(len(is_float) - len(float_values), np.int64)
+        integer_values = np.empty(len(bits) - len(float_values), np.int64)
         _decompress(integers, integer_values)
         _decompress(floats, float_values)
         bits[is_float], bits[~is_float] = float_values.view(np.int64), integer_values
     else:
         raise ArchiveError("damaged: values of another kind than in the header")
-    return bits
 
 
 def _both(flags: Bools) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import struct
 from collections.abc import Sequence
 
@@ -18,8 +19,8 @@ import numpy as np
 
 from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts.archive import parts
-from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, archive_key, parse_key
-from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace, PartPoints
+from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, ArchiveKey, archive_key, parse_key
+from timebeam.schema.layouts.archive.parts import ArchiveError, PartHeader, PartPlace, PartPoints
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
 from timebeam.schema.layouts.tables import Cell, Deletion, Row, TableSpec
@@ -42,57 +43,66 @@ def archive_table(prefix: str) -> TableSpec:
 
 
 def decode_archive_rows(options: OpenTsdbOptions, rows: Sequence[Selected]) -> DecodedRows:
-    """The points of rows of the archive, as they were read; those of a row ascend in time.
+    """The points of rows of the archive, by series in the order of `rows`; those of a row ascend in time.
 
-    The arrival of each point is the newest arrival of its cell. Damaged cells are left out.
+    Damaged cells are left out.
     """
     damage: list[tuple[Row, str]] = []
     numbers: dict[Series, int] = {}
-    decoded: list[tuple[int, int, PartPoints]] = []
+    cells: list[tuple[int, Row, PartPlace, PartHeader, bytes]] = []
     for row, series, *_ in rows:
         try:
             key = parse_key(options, row.key)
         except ValueError as error:
             damage.append((row, str(error)))
             continue
-        last_ms = -1
+        number = numbers.setdefault(series, len(numbers))
         for cell in row.cells:
-            if cell.family != FAMILY:
-                continue
-            place = PartPlace(row.key, cell.qualifier, SPANS_S[key.code] * 1000)
-            try:
-                points = parts.decode_part(place, cell.value)
-                if points.offsets_ms[0] <= last_ms:
-                    raise ArchiveError("damaged: its times overlap those of the part before it")
-            except ArchiveError as error:
-                damage.append((row, f"part {cell.qualifier[:16].hex()}: {error}"))
-                continue
-            last_ms = int(points.offsets_ms[-1])
-            decoded.append((numbers.setdefault(series, len(numbers)), key.base_s * 1000, points))
-    if not decoded:
-        return DecodedRows(PointBatch.of([], 0), damage, 0)
-    index, bases_ms, columns = zip(*decoded, strict=True)
-    offsets_ms, in_ms, kinds, bits, newest_ms = zip(*columns, strict=True)
-    counts = np.array([len(column) for column in bits])
-    times_ms = np.concatenate(offsets_ms)
-    times_ms += np.repeat(np.array(bases_ms, np.int64), counts)
-    batch = PointBatch(
-        tuple(numbers),
-        np.repeat(np.array(index, np.int32), counts),
-        times_ms,
-        np.concatenate(in_ms),
-        np.concatenate(kinds),
-        np.concatenate(bits),
-        np.repeat(np.array(newest_ms, np.int64), counts),
+            if cell.family == FAMILY:
+                place = PartPlace(row.key, cell.qualifier, key.base_s * 1000, SPANS_S[key.code] * 1000)
+                try:
+                    cells.append((number, row, place, parts.header_of(cell.value), cell.value))
+                except ArchiveError as error:
+                    damage.append(_damaged(row, cell.qualifier, error))
+    cells.sort(key=operator.itemgetter(0))
+    points = PartPoints.empty(sum(header.points for _, _, _, header, _ in cells))
+    index, counts = list[int](), list[int]()
+    start, row_before, last_ms = 0, None, 0
+    for number, row, place, header, value in cells:
+        cut = points.cut(start, start + header.points)
+        try:
+            parts.decode_part(place, header, value, cut)
+            if row is row_before and cut.times_ms[0] <= last_ms:
+                raise ArchiveError("damaged: its times overlap those of the part before it")
+        except ArchiveError as error:
+            damage.append(_damaged(row, place.qualifier, error))
+            continue
+        row_before, last_ms = row, cut.times_ms[-1]
+        index.append(number)
+        counts.append(header.points)
+        start += header.points
+    columns = points.cut(0, start)
+    return DecodedRows(
+        PointBatch(
+            tuple(numbers), np.repeat(np.array(index, np.int32), np.array(counts, np.int64)), *columns
+        ),
+        damage,
+        0,
     )
-    return DecodedRows(batch, damage, 0)
 
 
-def within_parts(row: Row, base_ms: int, start_ms: int, end_ms: int) -> Row:
+def _damaged(row: Row, qualifier: bytes, error: ArchiveError) -> tuple[Row, str]:
+    return row, f"part {qualifier[:16].hex()}: {error}"
+
+
+def within_parts(row: Row, key: ArchiveKey, start_ms: int, end_ms: int) -> Row:
     """A row with those parts that can have points from start_ms to end_ms, both inclusive.
 
     Parts whose header cannot be read are left in, so that decoding reports them.
     """
+    base_ms = key.base_s * 1000
+    if start_ms <= base_ms and key.end_s * 1000 <= end_ms + 1:
+        return row
     return row._replace(
         cells=[cell for cell in row.cells if _overlaps(cell, start_ms - base_ms, end_ms - base_ms)]
     )
@@ -118,8 +128,7 @@ def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
 def merged(late: PointBatch, archived: PointBatch) -> tuple[PointBatch, Bools]:
     """Points of the source and of the archive, ascending by series and time, each instant once.
 
-    A point of the source wins if it is newer than the newest arrival of the archive's cell, or if the archive
-    lacks its instant.
+    The later arrival wins; of equal arrivals the point of the archive.
 
     Returns:
       The points, and bool[n], which of them are of the source.
@@ -136,17 +145,14 @@ def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> l
       ValueError: a point does not belong into the row, is not a number, or the points do not ascend.
     """
     key_fields = parse_key(options, key)
+    base_ms, span_ms = key_fields.base_s * 1000, SPANS_S[key_fields.code] * 1000
+    columns = PartPoints(points.times_ms, points.in_ms, points.kinds, points.bits, points.arrivals_ms)
     n = len(points)
     cells, pieces = [], -(-n // parts.POINTS)
     bounds = [n * number // pieces for number in range(pieces + 1)] if pieces else []
     for number, (start, end) in enumerate(itertools.pairwise(bounds)):
-        piece, qualifier = points.take(slice(start, end)), _QUALIFIER.pack(number)
-        offsets_ms = piece.times_ms - key_fields.base_s * 1000
-        newest_ms = int(piece.arrivals_ms.max())
-        value = parts.encode_part(
-            PartPlace(key, qualifier, SPANS_S[key_fields.code] * 1000),
-            PartPoints(offsets_ms, piece.in_ms, piece.kinds, piece.bits, newest_ms),
-        )
+        qualifier = _QUALIFIER.pack(number)
+        value = parts.encode_part(PartPlace(key, qualifier, base_ms, span_ms), columns.cut(start, end))
         cells.append(Cell(FAMILY, qualifier, int(points.arrivals_ms.max()), value))
     return cells
 

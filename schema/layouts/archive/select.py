@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.archive import keys
-from timebeam.schema.layouts.archive.keys import BLOCK_S, archive_key, parse_key
+from timebeam.schema.layouts.archive.keys import BLOCK_S, ArchiveKey, archive_key, parse_key
 from timebeam.schema.layouts.archive.rows import PARTS, within_parts
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Finding, Reader, Scan, Severity
@@ -85,27 +85,34 @@ def archived_rows(
         archive row is yielded. In memory are those of one block.
     """
     reached_ms, last_ms = period
-    sealed_keys = dataclasses.replace(archive(*period), keys_only=True)
-    block_starts_ms = {block_ms for row in reader.scan(sealed_keys) for block_ms in _block(options, row)}
-    for block_ms in sorted(block_starts_ms):
+    for block_ms in _blocks(options, archive, period, reader):
         start_ms = max(block_ms, period[0])
+        end_ms = min(block_ms + BLOCK_S * 1000 - 1, last_ms)
+        if next(data_rows(start_ms, end_ms), None) is None:  # then nothing is late
+            if reached_ms < start_ms:
+                yield from data_rows(reached_ms, start_ms - 1)
+            for row in reader.scan(archive(start_ms, end_ms)):
+                if (key := _key(options, row.key)) is not None:
+                    yield within_parts(row, key, start_ms, end_ms), key.data
+            reached_ms = end_ms + 1
+            continue
+        sealed = _keys(options, archive(start_ms, end_ms), reader)
+        if not sealed:
+            continue
         if reached_ms < start_ms:
             yield from data_rows(reached_ms, start_ms - 1)
-        end_ms = min(block_ms + BLOCK_S * 1000 - 1, last_ms)
-        sealed = _spans(options, reader, dataclasses.replace(archive(start_ms, end_ms), keys_only=True))
-        codes = sorted({code for code, _ in sealed.values()})
-        sealed_to_ms = min(max((end for _, end in sealed.values()), default=0) * 1000 - 1, end_ms)
-        for row, key in data_rows(start_ms, sealed_to_ms):
-            candidates = (archive_key(options, key, code) for code in codes)
+        codes = sorted({key.code for key in sealed.values()})
+        sealed_to_ms = min(max(key.end_s for key in sealed.values()) * 1000 - 1, end_ms)
+        for row, data_key in data_rows(start_ms, sealed_to_ms):
+            candidates = (archive_key(options, data_key, code) for code in codes)
             in_archive = next((candidate for candidate in candidates if candidate in sealed), None)
             if in_archive is None:
-                yield row, key
+                yield row, data_key
             else:
                 late_of.setdefault(in_archive, []).append(row)
         for row in reader.scan(archive(start_ms, end_ms)):
-            if sealed.pop(row.key, None) is not None:
-                key_fields = parse_key(options, row.key)
-                yield within_parts(row, key_fields.base_s * 1000, start_ms, end_ms), key_fields.data
+            if (key := sealed.pop(row.key, None)) is not None:
+                yield within_parts(row, key, start_ms, end_ms), key.data
         for archive_row_key in sealed:  # deleted meanwhile
             yield from ((row, row.key) for row in late_of.pop(archive_row_key, ()))
         reached_ms = max(sealed_to_ms + 1, start_ms)
@@ -113,20 +120,26 @@ def archived_rows(
         yield from data_rows(reached_ms, last_ms)
 
 
-def _block(options: OpenTsdbOptions, row: Row) -> Sequence[int]:
-    """The start of a row's block, in ms; none for a key that no row has."""
+def _blocks(
+    options: OpenTsdbOptions, archive: Callable[[int, int], Scan], period: tuple[int, int], reader: Reader
+) -> Sequence[int]:
+    """The starts, in ms, of the blocks of a period that may have rows in the archive."""
+    first_ms, last_ms = (time_ms - time_ms % (BLOCK_S * 1000) for time_ms in period)
+    if first_ms == last_ms:
+        return (first_ms,)
+    scan = dataclasses.replace(archive(*period), keys_only=True)
+    bases_ms = {key.base_s * 1000 for row in reader.scan(scan) if (key := _key(options, row.key))}
+    return sorted({base_ms - base_ms % (BLOCK_S * 1000) for base_ms in bases_ms})
+
+
+def _keys(options: OpenTsdbOptions, scan: Scan, reader: Reader) -> dict[bytes, ArchiveKey]:
+    """The keys of the rows of a scan, parsed; without those that no row has."""
+    rows = reader.scan(dataclasses.replace(scan, keys_only=True))
+    return {row.key: key for row in rows if (key := _key(options, row.key))}
+
+
+def _key(options: OpenTsdbOptions, key: bytes) -> ArchiveKey | None:
     try:
-        base_s = parse_key(options, row.key).base_s
+        return parse_key(options, key)
     except ValueError:
-        return ()
-    return ((base_s - base_s % BLOCK_S) * 1000,)
-
-
-def _spans(options: OpenTsdbOptions, reader: Reader, scan: Scan) -> dict[bytes, tuple[int, int]]:
-    """(span code, end of the span in s) of the rows of a scan, by key."""
-    spans: dict[bytes, tuple[int, int]] = {}
-    for row in reader.scan(scan):
-        if _block(options, row):
-            key = parse_key(options, row.key)
-            spans[row.key] = key.code, key.end_s
-    return spans
+        return None

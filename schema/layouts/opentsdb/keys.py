@@ -280,7 +280,7 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> OpenTsdbRowKey:
     Raises:
       ValueError: its length cannot be that of a data row.
     """
-    _check_length(options, key)
+    check_length(options, key)
     metric_at = options.salt_width
     base_at = metric_at + options.uid_width_metric
     tags_at = base_at + BASE_BYTES
@@ -293,7 +293,7 @@ def parse_key(options: OpenTsdbOptions, key: bytes) -> OpenTsdbRowKey:
     return OpenTsdbRowKey(key[:metric_at], key[metric_at:base_at], base_s, tags)
 
 
-def _check_length(options: OpenTsdbOptions, key: bytes) -> None:
+def check_length(options: OpenTsdbOptions, key: bytes) -> None:
     """Raises ValueError if the length of a key cannot be that of a data row."""
     tags_at = options.salt_width + options.uid_width_metric + BASE_BYTES
     if len(key) <= tags_at or (len(key) - tags_at) % (options.uid_width_tagk + options.uid_width_tagv):
@@ -370,7 +370,7 @@ def tsuid_of_key(options: OpenTsdbOptions, key: bytes) -> tuple[bytes, int]:
     Raises:
       ValueError: its length cannot be that of a data row.
     """
-    _check_length(options, key)
+    check_length(options, key)
     base_at = options.salt_width + options.uid_width_metric
     return key[options.salt_width : base_at] + key[base_at + BASE_BYTES :], base_s_of(options, key)
 

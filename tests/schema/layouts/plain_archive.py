@@ -1,16 +1,47 @@
-"""A plain reader of archive rows, from docs/spec/archive.md alone: a loop per point."""
+"""A plain writer and reader of archive rows, from docs/spec/archive.md alone: a loop per point."""
 
 from __future__ import annotations
 
 import struct
 import zlib
 
-from pcodec import standalone
+import numpy as np
+from pcodec import ChunkConfig, standalone
 
 PlainPoint = tuple[int, bool, bool, int, int]
-"""(time in ms, given in ms?, a float?, the 64 bits of the value, newest arrival of its cell)."""
+"""(time in ms, given in ms?, a float?, the 64 bits of the value, arrival in ms)."""
 
 SPANS = {1: 3600, 2: 14_400, 3: 86_400, 4: 432_000, 5: 2_592_000}
+
+
+def cell_of(key: bytes, base_at: int, qualifier: bytes, points: list[PlainPoint]) -> bytes:
+    """The value of a cell with points of a row; `base_at` is the position of the base time in the key."""
+    base_ms = int.from_bytes(key[base_at : base_at + 4], "big") * 1000
+    offsets = [time - base_ms for time, *_ in points]
+    arrivals = [arrival for *_, arrival in points]
+    columns, codes = [], []
+    for flags in ([point[1] for point in points], [point[2] for point in points]):
+        codes.append(1 if all(flags) else 2 if any(flags) else 0)
+        if codes[-1] == 2:
+            bits = "".join("1" if flag else "0" for flag in flags).ljust(-(-len(points) // 8) * 8, "0")
+            columns.append(int(bits, 2).to_bytes(len(bits) // 8, "big"))
+    times = _compressed([offset // (1 if codes[0] else 1000) for offset in offsets], "uint32")
+    same = len(set(arrivals)) == 1
+    newest = b"" if same else _compressed(arrivals, "int64")
+    integers = [point[3] for point in points if not point[2]]
+    floats = [point[3] for point in points if point[2]]
+    integer_bytes = _compressed(integers, "int64") if integers else b""
+    columns += [times, newest, integer_bytes, _compressed(floats, "int64", "float64") if floats else b""]
+    head, rest = (
+        bytes([1, 1, *codes]),
+        struct.pack(
+            ">IIIqIII",
+            *(len(points), offsets[0], offsets[-1], max(arrivals)),
+            *(len(times), len(newest), len(integer_bytes)),
+        )
+        + b"".join(columns),
+    )
+    return head + zlib.crc32(key + qualifier + head + rest).to_bytes(4, "big") + rest
 
 
 def points_of(key: bytes, base_at: int, cells: list[tuple[bytes, bytes]]) -> list[PlainPoint]:
@@ -26,9 +57,9 @@ def points_of(key: bytes, base_at: int, cells: list[tuple[bytes, bytes]]) -> lis
     for qualifier, value in cells:
         version, codec, unit, kind = value[:4]
         assert (version, codec) == (1, 1)
-        checksum, n, first, last, newest, time_bytes, integer_bytes = struct.unpack(">IIIIqII", value[4:36])
+        checksum, n, first, last, newest, *lengths = struct.unpack(">IIIIqIII", value[4:40])
         assert checksum == zlib.crc32(key + qualifier + value[:4] + value[8:])
-        rest = value[36:]
+        rest = value[40:]
         flags = []
         for code in (unit, kind):
             if code == 2:
@@ -38,17 +69,21 @@ def points_of(key: bytes, base_at: int, cells: list[tuple[bytes, bytes]]) -> lis
             else:
                 flags.append([code == 1] * n)
         in_ms, is_float = flags
-        times = _numbers(rest[:time_bytes], "uint32")
-        integers = iter(_numbers(rest[time_bytes : time_bytes + integer_bytes], "int64"))
-        floats = iter(_numbers(rest[time_bytes + integer_bytes :], "float64"))
+        columns = []
+        for length, dtype in zip([*lengths, None], ("uint32", "int64", "int64", "float64"), strict=True):
+            columns.append(_numbers(rest[:length], dtype))
+            rest = rest[len(rest) if length is None else length :]
+        times, arrivals, integers, floats = columns
         offsets = [int(time) * (1000 if unit == 0 else 1) for time in times]
         assert (offsets[0], offsets[-1], len(offsets)) == (first, last, n)
+        arrivals = [int(arrival) for arrival in arrivals] or [newest] * n
+        assert (max(arrivals), len(arrivals)) == (newest, n)
+        assert (len(integers), len(floats)) == (n - sum(is_float), sum(is_float))
+        integers, floats = iter(integers), iter(floats)
         for i in range(n):
             number = next(floats) if is_float[i] else next(integers)
             (bits,) = struct.unpack("<q", number.tobytes())
-            points.append((base_ms + offsets[i], in_ms[i], is_float[i], bits, newest))
-        assert next(integers, None) is None
-        assert next(floats, None) is None
+            points.append((base_ms + offsets[i], in_ms[i], is_float[i], bits, arrivals[i]))
     return points
 
 
@@ -58,3 +93,8 @@ def _numbers(compressed: bytes, dtype: str) -> list:
     numbers = standalone.simple_decompress(compressed)
     assert numbers.dtype == dtype
     return list(numbers)
+
+
+def _compressed(numbers: list[int], dtype: str, view: str = "") -> bytes:
+    column = np.array(numbers, dtype)
+    return bytes(standalone.simple_compress(column.view(view) if view else column, ChunkConfig()))
