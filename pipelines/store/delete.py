@@ -257,11 +257,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
       UsageError: they make no sense together, or are not those of the token.
     """
     layout, target = readable_of(options), target_of(options)
-    if isinstance(layout, DeclaredTables) and layout.declaration.day_tables:
-        raise UsageError(
-            f"{layout.declaration.file_name} declares tables per day, which have copies of points: drop "
-            "these, and delete with a declaration without them"
-        )
+    if isinstance(layout, DeclaredTables):
+        layout = dataclasses.replace(layout, apart=True)  # points are in tables per day too
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
     if options.annotations:

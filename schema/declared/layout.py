@@ -71,10 +71,12 @@ class DeclaredTables(ReadableLayout, RefusedRows):
 
     Attributes:
       existing: gives the names of Bigtable tables, those of tables per day among them.
+      apart: whether `select` gives the rows of tables per day as they are, each copy of a point by itself.
     """
 
     declaration: Declaration
     existing: Callable[[], Sequence[str]] = tuple
+    apart: bool = False
     name = NAME
 
     def tables(self) -> Sequence[TableSpec]:
@@ -125,7 +127,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         Versions of a cell that are points of other times are written again.
         """
         row, series = selected
-        (layout,) = (layout for layout in self._readable() if layout.table == row.table)
+        layout = self._layout_of(row.table)
         removal = remove_cells(row, points.cell_times(layout, row, series), deleted)
         if removal is None or points.versions(layout) == 1:
             return removal
@@ -192,8 +194,9 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         """The rows of a table, in the order of their keys; with what its tables per day hold of them."""
         scan, period = _scan(table), table.selection
         names = [name for _, name in self._day_tables(table.layout, period.start_ms, period.end_ms)]
-        if not names:
-            yield from reader.scan(scan)
+        if self.apart or not names:
+            for name in (scan.table, *names):
+                yield from reader.scan(dataclasses.replace(scan, table=name))
             return
         scan = dataclasses.replace(scan, ranges=sorted(scan.ranges))
         scans = [reader.scan(dataclasses.replace(scan, table=name)) for name in (scan.table, *names)]
@@ -209,6 +212,13 @@ class DeclaredTables(ReadableLayout, RefusedRows):
             if day_tables.source == layout.name:
                 for name in tables_within(day_tables, layout, self.existing(), start_ms, end_ms):
                     yield day_tables, name
+
+    def _layout_of(self, name: str) -> TableLayout:
+        """The layout of a table with points, or of the source of a table per day."""
+        sources = {
+            tables.source for tables in self.declaration.day_tables if day_of(tables, name) is not None
+        }
+        return next(layout for layout in self._readable() if layout.table == name or layout.name in sources)
 
     def _readable(self) -> list[TableLayout]:
         """The layouts with points."""

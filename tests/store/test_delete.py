@@ -477,6 +477,45 @@ def test_values_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
     assert timebeam("check", *flags).code == 0
 
 
+def test_copies_in_tables_per_day_go_too(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(__file__).parents[2] / "examples" / "tables" / "sensor.toml"
+    target = Target(*bigtable)
+    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table_prefix={prefix}")
+    flags = ("--layout=table", "--tables", file, *place)
+    assert timebeam("tables", "create", *flags).code == 0
+    start_ms = 1_426_489_200_000  # 2015-03-16 in Los Angeles
+    readings = [
+        {"METER": meter, "TS": start_ms + quarter * 900_000, "READING": f"{meter}.5"}
+        for meter in (1, 2)
+        for quarter in range(0, 192, 5)
+    ]
+    (tmp_path / "readings.jsonl").write_text("".join(json.dumps(reading) + "\n" for reading in readings))
+    ingest(tmp_path, *flags, "--format=records", "--input", tmp_path / "readings.jsonl")
+    rollup = ("rollup", *flags, "--day=2015-03-16", f"--dead_letters={tmp_path / 'letters'}")
+    with monkeypatch.context() as clock:
+        clock.setattr(jobs_run, "clock_ms", lambda: start_ms + 3 * 86_400_000)
+        assert timebeam(*rollup).code == 0
+    names = [f"{prefix}SENSOR", f"{prefix}SENSOR_20150316"]
+    first_ms, last_ms = start_ms + 20 * 900_000, start_ms + 120 * 900_000
+    before = {name: sum(len(row.cells) for row in scan_table(target, name)) for name in names}
+    selected = ("meter.reading", f"--start={first_ms}", f"--end={last_ms}", "--tag=METER=1", *flags)
+    log = ("--summary=json", f"--log={tmp_path / 'log'}")
+    token = json.loads(timebeam("delete", *selected, *log).out)["token"]
+    ran = timebeam("delete", *selected, *log, "--token", token)
+    assert ran.code == 0, ran.err
+    tables = json.loads(ran.out)["tables"]
+    assert {name: figures["points"] for name, figures in tables.items()} == {names[0]: 21, names[1]: 16}
+    after = {name: sum(len(row.cells) for row in scan_table(target, name)) for name in names}
+    assert {name: before[name] - after[name] for name in names} == {names[0]: 21, names[1]: 16}
+    query = ("query", "meter.reading", f"--start={start_ms}", f"--end={start_ms + 2 * 86_400_000}", *flags)
+    for meter, count in ((1, len(readings) // 2 - 21), (2, len(readings) // 2)):
+        answer = json.loads(timebeam(*query, f"--tag=METER={meter}", "--output=json").out)
+        assert sum(len(series["dps"]) for series in answer) == count
+    assert timebeam("check", *flags).code == 0
+
+
 @pytest.mark.long
 def test_killed_ten_times(store: AnyStore, tmp_path: Path, emulator: str) -> None:
     stored_points(store, tmp_path, "--packing=points")
