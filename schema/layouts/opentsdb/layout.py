@@ -373,7 +373,7 @@ class OpenTsdb(
 
     def tsuid_of(self, table: str, key: bytes) -> bytes:
         """See `UidTables.tsuid_of`."""
-        if table == self.archive_table:
+        if self.options.archive and table == self.archive_table:
             key = parse_archive_key(self.options, key).data
         return row_keys.tsuid_of_key(self.options, key)[0]
 

@@ -76,9 +76,9 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
     Raises:
       ValueError: the key is not one of a data row, or a UID has no name.
     """
-    key_fields = keys.parse_key(options, row.key)
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=True)
-    (selected,) = names.selected([(row, key_fields.tsuid)], {key_fields.tsuid: key_fields.uids})
+    tsuid = keys.tsuid_of_key(options, row.key)[0]
+    names = _SeriesResolver(options, uids, reader, refuse_lost=True)
+    (selected,) = names.selected([(row, tsuid)])
     if isinstance(selected, Finding):
         raise ValueError(selected.text)
     return selected.series
@@ -104,7 +104,7 @@ def select(
     metrics, allowed = _resolve(options.names, uids, selection, reader)
     period = selection.start_ms, selection.end_ms
     rows = dataclasses.replace(scan(options, data, metrics, allowed, *period), columns=columns)
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=selection.metric is None)
+    names = _SeriesResolver(options, uids, reader, refuse_lost=selection.metric is None)
     yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
 
 
@@ -125,7 +125,7 @@ def select_metrics(
     """
     period = start_ms, end_ms
     rows = data_rows(options, scan(options, data, metrics, {}, *period), period, reader)
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=False)
+    names = _SeriesResolver(options, uids, reader, refuse_lost=False)
     yield from _selected(options, rows, {}, names)
 
 
@@ -155,7 +155,7 @@ def select_archived(
         if isinstance(selection, Selection)
         else (selection, {})
     )
-    names = _SeriesResolver(options.names, uids, reader, refuse_lost=not metrics)
+    names = _SeriesResolver(options, uids, reader, refuse_lost=not metrics)
     if metrics:
         yield from _selected_archived(options, (data, archive), metrics, allowed, period, reader, names)
         return
@@ -244,27 +244,28 @@ def _selected(
     """
     batch: list[tuple[Row, bytes]] = []
     size = 0
-    pairs_of: dict[bytes, list[UidPair]] = {}
+    passes_of: dict[bytes, bool] = {}
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
     tags_at = base_at + keys.BASE_BYTES
     for row, key in rows:
         tsuid = key[salt_end:base_at] + key[tags_at:]
-        if tsuid not in pairs_of:  # keys are parsed once for each series
+        passes = passes_of.get(tsuid)
+        if passes is None:  # keys are parsed once for each series
             try:
-                key_fields = keys.parse_key(options, key)
+                keys.check_length(options, key)
             except ValueError as error:
                 yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
                 continue
-            value_of = dict(key_fields.tags)
-            is_wanted = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
-            pairs_of[tsuid] = key_fields.uids if is_wanted else []
-        if pairs_of[tsuid]:
+            value_of = dict(keys.parse_key(options, key).tags) if allowed else {}
+            passes = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
+            passes_of[tsuid] = passes
+        if passes:
             batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
         if len(batch) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield from names.selected(batch, pairs_of)
+            yield from names.selected(batch)
             batch, size = [], 0
-    yield from names.selected(batch, pairs_of)
+    yield from names.selected(batch)
 
 
 def _resolve(
@@ -352,47 +353,67 @@ class _SeriesResolver:
     """Finds the series of rows; the name of each UID is read once.
 
     Args:
+      table: name of the UID table.
       refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
     """
 
-    def __init__(self, form: Names, table: str, reader: Reader, *, refuse_lost: bool) -> None:
-        self._form = form
+    def __init__(self, options: OpenTsdbOptions, table: str, reader: Reader, *, refuse_lost: bool) -> None:
+        self._options = options
         self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
         self._name_of: dict[UidPair, str] = {}
         self._lost: set[UidPair] = set()
-        self._series: dict[bytes, Series] = {}
+        self._tag_of: dict[bytes, tuple[str, str]] = {}
+        self._series: dict[bytes, Series | None] = {}
 
-    def selected(
-        self, batch: Sequence[tuple[Row, bytes]], pairs_of: Mapping[bytes, list[UidPair]]
-    ) -> Iterator[Selected | Finding]:
+    def selected(self, batch: Sequence[tuple[Row, bytes]]) -> Iterator[Selected | Finding]:
         """Rows with their series.
 
         Args:
           batch: rows, each with its TSUID.
-          pairs_of: the (kind, UID) pairs of each TSUID.
         """
-        new = {tsuid for _, tsuid in batch if tsuid not in self._series}
-        missing = {pair for tsuid in new for pair in pairs_of[tsuid] if pair not in self._name_of}
-        rows = self._reader.rows(self._table, sorted({uid for _, uid in missing}))
-        for kind, uid in missing:
-            row = rows.get(uid)
-            self._name_of[kind, uid] = f"unknown-uid-{uid.hex()}"
-            self._lost.add((kind, uid))
-            for cell in row.cells if row else ():
-                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    self._name_of[kind, uid] = self._form.shown(uid_table.name_text(cell.value))
-                    self._lost.discard((kind, uid))
+        self._find({tsuid for _, tsuid in batch}.difference(self._series))
         for row, tsuid in batch:
-            series = self._series.get(tsuid)
-            if series is None:
-                pairs = pairs_of[tsuid]
-                if self._refuse_lost and not self._lost.isdisjoint(pairs):
-                    kind, uid = next(pair for pair in pairs if pair in self._lost)
-                    yield Finding(
-                        Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name"
-                    )
-                    continue
-                names = [self._name_of[pair] for pair in pairs]
-                series = Series.of(names[0], dict(zip(names[1::2], names[2::2], strict=True)))
-                self._series[tsuid] = series
-            yield Selected(row, series)
+            series = self._series[tsuid]
+            if series is not None:
+                yield Selected(row, series)
+                continue
+            uids = keys.tsuid_pairs(self._options, tsuid)
+            kind, uid = next(pair for pair in uids if pair in self._lost)
+            yield Finding(Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+
+    def _find(self, tsuids: Collection[bytes]) -> None:
+        """Finds the series of new TSUIDs; None for one that is refused."""
+        tags_at, key_width = self._options.uid_width_metric, self._options.uid_width_tagk
+        width = key_width + self._options.uid_width_tagv
+        tags_of = {
+            tsuid: [tsuid[start : start + width] for start in range(tags_at, len(tsuid), width)]
+            for tsuid in tsuids
+        }
+        new_tags = set[bytes]().union(*tags_of.values()).difference(self._tag_of)
+        uids = {("metrics", tsuid[:tags_at]) for tsuid in tsuids}
+        uids.update(("tagk", tag[:key_width]) for tag in new_tags)
+        uids.update(("tagv", tag[key_width:]) for tag in new_tags)
+        self._read(uids.difference(self._name_of))
+        for tag in new_tags:
+            self._tag_of[tag] = self._name_of["tagk", tag[:key_width]], self._name_of["tagv", tag[key_width:]]
+        for tsuid, tags in tags_of.items():
+            series = Series.of(
+                self._name_of["metrics", tsuid[:tags_at]], dict(map(self._tag_of.__getitem__, tags))
+            )
+            is_refused = self._refuse_lost and not self._lost.isdisjoint(
+                keys.tsuid_pairs(self._options, tsuid) if self._lost else ()
+            )
+            self._series[tsuid] = None if is_refused else series
+
+    def _read(self, uids: Collection[UidPair]) -> None:
+        """Reads the names of UIDs."""
+        rows = self._reader.rows(self._table, sorted({uid for _, uid in uids}))
+        for kind, uid in uids:
+            row = rows.get(uid)
+            qualifier, name = kind.encode(), None
+            for cell in row.cells if row else ():
+                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, qualifier):
+                    name = self._options.names.shown(uid_table.name_text(cell.value))
+            if name is None:
+                self._lost.add((kind, uid))
+            self._name_of[kind, uid] = f"unknown-uid-{uid.hex()}" if name is None else name
