@@ -18,9 +18,11 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
+from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import Archive
 from timebeam.schema.layouts.archive.parts import CodecMissingError, codec
 from timebeam.schema.points import Rejected
+from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.seal import COUNTERS, SealRows
 from timebeam.transforms.store.sealing import SealJob
@@ -30,9 +32,14 @@ _HOUR_MS = 3_600_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seal(Job):
-    """Seals one range of time; damaged rows stay in the data table, and the exit code is 1."""
+    """Seals one range of time; damaged rows stay in the data table, and the exit code is 1.
+
+    Attributes:
+      older_than: the option.
+    """
 
     work: SealJob
+    older_than: str
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
@@ -53,12 +60,30 @@ class Seal(Job):
                 ("archive rows written", f"{tally.rows_written:,}"),
                 ("bytes per archived point", f"{per_point:.2f}"),
                 ("rows deleted", f"{tally.rows_deleted:,}"),
-                ("rows to be deleted later", f"{tally.rows_waiting:,}"),
+                ("rows to be deleted later", self._waiting(tally.rows_waiting)),
             ],
             seconds=run.seconds,
             dry_run=self.work.dry_run,
-            why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),
+            why_nothing="" if tally.rows_read else self._why_nothing(),
             failed=tally.rows_damaged > 0,
+        )
+
+    def _waiting(self, rows: int) -> str:
+        """How many rows wait for their deletion, and until when."""
+        if not rows:
+            return "0"
+        hours = self.work.reader_ms / _HOUR_MS
+        return f"{rows:,}, by a run that begins {hours:g} hours or more after this one (--reader_hours)"
+
+    def _why_nothing(self) -> str:
+        """Why no row was read."""
+        target, layout = self.work.target, self.work.layout
+        if not any(scan_keys(target, layout.data_table, limit=1)):
+            is_sealed = any(scan_keys(target, layout.archive_table, limit=1))
+            return f"table {layout.data_table} is empty" + (", all is sealed" if is_sealed else "")
+        return (
+            f"{why_nothing(target, layout)}: hours that ended by {utc_text(self.work.end_s)}, "
+            f"--older_than {self.older_than}"
         )
 
 
@@ -97,4 +122,4 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         int(options.reader_hours * _HOUR_MS),
         options.dry_run,
     )
-    return Seal(work.target, layout.tables(), work)
+    return Seal(work.target, layout.tables(), work, options.older_than)

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -394,6 +395,15 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert created.code == 0, created.err
     stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
+    ran = timebeam("seal", *flags, "--older_than=9000d")
+    assert "points read" in ran.out
+    assert re.search(
+        r"none matches the selection: hours that ended by 2002-.*, --older_than 9000d$", ran.err.strip()
+    ), ran.err
+    ran = timebeam("seal", *flags, "--older_than=1d", "--delete_source=true")
+    assert re.search(
+        r"rows to be deleted later +[\d,]+, by a run that begins 1 hours or more after", ran.out
+    ), ran.out
     ran = timebeam(
         "seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
     )
@@ -403,6 +413,10 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     asked = timebeam("query", "m", *flags, f"--start={START_S}", "--aggregator=none", "--output=json")
     assert asked.code == 0, asked.err
     assert sum(len(result["dps"]) for result in json.loads(asked.out)) == sum(map(len, points.values()))
+    asked = timebeam("query", "m", *flags, "--start=2001-01-01", "--end=2001-01-02")
+    assert f"tsdb is empty, and nothing in {store.layout.archive_table} matches the selection" in asked.err
+    ran = timebeam("seal", *flags, "--older_than=1d")
+    assert ran.err.endswith("tsdb is empty, all is sealed\n")
     listed = timebeam("series", "m", *flags)
     assert "host=b" in listed.out, listed.err
     checked = timebeam("check", *flags)

@@ -11,6 +11,7 @@ import numpy as np
 
 from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts import (
+    Archive,
     DecodedRows,
     Finding,
     ReadableLayout,
@@ -246,6 +247,9 @@ def why_nothing(target: Target, layout: ReadableLayout) -> str:
     keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]
     names, is_many = " and ".join(tables), len(tables) > 1
     if not keys:
+        archive = find_capability(layout, Archive)
+        if archive and archive.options.archive and any(scan_keys(target, archive.archive_table, limit=1)):
+            return f"table {names} is empty, and nothing in {archive.archive_table} matches the selection"
         return f"tables {names} are empty" if is_many else f"table {names} is empty"
     having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"
     errors = [error for key in keys if (error := layout.key_error(key))]
