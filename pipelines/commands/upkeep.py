@@ -22,6 +22,8 @@ from timebeam.pipelines.options.parameters import (
 from timebeam.pipelines.options.period import ZONE, range_parameters
 from timebeam.schema.layouts import Packing
 
+_A_PROCESS = "a process follows, not a job on Dataflow"
+
 ROLLUP_COMMAND = Command(
     "rollup",
     "Makes the rollups and pre-aggregates of a day or range.",
@@ -59,6 +61,60 @@ ROLLUP_COMMAND = Command(
             boolean,
             False,
             local="the program clears the marks when it has seen the job end",
+        ),
+        Parameter(
+            "follow",
+            "run rounds until it is stopped: each rolls up marked hours that are over (needs --marked_since)",
+            "Follow",
+            boolean,
+            False,
+            local=_A_PROCESS,
+        ),
+        Parameter(
+            "every_seconds",
+            "follow: from the end of a round to the next one, unless hours wait",
+            "Follow",
+            not_negative,
+            60.0,
+            most=86_400,
+            local=_A_PROCESS,
+            setting=True,
+        ),
+        Parameter(
+            "rounds",
+            "follow: end after so many rounds; by default never",
+            "Follow",
+            positive,
+            local=_A_PROCESS,
+        ),
+        Parameter(
+            "quiet_seconds",
+            "follow: an hour is rolled up so long after its end and after its last mark",
+            "Follow",
+            not_negative,
+            60.0,
+            most=86_400,
+            local=_A_PROCESS,
+            setting=True,
+        ),
+        Parameter(
+            "lease_seconds",
+            "follow: when another process may take over what a round has leased; more than a round takes",
+            "Follow",
+            not_negative,
+            600.0,
+            most=86_400,
+            local=_A_PROCESS,
+            setting=True,
+        ),
+        Parameter(
+            "most_hours",
+            "follow: most hours in a round, of all metrics together; the others wait for the next one",
+            "Follow",
+            positive,
+            10_000,
+            local=_A_PROCESS,
+            setting=True,
         ),
         Parameter(
             "lookback_days",
@@ -99,6 +155,7 @@ ROLLUP_COMMAND = Command(
   timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
   timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
   timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --follow --quiet_seconds 120
 
 a repeated run gives the same result; Beam's own options can be given too""",
 )

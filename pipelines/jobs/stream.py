@@ -59,7 +59,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
             stopping.set()
             subscription.stop_pulling()
 
-        with _Signals(stop), status:
+        with Signals(stop, "after the pulled messages are stored"), status:
             try:
                 under_way = UnderWay([name, *(table.name for table in job.tables)])
                 drive(subscription, _graphs(job, run), limits, status, stopping, under_way)
@@ -171,11 +171,15 @@ class StreamStatus(Observer):
             before, then = self._messages, now
 
 
-class _Signals:
-    """The first Ctrl-C or SIGTERM stops after what was pulled is stored; the second one at once."""
+class Signals:
+    """The first Ctrl-C or SIGTERM stops when the work under way is done; the second one at once.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
+    Args:
+      when: when it stops, in words.
+    """
+
+    def __init__(self, stop: Callable[[], None], when: str) -> None:
+        self._stop, self._when = stop, when
         self._asked = False
         self._before: dict[int, object] = {}
 
@@ -192,8 +196,5 @@ class _Signals:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        print(
-            "stopping after the pulled messages are stored; press Ctrl-C again to stop at once",
-            file=sys.stderr,
-        )
+        print(f"stopping {self._when}; press Ctrl-C again to stop at once", file=sys.stderr)
         self._stop()

@@ -25,13 +25,16 @@ from timebeam.pipelines.options.values import (
     layout_of,
     layout_with,
     read_config,
+    required,
     rollups_of,
     target_of,
 )
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
+from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import (
+    HourMarks,
     Layout,
     MissingCapabilityError,
     Packing,
@@ -53,7 +56,7 @@ from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
 from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.rollup.touched import HourMark, touched_table, when_complete
+from timebeam.transforms.rollup.touched import touched_table, when_complete
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,9 +92,7 @@ class OpenTsdbRollup(LayoutRollup):
             )
         return lines
 
-    def add_rollup(
-        self, root: beam.Pipeline, marks: PCollection[HourMark]
-    ) -> Sequence[PCollection[Rejected]]:
+    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
         """See `LayoutRollup.add_rollup`."""
         return add_rollup(root, self.work, after=marks)
 
@@ -207,9 +208,7 @@ class SeriesRollup(LayoutRollup):
             )
         return lines
 
-    def add_rollup(
-        self, root: beam.Pipeline, marks: PCollection[HourMark]
-    ) -> Sequence[PCollection[Rejected]]:
+    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
         """See `LayoutRollup.add_rollup`."""
         accumulated = accumulate_series(root, self.work, marks)
         refused = [accumulated[REJECTED]]
@@ -233,15 +232,18 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredRollups:
+def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedRollup | DeclaredRollups:
     """The job that the options describe.
 
     Raises:
       UsageError: they make no sense together.
     """
-    if options.touched and (options.day or options.start or options.end or options.lookback_days):
-        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+    finder = "--touched" if options.touched else "--follow" if options.follow else ""
+    if finder and (options.day or options.start or options.end or options.lookback_days):
+        raise UsageError(f"{finder} finds its own days: leave --day, --start, --end and --lookback_days out")
     if options.layout == DECLARED:
+        if options.follow:
+            raise UsageError("--follow is not for declared tables: leave it out")
         return declared_rollups(options, now_ms)
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup_config FILE")
@@ -251,4 +253,20 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | DeclaredR
         rollup = opentsdb_rollup(options, period)
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
-    return dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
+    rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
+    since_s = required(rollup.work.layout, HourMarks).marked_since_s
+    if not options.follow:
+        if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
+            raise UsageError(
+                f"all writers mark these tables since {options.marked_since}, and queries trust the marks: "
+                "rollups from then on are written by `timebeam rollup --follow` alone, which leases what it "
+                "writes; --rounds 1 ends it after one round"
+            )
+        return rollup
+    if since_s is None and find_capability(rollup.work.layout, RollupTables) is not None:
+        raise UsageError(
+            "--follow needs tables whose writers all mark: store since when they do with `timebeam tables "
+            "adopt --marked_since DAY` (docs/how-to/rollups.md)"
+        )
+    rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
+    return FollowedRollup(rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -22,6 +23,7 @@ from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import (
     CoveredMarksFn,
     HourMark,
+    Touched,
     clear_when_written,
     read_marks,
     touched_ranges,
@@ -59,11 +61,13 @@ class LayoutRollup(DescribedRollup):
       work: the layout of the points, the rollup configuration, and what is written of each interval.
       complete_ms: all points before this time are there.
       touched: roll up only marked hours.
+      leased: the caller has leased the hours, and deletes their marks.
     """
 
     work: RollupJob | SeriesRollupJob
     complete_ms: int = 0
     touched: bool = False
+    leased: bool = False
 
     @property
     def local_only(self) -> str:
@@ -74,19 +78,24 @@ class LayoutRollup(DescribedRollup):
         """With `--touched`, the same job for all marked hours; see `Job.planned`."""
         if not self.touched:
             return self
-        layout, config = self.work.layout, self.work.config
-        lengths = [interval.seconds for interval in config.intervals]
+        layout = self.work.layout
+        lengths = [interval.seconds for interval in self.work.config.intervals]
         ranges = touched_ranges(read_marks(self.target, layout), lengths, self.complete_ms // 1000)
+        if not ranges:
+            note("no late points")
+            return None
+        return self.of_ranges(ranges)
+
+    def of_ranges(self, ranges: Sequence[Touched]) -> LayoutRollup:
+        """The same job for these ranges."""
         parts = []
         for touched in ranges:
             start, end = utc_text(touched.start_s), utc_text(touched.end_s)
             metrics, hours = len(touched.metrics), len(touched.marks)
             note(f"{start} to {end}: changes in {hours:,} hours of {metrics:,} metrics")
             period_ms = touched.start_s * 1000, touched.end_s * 1000
-            parts.append(RollupPart(plan(config, *period_ms, complete_ms=self.complete_ms), touched.metrics))
-        if not parts:
-            note("no late points")
-            return None
+            planned = plan(self.work.config, *period_ms, complete_ms=self.complete_ms)
+            parts.append(RollupPart(planned, touched.metrics))
         return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
 
     def needs(self) -> Needs:
@@ -96,6 +105,8 @@ class LayoutRollup(DescribedRollup):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`. Marks are read before the points, and cleared after all rows are written."""
         work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
+        if self.leased:
+            return self.add_rollup(root, once)
         lengths = [interval.seconds for interval in work.config.written]
         covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
         marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
@@ -104,9 +115,7 @@ class LayoutRollup(DescribedRollup):
         return refused
 
     @abc.abstractmethod
-    def add_rollup(
-        self, root: beam.Pipeline, marks: PCollection[HourMark]
-    ) -> Sequence[PCollection[Rejected]]:
+    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
         """Adds the rollup, which reads points after `marks` are there; returns what is refused."""
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:

@@ -142,12 +142,17 @@ def renew(target: Target, table: str, leases: Sequence[Lease], seconds: float) -
 
 
 def release(
-    target: Target, table: str, leases: Sequence[Lease], deleted: Mapping[bytes, Sequence[Deletion]] = {}
+    target: Target,
+    table: str,
+    leases: Sequence[Lease],
+    deleted: Mapping[bytes, Sequence[Deletion]] = {},
+    cells: Mapping[bytes, Sequence[Cell]] = {},
 ) -> list[Lease]:
     """Gives leases back, if they are not lost; those that were not lost.
 
     Args:
       deleted: by row key, other columns of the row that are deleted in the same mutation.
+      cells: by row key, other cells of the row that are set in it.
 
     Raises:
       GoogleAPICallError: a lease could not be given back; others may have been.
@@ -157,7 +162,8 @@ def release(
             lease.key,
             _cell(lease),
             None,
-            deleted=[BigtableDeletion(*column) for column in deleted.get(lease.key, ())],
+            cells.get(lease.key, ()),
+            [BigtableDeletion(*column) for column in deleted.get(lease.key, ())],
         )
         for lease in leases
     ]

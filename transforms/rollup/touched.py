@@ -44,9 +44,9 @@ from timebeam.transforms.bigtable.wire import encoded_mutations
 from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.lease import FAMILY, LeaseRow, is_lease
+from timebeam.transforms.rollup.lease import FAMILY, Lease, LeaseRow, is_lease
 
-_HOUR_S, _DAY_S = 3600, 86_400
+HOUR_S, DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
 _QUALIFIER_BYTES = 9
 _NOTE = b"end"
@@ -90,19 +90,17 @@ class MarkedDay(NamedTuple):
     def changing(self) -> set[int]:
         """The starts, in s, of the hours whose rollups may differ from their points: marked or leased."""
         leases = [*self.leases.lost, *([self.leases.lease] if self.leases.lease else [])]
-        leased = (start_s for lease in leases for start_s in noted_hours(lease.note, self.start_s))
-        return {mark.start_s for mark in self.hours}.union(leased)
+        return {mark.start_s for mark in self.hours}.union(*map(self.noted, leases))
+
+    def noted(self, lease: Lease) -> list[int]:
+        """The starts, in s, of the hours in the note of a lease."""
+        bits = int.from_bytes(lease.note, "big")
+        return [self.start_s + hour * HOUR_S for hour in range(24) if bits >> hour & 1]
 
 
 def hours_note(starts_s: Iterable[int]) -> bytes:
     """The note of a lease for hours of one day."""
-    return sum({1 << start_s % _DAY_S // _HOUR_S for start_s in starts_s}).to_bytes(3, "big")
-
-
-def noted_hours(note: bytes, day_s: int) -> Iterator[int]:
-    """The starts, in s, of the hours in the note of a lease."""
-    bits = int.from_bytes(note, "big")
-    return (day_s + hour * _HOUR_S for hour in range(24) if bits >> hour & 1)
+    return sum({1 << start_s % DAY_S // HOUR_S for start_s in starts_s}).to_bytes(3, "big")
 
 
 class Touched(NamedTuple):
@@ -172,13 +170,13 @@ class TouchedMarker:
         table, time_ms = self.table.name, _WRITER.next_ms()
         encoded = {
             start_s: encoded_mutations([mark_cell(start_s, time_ms)], ())
-            for start_s in {start_s % _DAY_S for _, start_s in hours}
+            for start_s in {start_s % DAY_S for _, start_s in hours}
         }
         write_all(
             target,
             table,
             [
-                EncodedRow(table, day_key(metric, start_s), encoded[start_s % _DAY_S], 1)
+                EncodedRow(table, day_key(metric, start_s), encoded[start_s % DAY_S], 1)
                 for metric, start_s in hours
             ],
         )
@@ -190,13 +188,13 @@ def mark_cell(start_s: int, time_ms: int | None = None) -> Cell:
     Args:
       time_ms: None for a new time.
     """
-    column = bytes((start_s % _DAY_S // _HOUR_S,)) + _WRITER.column
+    column = bytes((start_s % DAY_S // HOUR_S,)) + _WRITER.column
     return Cell(FAMILY, column, _WRITER.next_ms() if time_ms is None else time_ms, b"")
 
 
 def day_key(metric: bytes, time_s: int) -> bytes:
     """The row key of the marks of a metric in the day of a time."""
-    return metric + (time_s // _DAY_S * _DAY_S).to_bytes(4, "big")
+    return metric + (time_s // DAY_S * DAY_S).to_bytes(4, "big")
 
 
 def read_days(
@@ -216,7 +214,7 @@ def read_days(
         for cell in row.cells:
             if not is_lease(cell.qualifier):
                 is_of_day = len(cell.qualifier) == _QUALIFIER_BYTES
-                hour = cell.qualifier[0] * _HOUR_S if is_of_day else 0
+                hour = cell.qualifier[0] * HOUR_S if is_of_day else 0
                 times_ms[row_s + hour].append((cell.qualifier, cell.timestamp_ms))
         hours = [HourMark(row_metric, hour_s, tuple(times)) for hour_s, times in sorted(times_ms.items())]
         yield MarkedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
@@ -242,7 +240,7 @@ def touched_ranges(
     """
     ranges: list[tuple[int, int, list[HourMark]]] = []
     for mark in sorted(marks, key=lambda mark: mark.start_s):
-        behind_s = mark.start_s + _HOUR_S
+        behind_s = mark.start_s + HOUR_S
         if behind_s > complete_s:
             continue
         start_s, end_s = mark.start_s, behind_s
@@ -254,7 +252,7 @@ def touched_ranges(
             if last_end_s <= complete_s:
                 end_s = max(end_s, last_end_s)
         first_s, before_s, range_marks = ranges[-1] if ranges else (0, 0, [])
-        if start_s < before_s or (start_s == before_s and start_s // _DAY_S == first_s // _DAY_S):
+        if start_s < before_s or (start_s == before_s and start_s // DAY_S == first_s // DAY_S):
             range_marks.append(mark)
             ranges[-1] = first_s, max(before_s, end_s), range_marks
         else:
@@ -269,12 +267,12 @@ def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complet
       lengths: of all intervals of the configuration that are written, in s.
       complete_s: hours and intervals that end up to this time, in s, are over.
     """
-    if mark.start_s + _HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
+    if mark.start_s + HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
         return False
     planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
     for length in lengths:
         first_s = mark.start_s // length * length
-        end_s = min(-(-(mark.start_s + _HOUR_S) // length), complete_s // length) * length
+        end_s = min(-(-(mark.start_s + HOUR_S) // length), complete_s // length) * length
         plan = planned.get(length)
         if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
             return False

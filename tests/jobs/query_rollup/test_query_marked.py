@@ -16,8 +16,8 @@ from tests.support.plain.rolled import (
     Points,
     both,
     config_file,
+    follow,
     interval,
-    roll_up,
     same,
     send,
     with_tables,
@@ -64,7 +64,7 @@ def from_points(store: Store, config: Path, *flags: str) -> list[str]:
 def test_marked_and_leased_hours_are_read_from_points(store: Store, config: Path, tmp_path: Path) -> None:
     send(store, tmp_path, points(range(24)))
     assert from_points(store, config) == ["28T00 to 29T00"]
-    roll_up(store, config, DAY, DAY + 24 * HOUR)
+    follow(store, config)
     assert list(read_days(TableReader(store.target), store.layout)) == []
     assert from_points(store, config) == []
     assert from_points(store, config, "--aggregator=none", "--downsample=1d-sum") == []
@@ -73,7 +73,7 @@ def test_marked_and_leased_hours_are_read_from_points(store: Store, config: Path
     parts = ["28T05 to 28T06", "28T09 to 28T11"]
     assert from_points(store, config) == parts
     assert from_points(store, config, "--aggregator=none", "--downsample=1d-sum") == ["28T00 to 29T00"]
-    roll_up(store, config, DAY, DAY + 24 * HOUR)
+    follow(store, config)
     table, key = touched_table(store.layout).name, day_key(b"\0\0\1", DAY)
     assert from_points(store, config) == []
     note = hours_note([DAY + 2 * HOUR, DAY + 3 * HOUR])
@@ -89,7 +89,7 @@ def test_marked_and_leased_hours_are_read_from_points(store: Store, config: Path
 
 def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tmp_path: Path) -> None:
     send(store, tmp_path, points(range(24)))
-    roll_up(store, config, DAY, DAY + 24 * HOUR)
+    follow(store, config)
 
     def said(marked_since: str) -> list[str]:
         flags = [flag for flag in store.flags if "marked_since" not in flag]

@@ -80,6 +80,16 @@ def roll_up(store: Store, config: Path, start_s: int, end_s: int) -> None:
     assert ran.code == 0, ran.err
 
 
+def follow(store: Store, config: Path, *flags: str) -> Ran:
+    """One round of `timebeam rollup --follow`, without waiting."""
+    ran = timebeam(
+        *("rollup", *store.flags, "--rollup_config", config, "--follow", "--rounds=1", "--quiet_seconds=0"),
+        *("--dead_letters", config.parent / "letters", "--summary=json", *flags),
+    )
+    assert ran.code == 0, ran.err
+    return ran
+
+
 def ask(store: Store, metric: str, start_s: int, end_s: int, *flags: str | Path) -> Ran:
     """A query, its answer in JSON."""
     place = [*store.flags, f"--start={start_s}", f"--end={end_s}", "--output=json"]

@@ -1,0 +1,268 @@
+"""`timebeam rollup --follow`: rounds that roll up marked hours, as long as the process runs.
+
+read marks ─► lease the rows of their days ─► roll up, one pipeline ─► delete marks, give leases back
+
+Why an answer through rollups is that of the points: docs/how-to/rollups.md.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
+
+from timebeam.pipelines.jobs.job import Job, Needs, Run
+from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
+from timebeam.pipelines.jobs.stream import Signals
+from timebeam.pipelines.options.values import dead_letters_of
+from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
+from timebeam.schema.layouts import Cell, Deletion
+from timebeam.schema.points import Reason, Rejected
+from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.lease import Lease, claim, deletion_of, give_up, release
+from timebeam.transforms.rollup.touched import (
+    HOUR_S,
+    HourMark,
+    MarkedDay,
+    Touched,
+    day_key,
+    hours_note,
+    mark_cell,
+    mark_deletions,
+    read_days,
+    touched_ranges,
+    touched_table,
+)
+
+_PATIENCE = 10
+"""An hour that is marked all the time is rolled up after so many quiet times."""
+
+
+class DueDay(NamedTuple):
+    """The hours of a day that a round can roll up.
+
+    Attributes:
+      hours: with the marks that were read; no marks in hours that only a dead holder may have changed.
+      since_ms: since when each hour could be rolled up.
+      dead: lost leases whose holders write no more.
+    """
+
+    day: MarkedDay
+    hours: Sequence[HourMark]
+    since_ms: Sequence[int]
+    dead: Sequence[Lease]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """What is done in each round.
+
+    Attributes:
+      rollup: the job, without its parts.
+      quiet_ms: an hour is rolled up so long after its end and its last mark.
+      lease_seconds: until another process may take over what this one has leased.
+      most_hours: of all metrics together, in one round.
+    """
+
+    rollup: LayoutRollup
+    quiet_ms: int
+    lease_seconds: float
+    most_hours: int
+    _seen_ms: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def table(self) -> str:
+        """The table of marks."""
+        return touched_table(self.rollup.work.layout).name
+
+    def due(self, now_ms: int) -> list[DueDay]:
+        """All days with hours that can be rolled up, the longest waiting first."""
+        days, seen_ms = [], dict[tuple[bytes, int], int]()
+        for day in read_days(TableReader(self.rollup.target), self.rollup.work.layout):
+            for mark in day.hours:
+                hour = mark.metric, mark.start_s
+                seen_ms[hour] = self._seen_ms.get(hour, now_ms)
+            if day.leases.lease is None or day.leases.lease.end_ms <= now_ms:
+                dead = [lost for lost in day.leases.lost if lost.is_dead]
+                since_ms = dict(self._due_hours(day, dead, seen_ms, now_ms))
+                days += [DueDay(day, list(since_ms), list(since_ms.values()), dead)] if since_ms else []
+        self._seen_ms.clear()
+        self._seen_ms.update(seen_ms)
+        return sorted(days, key=lambda day: min(day.since_ms))
+
+    def _due_hours(
+        self, day: MarkedDay, dead: Iterable[Lease], seen_ms: Mapping[tuple[bytes, int], int], now_ms: int
+    ) -> Iterator[tuple[HourMark, int]]:
+        """(an hour that can be rolled up, since when)."""
+        for mark in day.hours:
+            end_ms = (mark.start_s + HOUR_S) * 1000 + self.quiet_ms
+            quiet_ms = max(time_ms for _, time_ms in mark.times_ms) + self.quiet_ms
+            impatient_ms = seen_ms[mark.metric, mark.start_s] + _PATIENCE * self.quiet_ms
+            since_ms = max(end_ms, min(quiet_ms, impatient_ms))
+            if since_ms <= now_ms:
+                yield mark, since_ms
+        marked = {mark.start_s for mark in day.hours}
+        for start_s in {start_s for lost in dead for start_s in day.noted(lost)} - marked:
+            yield HourMark(day.metric, start_s, ()), now_ms
+
+    def taken(self, due: Iterable[DueDay], now_ms: int) -> dict[Lease, DueDay]:
+        """Leases the rows of days for one round; some may have been leased by others meanwhile."""
+        chosen, hours = dict[bytes, DueDay](), 0
+        for day in due:
+            hours += len(day.hours)
+            if chosen and hours > self.most_hours:
+                break
+            chosen[day.day.leases.key] = day
+        starts_s = collections.defaultdict[bytes, set[int]](set)
+        for touched in self._ranges(chosen.values(), now_ms):
+            for metric in touched.metrics:
+                for start_s in range(touched.start_s // HOUR_S * HOUR_S, touched.end_s, HOUR_S):
+                    starts_s[day_key(metric, start_s)].add(start_s)
+        notes = {key: hours_note(starts) for key, starts in starts_s.items()}
+        rows = [day.day.leases for day in chosen.values()]
+        leases = claim(self.rollup.target, self.table, rows, self.lease_seconds, notes)
+        return {lease: chosen[lease.key] for lease in leases}
+
+    def _ranges(self, days: Iterable[DueDay], now_ms: int) -> list[Touched]:
+        lengths = [interval.seconds for interval in self.rollup.work.config.intervals]
+        marks = [mark for day in days for mark in day.hours]
+        return touched_ranges(marks, lengths, (now_ms - self.quiet_ms) // 1000)
+
+    def job(self, days: Iterable[DueDay], now_ms: int) -> LayoutRollup:
+        """The job that rolls up leased days."""
+        rollup = dataclasses.replace(self.rollup, complete_ms=now_ms - self.quiet_ms, leased=True)
+        return rollup.of_ranges(self._ranges(days, now_ms))
+
+    def end(self, leased: Mapping[Lease, DueDay], now_ms: int, *, is_written: bool) -> int:
+        """Deletes the marks that were read and gives the leases back; how many of these were lost.
+
+        Args:
+          now_ms: as for `job`.
+          is_written: whether all rows were written; else the marks stay.
+        """
+        deleted = {lease.key: list(_deletions(day)) for lease, day in leased.items()} if is_written else {}
+        cells = {lease.key: self._later(day, now_ms) for lease, day in leased.items()} if is_written else {}
+        kept = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
+        lost = [lease for lease in leased if lease not in kept]
+        marks = {lease.key: list(map(mark_cell, leased[lease].day.noted(lease))) for lease in lost}
+        give_up(self.rollup.target, self.table, lost, marks)
+        return len(lost)
+
+    def _later(self, day: DueDay, now_ms: int) -> list[Cell]:
+        """Marks of the last hours of intervals that are not over yet, so that they are written then."""
+        complete_s = (now_ms - self.quiet_ms) // 1000
+        ends_s = {
+            -(-(mark.start_s + HOUR_S) // interval.seconds) * interval.seconds
+            for mark in day.hours
+            for interval in self.rollup.work.config.written
+        }
+        return [mark_cell((end_s - 1) // HOUR_S * HOUR_S) for end_s in sorted(ends_s) if end_s > complete_s]
+
+
+def _deletions(day: DueDay) -> Iterator[Deletion]:
+    """The marks that were read, and the notes of dead holders."""
+    for mark in day.hours:
+        yield from mark_deletions(mark)
+    yield from map(deletion_of, day.dead)
+
+
+class _Figures(NamedTuple):
+    """What a round did.
+
+    Attributes:
+      hours: rolled up, of all metrics together.
+      waiting: hours that could have been rolled up too.
+      lost: leases that another process took over.
+      refused: dead letters by reason.
+      lag_seconds: how long the hour that could be rolled up first has waited, at the end of the round.
+    """
+
+    round: int
+    hours: int
+    waiting: int
+    points_read: int
+    rows: int
+    lost: int
+    refused: dict[str, int]
+    seconds: float
+    lag_seconds: float
+
+    def text(self) -> str:
+        """One line for people."""
+        refused = "".join(f"; refused {count:,} {reason}" for reason, count in self.refused.items())
+        lost = f"; {self.lost:,} leases lost" if self.lost else ""
+        return (
+            f"round {self.round}: {self.hours:,} hours of metrics from {self.points_read:,} points in "
+            f"{self.seconds:.1f} s, {self.waiting:,} wait; lag {self.lag_seconds:.0f} s{lost}{refused}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FollowedRollup(Job):
+    """Rounds until the process is stopped.
+
+    Attributes:
+      every_seconds: from the end of a round to the next one, unless hours wait.
+      most_rounds: then it ends; None for never.
+    """
+
+    rounds: Rounds
+    every_seconds: float
+    most_rounds: int | None
+
+    @property
+    def local_only(self) -> str:
+        """See `AnyJob.local_only`."""
+        return "--follow runs on this machine: leave --runner out"
+
+    def needs(self) -> Needs:
+        """See `AnyJob.needs`."""
+        return self.rounds.rollup.needs()
+
+    def run_here(self, run: Run) -> int:
+        """Runs the rounds, and prints a line for each; see `Job.run_here`."""
+        stopping = threading.Event()
+        with Signals(stopping.set, "after this round"):
+            for number in itertools.count(1):
+                figures = self._round(run, number)
+                print(json.dumps(figures._asdict()) if run.as_json else figures.text(), flush=True)
+                if stopping.is_set() or number == self.most_rounds:
+                    break
+                if not (figures.waiting and figures.hours) or figures.refused:
+                    stopping.wait(self.every_seconds)
+        return 0
+
+    def _round(self, run: Run, number: int) -> _Figures:
+        now_ms, rounds = clock_ms(), self.rounds
+        due = rounds.due(now_ms)
+        leased = {} if run.dry_run else rounds.taken(due, now_ms)
+        hours, points, rows, lost, refused = 0, 0, 0, 0, dict[str, int]()
+        if leased:
+            place = run.dead_letters_option or ""
+            run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
+            job, pipeline = (
+                rounds.job(leased.values(), now_ms),
+                beam.Pipeline(options=PipelineOptions([*run.flags])),
+            )
+            build(pipeline, job, run)
+            summary = summary_of(run_with_progress(pipeline), run)
+            points, rows, refused = summary.points_read, summary.rows, summary.refused
+            lost = rounds.end(leased, now_ms, is_written=Reason.WRITE_REFUSED.value not in refused)
+            hours = sum(len(day.hours) for day in leased.values())
+        ended_ms = clock_ms()
+        lag_ms = max((ended_ms - since_ms for day in due for since_ms in day.since_ms), default=0)
+        waiting = sum(len(day.hours) for day in due) - hours
+        seconds = (ended_ms - now_ms) / 1000
+        return _Figures(number, hours, waiting, points, rows, lost, refused, seconds, lag_ms / 1000)
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`: it runs pipelines of its own."""
+        raise NotImplementedError

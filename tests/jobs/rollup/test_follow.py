@@ -1,0 +1,276 @@
+"""`rollup --follow`: each round rolls up what is marked, and no stalled process leaves a wrong rollup."""
+
+from __future__ import annotations
+
+import json
+import random
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import timebeam
+from tests.support.plain.rolled import (
+    DAY,
+    HOUR,
+    Points,
+    both,
+    config_file,
+    follow,
+    interval,
+    same,
+    send,
+    with_tables,
+)
+from tests.support.stored import Store
+from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.rollup.follow import Rounds
+from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
+from timebeam.schema.points import Series
+from timebeam.schema.rollup.plan import RollupPart, plan
+from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.rollup import lease as lease_module
+from timebeam.transforms.rollup import touched as touched_module
+from timebeam.transforms.rollup.job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.touched import TouchedMarker, read_days
+
+METRIC, OTHER = b"\0\0\1", b"\0\0\2"
+HOURS = (0, 1, 5, 23)
+LEASE_S, QUIET_S = 60, 10
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return config_file(tmp_path, [interval("15m", "1d"), interval("1h", "1n"), interval("1d", "1y")])
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str, config: Path) -> Store:
+    return with_tables(Store.create(bigtable, prefix, marked_since="2024-01-01"), config)
+
+
+def points(rng: random.Random, count: int) -> Points:
+    series = [Series.of(metric, {"host": host}) for metric in ("m", "n") for host in ("a", "b")]
+    return {(rng.choice(series), DAY + rng.randrange(48 * HOUR)): rng.randrange(1000) for _ in range(count)}
+
+
+def rollup_cells(store: Store, config: Path) -> dict[str, list[object]]:
+    specs = rollup_tables(read_config(str(config)), store.layout)
+    return {spec.name: list(scan_table(store.target, spec.name)) for spec in specs if spec.holds_points}
+
+
+def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, tmp_path: Path) -> None:
+    """After each round the answers are those of the points, and at the end all bytes those from scratch."""
+    rng = random.Random(3)
+    for most in (10_000, 3):
+        send(store, tmp_path, points(rng, 60))
+        hours = {
+            mark.start_s for day in read_days(TableReader(store.target), store.layout) for mark in day.hours
+        }
+        figures = json.loads(follow(store, config, f"--most_hours={most}").out)
+        assert figures["hours"] + figures["waiting"] >= len(hours)
+        assert (figures["waiting"] > 0) == (most == 3)
+        for text in ("15m-max", "1h-sum", "1d-avg"):
+            through, raw, _ = both(store, config, "m", DAY, DAY + 48 * HOUR, f"--downsample={text}")
+            same(through, raw, exact=True)
+    while json.loads(follow(store, config).out)["waiting"]:
+        pass
+    assert list(read_days(TableReader(store.target), store.layout)) == []
+    followed = rollup_cells(store, config)
+    assert all(map(len, followed.values()))
+    flags = [flag for flag in store.flags if "marked_since" not in flag]
+    ran = timebeam(
+        "rollup",
+        *flags,
+        "--rollup_config",
+        config,
+        f"--start={DAY}",
+        f"--end={DAY + 48 * HOUR}",
+        f"--dead_letters={tmp_path}/letters",
+    )
+    assert ran.code == 0, ran.err
+    assert rollup_cells(store, config) == followed
+
+
+def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
+    for flags in (["--day=2024-02-28"], ["--touched"]):
+        ran = timebeam("rollup", *store.flags, "--rollup_config", config, *flags)
+        assert (ran.code, "rollup --follow` alone" in ran.err) == (2, True), ran.err
+    flags = [flag for flag in store.flags if "marked_since" not in flag]
+    ran = timebeam("rollup", *flags, "--rollup_config", config, "--follow")
+    assert (ran.code, "--follow needs tables whose writers all mark" in ran.err) == (2, True), ran.err
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = DAY + 30 * 24 * HOUR
+
+    def time(self) -> float:
+        return float(self.now_s)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (lease_module, touched_module):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(time=clock.time))
+    monkeypatch.setattr(touched_module, "_WRITER", touched_module._MarkWriter())
+    return clock
+
+
+class Model:
+    """Points and rollups in memory, marks and leases in Bigtable; each process is paused at each `yield`.
+
+    A point is one number for a metric and hour. The rollup of an hour is its number, that of the day a copy
+    of the numbers of all hours.
+    """
+
+    def __init__(self, store: Store, config: Path, clock: Clock, seed: int) -> None:
+        self.store, self.clock, self.rng = store, clock, random.Random(seed)
+        self.points: dict[tuple[bytes, int], int] = {}
+        self.hours: dict[tuple[bytes, int], int] = {}
+        self.days: dict[bytes, dict[int, int]] = {}
+        parsed = read_config(str(config))
+        part = RollupPart(plan(parsed, DAY * 1000, (DAY + 24 * HOUR) * 1000))
+        work = RollupJob(store.target, store.layout, parsed, [part], UidOptions(UidPolicy()))
+        self.rollup = OpenTsdbRollup(store.target, [], work)
+
+    def writer(self) -> Iterator[None]:
+        """Changes a point, as a process of its own."""
+        changed = {(self.rng.choice((METRIC, OTHER)), DAY + self.rng.choice(HOURS) * HOUR)}
+        marker, column = TouchedMarker(self.store.layout), touched_module._MarkWriter()
+        for step in range(3):
+            if step == 1:
+                self.points.update(dict.fromkeys(changed, self.rng.randrange(10**9)))
+            else:
+                touched_module._WRITER, before = column, touched_module._WRITER
+                marker.mark(self.store.target, changed)
+                touched_module._WRITER = before
+            yield
+
+    def follower(self) -> Iterator[None]:
+        """One round."""
+        rounds = Rounds(self.rollup, QUIET_S * 1000, LEASE_S, 1000)
+        column = touched_module._MarkWriter()
+        now_ms = int(self.clock.time() * 1000)
+        due = rounds.due(now_ms)
+        yield
+        leased = rounds.taken(due, now_ms)
+        yield
+        job = rounds.job(leased.values(), now_ms) if leased else None
+        for part in job.work.parts if job else ():
+            for metric in part.metrics or ():
+                for each in part.plan.intervals:
+                    if each.interval.interval == "15m":
+                        continue
+                    read = {hour: value for (of, hour), value in self.points.items() if of == metric}
+                    yield
+                    if each.interval.interval == "1d":
+                        self.days[metric] = read
+                    else:
+                        inside = {
+                            hour: value for hour, value in read.items() if each.start_s <= hour < each.end_s
+                        }
+                        self.hours.update({(metric, hour): value for hour, value in inside.items()})
+                    yield
+        if leased:
+            touched_module._WRITER, before = column, touched_module._WRITER
+            rounds.end(leased, now_ms, is_written=True)
+            touched_module._WRITER = before
+        yield
+
+    def check(self) -> int:
+        """Asserts that each rollup that a query would use is that of the points; how many there are."""
+        changing = {METRIC: set[int](), OTHER: set[int]()}
+        for day in read_days(TableReader(self.store.target), self.store.layout):
+            changing[day.metric] |= day.changing
+        used = 0
+        for (metric, hour), value in self.points.items():
+            if hour not in changing[metric]:
+                assert self.hours[metric, hour] == value
+                used += 1
+            if not changing[metric]:
+                assert self.days[metric][hour] == value
+        return used
+
+
+def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
+    """Runs processes, paused and killed at random, until all rollups are right; how many were used."""
+    model, rng = Model(store, config, clock, seed), random.Random(f"steps {seed}")
+    writers, followers, used = list[Iterator[None]](), list[Iterator[None]](), 0
+    for _ in range(200):
+        choice = rng.random()
+        if choice < 0.03 and len(writers) < 2:
+            writers.append(model.writer())
+        elif choice < 0.13 and len(followers) < 3:
+            followers.append(model.follower())
+        elif choice < 0.2:
+            clock.now_s += rng.choice((1, QUIET_S, QUIET_S, LEASE_S))
+        elif choice < 0.21 and followers:
+            followers.pop(rng.randrange(len(followers)))  # killed
+        elif choice < 0.25 and not followers:
+            clock.now_s += 2 * HOUR  # all that were killed are dead
+        elif writers or followers:
+            process = rng.choice(writers + followers)
+            if next(process, Ellipsis) is Ellipsis:
+                (writers if process in writers else followers).remove(process)
+        used += model.check()
+    for process in writers + followers:
+        for _ in process:
+            model.check()
+    for _ in range(3):
+        clock.now_s += 2 * HOUR
+        for _ in model.follower():
+            model.check()
+    assert list(scan_table(store.target, touched_module.touched_table(store.layout).name)) == []
+    model.check()
+    return used
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(4),
+        *(pytest.param(range(first, first + 25), marks=pytest.mark.long) for first in range(4, 154, 25)),
+    ],
+)
+def test_no_order_of_steps_shows_a_stale_rollup(
+    store: Store, config: Path, clock: Clock, seeds: range
+) -> None:
+    assert sum(run_model(store, config, clock, seed) for seed in seeds) > 100
+
+
+def test_a_follower_that_stalls_before_it_writes(store: Store, config: Path, clock: Clock) -> None:
+    """Another one rolls up a correction meanwhile; then the first one writes what it read before that."""
+    model = Model(store, config, clock, 1)
+    marker, hour = TouchedMarker(store.layout), (METRIC, DAY + 5 * HOUR)
+
+    def put(value: int) -> None:
+        marker.mark(store.target, [hour])
+        model.points[hour] = value
+        marker.mark(store.target, [hour])
+        clock.now_s += QUIET_S + 1
+
+    put(1)
+    stalled = model.follower()
+    for _ in range(3):
+        next(stalled)  # it has read the points
+    put(2)
+    clock.now_s += LEASE_S
+    for _ in model.follower():
+        model.check()
+    assert model.hours[hour] == 2
+    days = list(read_days(TableReader(store.target), store.layout))
+    assert [(len(day.hours), len(day.leases.lost)) for day in days] == [(0, 1)]
+    for _ in stalled:
+        model.check()
+    assert model.hours[hour] == 1  # stale, but marked
+    (day,) = read_days(TableReader(store.target), store.layout)
+    assert (hour[1] in day.changing, day.leases.lost) == (True, [])
+    clock.now_s += QUIET_S + 1
+    for _ in model.follower():
+        model.check()
+    assert (model.hours[hour], list(read_days(TableReader(store.target), store.layout))) == (2, [])
