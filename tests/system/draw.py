@@ -10,6 +10,8 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from tests.system.files import BROKEN, HISTOGRAMS
 from tests.system.steps import (
     HOUR_S,
@@ -20,6 +22,7 @@ from tests.system.steps import (
     Compact,
     Copy,
     Delete,
+    Export,
     File,
     History,
     Ingest,
@@ -94,7 +97,7 @@ class _Draw:
         draws: dict[Callable[[list[Step]], Step], int]
         draws = {self._another_ingest: 5, self._again: 1, self._replay: 1, self._delete: 2}
         draws[self._remove] = 3
-        draws |= {self._rollup: 3, self._copy: 2}
+        draws |= {self._rollup: 3, self._copy: 2, self._export: 2}
         if self._marks:
             draws[self._touched] = 2
         if self._compacts:
@@ -116,7 +119,10 @@ class _Draw:
             yield from chunk
 
     def _another_ingest(self, before: list[Step]) -> Step:
-        return self._ingest(f"ingest{len(before)}", create=self._rng.random() < 0.75)
+        step = self._ingest(f"ingest{len(before)}", create=self._rng.random() < 0.75)
+        refuses = step.trouble is not None and step.trouble.kind == "refuse"  # then a replay has no limit
+        limited = self._layout == "opentsdb" and not refuses and self._rng.random() < 0.25
+        return msgspec.structs.replace(step, limited=limited)
 
     def _ingest(self, name: str, *, create: bool) -> Ingest:
         appends = self._appends and self._rng.random() < 0.7
@@ -224,6 +230,10 @@ class _Draw:
 
     def _copy(self, _: list[Step]) -> Step:
         return Copy(*self._span(0.7), self._trouble(["pass", "abort", "kill"]))
+
+    def _export(self, _: list[Step]) -> Step:
+        first, end = self._rng.choice(((0, 1), (1, 2), (0, 2), (0, 2)))
+        return Export(first, end, self._trouble(["pass"]))
 
     def _rename(self, before: list[Step]) -> Step:
         values = sorted({value for _, tags in SERIES for _, value in tags})

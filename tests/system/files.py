@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import fastavro
+import pyarrow.parquet as pq
 import zstandard
 
+from tests.schema.layouts.plain_opentsdb import number
+from tests.support.model import Content
 from tests.system.steps import SERIES, File, Point
 
 _SCHEMA = {
@@ -147,3 +150,14 @@ _LINE: Mapping[str, Callable[[Point], str]] = {
     "kairosdb-json": _kairosdb_json,
     "kairosdb-text": _kairosdb_text,
 }
+
+
+def exported(folder: Path) -> Content:
+    """The points in all Parquet files of an export, whose tags are maps."""
+    content: Content = {}
+    for path in folder.rglob("*.parquet"):
+        for row in pq.ParquetFile(path).read().to_pylist():
+            value = row["int_value"] if row["kind"] == "integer" else row["double_value"]
+            series = row["metric"], tuple(sorted(row["tags"]))
+            content[series, round(row["time"].timestamp() * 1000)] = number(value)
+    return content

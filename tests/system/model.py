@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import fractions
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tests.support.model import SeriesName
@@ -66,6 +66,7 @@ class Model:
     intervals: Sequence[int]
     points: dict[Instant, Version] = dataclasses.field(default_factory=dict)
     copied: dict[Instant, Version] = dataclasses.field(default_factory=dict)
+    exported: dict[Instant, Version] = dataclasses.field(default_factory=dict)
     histograms: dict[Column, Version] = dataclasses.field(default_factory=dict)
     copied_histograms: dict[Column, Version] = dataclasses.field(default_factory=dict)
     metrics: set[str] = dataclasses.field(default_factory=set)
@@ -75,13 +76,21 @@ class Model:
     rollups: dict[RollupKey, Number] = dataclasses.field(default_factory=dict)
     _appends: Iterable[int] = dataclasses.field(default_factory=lambda: itertools.count(_AFTER_ALL_FILES))
 
-    def store(self, file: File, *, append: bool, create: bool, mark: bool) -> list[Point]:
-        """Ingests a file; the points that must be refused."""
+    def store(
+        self, file: File, *, append: bool, create: bool, mark: bool, only: Collection[int] | None = None
+    ) -> list[Point]:
+        """Ingests a file; the points that must be refused.
+
+        Args:
+          only: the series that a limit lets in; None for all.
+        """
         takes = set(METRICS) if create or self.layout != "opentsdb" else self.metrics
         stored = [
             point
             for point in file.points
-            if storable(self.layout, point.value) and SERIES[point.series][0] in takes
+            if storable(self.layout, point.value)
+            and SERIES[point.series][0] in takes
+            and (only is None or point.series in only)
         ]
         if file.format == HISTOGRAMS:
             for point in stored:  # of one column the last
@@ -123,6 +132,13 @@ class Model:
         for versions in (self.points, self.histograms):
             dropped = _drop(versions, lambda key: key[0] == series and first_ms <= key[1] <= last_ms)
             self.marks |= {(SERIES[series][0], hour_of(key[1])) for key in dropped}
+
+    def export(self, first_ms: int, end_ms: int) -> None:
+        """Exports the points of [first_ms, end_ms), in place of what was exported of this time."""
+        _drop(self.exported, lambda instant: first_ms <= instant[1] < end_ms)
+        self.exported |= {
+            instant: version for instant, version in self.points.items() if first_ms <= instant[1] < end_ms
+        }
 
     def copy(self, start_ms: int, end_ms: int) -> int:
         """Copies the points of a time range, both ends included; how many must be refused."""

@@ -67,7 +67,7 @@ class Trouble(_Data, frozen=True, tag=True):
 
 
 class Ingest(_Data, frozen=True, tag=True):
-    """`timebeam ingest`."""
+    """`timebeam ingest`; `limited`: with `--max_series 0`, so that no new name gets a UID."""
 
     name: str
     files: list[File]
@@ -76,6 +76,7 @@ class Ingest(_Data, frozen=True, tag=True):
     create: bool
     mark: bool
     trouble: Trouble | None = None
+    limited: bool = False
 
 
 class Again(_Data, frozen=True, tag=True):
@@ -136,6 +137,14 @@ class Copy(_Data, frozen=True, tag=True):
     trouble: Trouble | None = None
 
 
+class Export(_Data, frozen=True, tag=True):
+    """`timebeam export` of whole days [first, end), counted from START_S, always into the same folder."""
+
+    first: int
+    end: int
+    trouble: Trouble | None = None
+
+
 class MetaSync(_Data, frozen=True, tag=True):
     """`timebeam meta sync --count`."""
 
@@ -164,6 +173,7 @@ Step: TypeAlias = (
     | Touched
     | Compact
     | Copy
+    | Export
     | MetaSync
     | Reindex
     | Rename

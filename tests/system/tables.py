@@ -73,7 +73,7 @@ class Tables:
         """Makes the tables by `timebeam tables create`."""
         store = _store(place, prefix, layout, options)
         flags = [f"--rollup_config={config}"] if config else []
-        flags += ["--meta"] if layout == "opentsdb" else []
+        flags += ["--meta", "--series_limits"] if layout == "opentsdb" else []
         ran = timebeam("tables", "create", *store.flags, *flags)
         assert ran.code == 0, ran.err
         return cls(store, config)
@@ -136,6 +136,18 @@ class Tables:
         }
         for time_ms in times:
             self._delete_cells(series, time_ms)
+
+    def named_series(self) -> set[int]:
+        """The series of which all names have a UID."""
+        layout = self.store.layout
+        assert isinstance(layout, OpenTsdb)
+        uids = {(name.kind, name.text) for name in Store(self.store.target, layout).uids()}
+        known = set[int]()
+        for number, (metric, tags) in enumerate(SERIES):
+            names = {("metrics", metric)}
+            names |= {(kind, text) for tag in tags for kind, text in zip(("tagk", "tagv"), tag, strict=True)}
+            known |= {number} if names <= uids else set()
+        return known
 
     def empty_index(self) -> None:
         """Deletes all rows of the tables that hold no points."""

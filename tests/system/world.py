@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +16,7 @@ from tests.system.disagreement import DisagreementError, expect
 from tests.system.model import Column, Instant, Model, Number, RollupKey, Version
 from tests.system.queries import check_queries
 from tests.system.steps import (
+    DAY_S,
     HOUR_S,
     SERIES,
     START_S,
@@ -23,6 +24,7 @@ from tests.system.steps import (
     Compact,
     Copy,
     Delete,
+    Export,
     File,
     History,
     Ingest,
@@ -104,6 +106,8 @@ class World:
             self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
         elif isinstance(step, Copy):
             self._copy(step)
+        elif isinstance(step, Export):
+            self._export(step)
         elif isinstance(step, MetaSync):
             self._sync_meta()
         elif isinstance(step, Rename) and step.of in self._written:
@@ -134,12 +138,15 @@ class World:
 
     def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
         letters = self._new_folder() / "dead"
+        only = self._tables.named_series() if step.limited else None
         arguments = [
             *("ingest", *self._tables.flags, *self._ingest_flags(step)),
             *(f"--dead_letters={letters}", "--input", *map(str, paths)),
         ]
         if step.create and self._tables.has_uids:
             arguments.append("--auto_create_metrics")
+        if step.limited:
+            arguments.append("--max_series=0")
         ran, troubled = run(self._emulator, arguments, trouble)
         if troubled:
             self._check_partial(step.files)
@@ -159,16 +166,18 @@ class World:
         refused = [
             File(file.format, file.suffix, file.arrival_ms, points, [])
             for file in step.files
-            if (points := self._store(step, file, create=step.create))
+            if (points := self._store(step, file, create=step.create, only=only))
         ]
         refused_points = sum(len(file.points) for file in refused)
         rows_refused = trouble is not None and trouble.kind == "refuse"
         self._check_letters(letters, step.files, refused_points, rows_refused=rows_refused)
         self._letters[step.name] = letters, refused
 
-    def _store(self, step: Ingest, file: File, *, create: bool) -> list[Any]:
+    def _store(
+        self, step: Ingest, file: File, *, create: bool, only: Collection[int] | None = None
+    ) -> list[Any]:
         append = step.packing == "append"
-        return self._model.store(file, append=append, create=create, mark=step.mark)
+        return self._model.store(file, append=append, create=create, mark=step.mark, only=only)
 
     def _ingest_flags(self, step: Ingest) -> list[str]:
         flags = [f"--format={step.files[0].format}", f"--bigtable_writer={step.writer}", "--summary=json"]
@@ -263,6 +272,20 @@ class World:
         expected = _expected(self._model.copied, self._model.copied_histograms)
         _check_content("copy", _content(self._copies), expected)
         expect(bool(refused) == ("but " in ran.out), "refusals of the copy", (refused, ran))
+
+    def _export(self, step: Export) -> None:
+        """Exports days, over what an earlier step has exported of them, and reads all files."""
+        first_s, end_s = (START_S + day * DAY_S for day in (step.first, step.end))
+        folder = self._folder / "exported"
+        arguments = [
+            *("export", *self._tables.flags, f"--start={first_s}", f"--end={end_s}", "--tags=map"),
+            *(f"--output={folder}", f"--dead_letters={self._new_folder() / 'dead'}"),
+        ]
+        self._finish(arguments, step.trouble)
+        ran = timebeam(*arguments, "--verify")
+        expect(ran.code == 0, "verification of an export", ran)
+        self._model.export(first_s * 1000, end_s * 1000)
+        _check_content("exported points", files.exported(folder), _expected(self._model.exported, {}))
 
     def _rename(self, step: Rename) -> None:
         """Renames a tag value; what is ingested again gets a new UID; then the two are merged."""
