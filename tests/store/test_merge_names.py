@@ -7,9 +7,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.cloud.bigtable.data import SetCell
 
 from tests.support.commands import Ran, ingest, timebeam
-from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, Call, Do, Fault, faulty
+from tests.support.data_client import open_table
+from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, MUTATE_ROWS, Call, Do, Fault, faulty
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import write_file
 from tests.support.processes.killed import run_and_kill
@@ -132,6 +134,39 @@ def test_a_point_that_comes_meanwhile_stays_and_is_moved_next(
     assert merged(store, "metrics", old.hex(), "sys.new", "--yes").code == 0
     expected[Series.of("sys.new", {"host": "c", "dc": "x"})][(DAY + 100) * 1000] = 7.5
     assert store.points() == expected
+
+
+def test_an_append_of_the_same_millisecond_stays_and_is_moved_next(
+    bigtable: tuple[str, str], prefix: str, emulator: str, tmp_path: Path
+) -> None:
+    """Bigtable gives an append the timestamp of the cell that it extends if no millisecond has passed."""
+    store = Store.create(bigtable, prefix)
+    path = write_file(
+        tmp_path / "in.txt", [b"put sys.old %d 1 host=c\n" % DAY, b"put sys.new %d 2 host=c\n" % DAY]
+    )
+    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--packing=append", f"--input={path}")
+    ingest(tmp_path, *store.flags, *flags)
+    uid = store.uids()[Name("metrics", "sys.old")]
+    row = next(row for row in store.rows() if row.key.startswith(uid))
+    (cell,) = row.cells
+    longer = SetCell("t", cell.qualifier, cell.value + b"\x00\x10\x07", cell.timestamp_ms * 1000)
+    calls: list[str] = []
+
+    def append() -> None:
+        open_table(store.target, store.layout.data_table).mutate_row(row.key, longer)
+
+    def plan(made: Call) -> Do | None:
+        if made.method in (MUTATE_ROWS, COMPARE_AND_SET):
+            calls.append(made.method)
+            return Do(append, BEFORE) if len(calls) == 2 else None  # after the new cells are written
+        return None
+
+    with faulty(emulator, plan):
+        assert merged(store, *KINDS["metrics"], "--yes").code == 0
+    assert store.points()[Series.of("sys.old", {"host": "c"})] == {DAY * 1000: 1, (DAY + 1) * 1000: 7}
+    assert timebeam("names", "fix", *store.flags, "--yes").code == 0
+    assert merged(store, "metrics", uid.hex(), "sys.new", "--yes").code == 0
+    assert store.points()[Series.of("sys.new", {"host": "c"})][(DAY + 1) * 1000] == 7
 
 
 def test_rollups_of_both_names_stay_and_others_move(

@@ -22,6 +22,7 @@ from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, U
 from timebeam.schema.layouts.opentsdb.rows import is_append, read_row
 from timebeam.schema.layouts.reading import prefix_range
 from timebeam.schema.layouts.removal import deletions
+from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
@@ -87,7 +88,8 @@ def merge_uids(
                     write_all(target, table, written)
                 stored = read_rows(target, table, [plan.new.key for plan in plans])
                 plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
-                write_all(target, table, [_deletion(plan) for plan in plans if plan.old])
+                write_all(target, table, [row for plan in plans if (row := _deletion(plan)).deleted])
+                replace_cells(target, table, [each for plan in plans for each in _append_deletions(plan)])
             rows += sum(bool(plan.old) for plan in plans)
             count = sum(len(plan.old) for plan in plans)
             cells += count
@@ -193,5 +195,11 @@ def _is_stored(row: Row, stored: Row | None) -> bool:
 
 
 def _deletion(move: MovedCells) -> Row:
-    """The mutation that deletes the cells that were moved, and no later versions."""
-    return move.row._replace(cells=(), deleted=deletions(move.old))
+    """The mutation that deletes the cells that were moved, and no later versions; without append columns."""
+    old = [cell for cell in move.old if not is_append(cell.qualifier)]
+    return move.row._replace(cells=(), deleted=deletions(old))
+
+
+def _append_deletions(move: MovedCells) -> list[Replacement]:
+    """The deletions of append columns, by compare-and-set: an append can keep the timestamp that was read."""
+    return [Replacement(move.row.key, cell, None) for cell in move.old if is_append(cell.qualifier)]
