@@ -54,3 +54,34 @@ def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series:
             process.join()
         assert server.left == 0
     check_equal(store, points, "points", corrected_in_place=True)
+
+
+@pytest.mark.long
+def test_ten_kills_of_two_processes_that_share_a_subscription(store: Store, tmp_path: Path) -> None:
+    """As on several machines: each takes what the other does not hold, and one of them is killed in turn."""
+    rng = random.Random(20261123)
+    points = random_points(rng, series=200, hours=25, a_row=20, corrections=0.01, most=30)
+    messages = as_messages(points)
+    rng.shuffle(messages)
+    part = -(-len(messages) // 11)
+    with PubSubServer(lease_seconds=2, batch=200).running() as server:
+        processes = [start(store, tmp_path / name, server) for name in ("a", "b")]
+        for kill in range(10):
+            server.add(messages[part * kill : part * (kill + 1)])
+            dying = processes.pop(0)
+            wait_for(server, part * kill, dying)
+            time.sleep(rng.random() * 0.8)
+            dying.kill()
+            dying.join()
+            processes.append(start(store, tmp_path / str(kill), server))
+        server.add(messages[part * 10 :])
+        server.end_leases()
+        for process in processes:
+            process.kill()
+            process.join()
+        server.end_leases()
+        last = start(store, tmp_path / "last", server, "--stop_when_idle=3")
+        last.join(PATIENCE_SECONDS)
+        assert last.exitcode == 0
+        assert server.left == 0
+    check_equal(store, points, "points", corrected_in_place=True)
