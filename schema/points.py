@@ -276,7 +276,10 @@ class PointBatch:
         """float64[n]: the values as floats, integers above 2**53 rounded. Only for numbers."""
         is_float = self.kinds == Kind.FLOAT
         floats = self.bits.view(np.float64)
-        return floats if is_float.all() else np.where(is_float, floats, self.bits.astype(np.float64))
+        if is_float.all():
+            return floats
+        integers = self.bits.astype(np.float64)
+        return np.where(is_float, floats, integers) if is_float.any() else integers
 
     def take(self, indices: Int64s | slice) -> PointBatch:
         """The points at `indices`, with the same list of series; a slice gives views."""

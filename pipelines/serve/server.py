@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import json
 import logging
 import os
@@ -71,6 +72,9 @@ def run(options: argparse.Namespace) -> int:
 CONNECTIONS = 1_000
 """Of one process that takes points; more are answered with 503."""
 
+_GC_OBJECTS = 10_000
+"""New objects until the next search for cycles."""
+
 GRACE_SECONDS = 30
 """How long a process that is stopped waits for the bodies that it has begun to take."""
 
@@ -108,7 +112,12 @@ def _application(options: argparse.Namespace) -> Starlette:
         float(options.max_seconds),
     )
     limits = ServerLimits(budget, options.max_queries, options.max_waiting, options.max_body)
-    return application(_api(options), limits, _front_door(options))
+    app = application(_api(options), limits, _front_door(options))
+    # Rows are many small objects, which would trigger a search for cycles through all that is imported.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS)
+    return app
 
 
 def _api(options: argparse.Namespace) -> Api | None:

@@ -136,9 +136,13 @@ class Stop:
 
     Args:
       seconds: from now until all reads end.
+
+    Attributes:
+      is_set: whether `set` was called.
     """
 
     def __init__(self, seconds: float) -> None:
+        self.is_set = False
         self._seconds, self._start_s = seconds, time.monotonic()
         self._event, self._lock = threading.Event(), threading.Lock()
         self._calls: set[Any] = set()
@@ -153,13 +157,9 @@ class Stop:
         """Negative when the time is over."""
         return self._seconds - self.seconds
 
-    @property
-    def is_set(self) -> bool:
-        """Whether `set` was called."""
-        return self._event.is_set()
-
     def set(self) -> None:
         """Ends all reads now; any thread may call it, also several times."""
+        self.is_set = True
         self._event.set()
         with self._lock:
             calls = list(self._calls)

@@ -61,7 +61,8 @@ class Meter(Stop):
 
     def add_row(self, row: Row) -> None:
         """Counts a row; raises as `check` does."""
-        self.size += sum(len(cell.qualifier) + len(cell.value) for cell in row.cells)
+        for cell in row.cells:
+            self.size += len(cell.qualifier) + len(cell.value)
         self.add_key(row.key)
 
     def add_key(self, key: bytes) -> None:

@@ -6,7 +6,7 @@ of a series in one block have one span, so they never overlap.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from timebeam.schema.layouts.opentsdb import keys as data_keys
@@ -103,13 +103,3 @@ def ranges(
                 yield start_key, head + bytes((code + 1,))
             else:
                 yield start_key, head + bytes((code,)) + end.to_bytes(BASE_BYTES, "big")
-
-
-def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, Collection[bytes]]) -> bytes | None:
-    """As `timebeam.schema.layouts.opentsdb.keys.key_pattern`, for rows of the archive."""
-    pattern = data_keys.key_pattern(options, tags)
-    if pattern is None:
-        return None
-    data_head = options.salt_width + options.uid_width_metric + BASE_BYTES
-    head = b"^\\C{%d}"
-    return pattern.replace(head % data_head, head % (data_head + CODE_BYTES), 1)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from timebeam.schema.layouts.archive import keys
 from timebeam.schema.layouts.archive.keys import BLOCK_S, ArchiveKey, archive_key, parse_key
 from timebeam.schema.layouts.archive.rows import PARTS, within_parts
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, key_pattern
 from timebeam.schema.layouts.reading import Finding, Reader, Scan, Severity
 from timebeam.schema.layouts.tables import Row
 
@@ -40,7 +40,7 @@ def archive_scan(
     ranges = sorted(
         key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
     )
-    return Scan(table, ranges, keys.key_pattern(options, tags), PARTS)
+    return Scan(table, ranges, key_pattern(tags), PARTS)
 
 
 def sealed_metrics(

@@ -331,24 +331,23 @@ MOST_VALUES = 100
 """Tag values in a pattern: Bigtable takes filters of up to 20 KB."""
 
 
-def key_pattern(options: OpenTsdbOptions, tags: Mapping[bytes, Collection[bytes]]) -> bytes | None:
-    """RE2 for the keys of rows that have a value of each tag key; no values, or too many, match any value.
+def key_pattern(tags: Mapping[bytes, Collection[bytes]]) -> bytes | None:
+    """RE2 that the keys of rows match that have a value of each tag key; no values, or too many, allow any.
 
-    `\\C` is one byte of any value; tags stand in the order of their UIDs.
+    `\\C` is one byte of any value; tags are in the order of their UIDs. A few other keys match too, since a
+    tag may begin anywhere: the pattern is short, because an emulator compiles it again for each row.
     """
     if not tags:
         return None
-    pair = options.uid_width_tagk + options.uid_width_tagv
-    any_pairs = b"(?:\\C{%d})*" % pair
-    pattern = b"^\\C{%d}" % (options.salt_width + options.uid_width_metric + BASE_BYTES) + any_pairs
     room = MOST_VALUES
+    pattern = b"\\C*"
     for key, values in sorted(tags.items()):
-        value_pattern = b"\\C{%d}" % options.uid_width_tagv
+        value_pattern = b""
         if 0 < len(values) <= room:
             room -= len(values)
             value_pattern = _one_of(values)
-        pattern += of_bytes(key) + value_pattern + any_pairs
-    return pattern + b"$"
+        pattern += of_bytes(key) + value_pattern + b"\\C*"
+    return pattern
 
 
 def _one_of(uids: Collection[bytes]) -> bytes:
@@ -356,7 +355,8 @@ def _one_of(uids: Collection[bytes]) -> bytes:
     lasts: dict[bytes, bytes] = {}
     for uid in sorted(uids):
         lasts[uid[:-1]] = lasts.get(uid[:-1], b"") + uid[-1:]
-    return b"(?:%s)" % b"|".join(of_bytes(first) + b"[%s]" % of_bytes(last) for first, last in lasts.items())
+    alternatives = [of_bytes(first) + b"[%s]" % of_bytes(last) for first, last in lasts.items()]
+    return alternatives[0] if len(alternatives) == 1 else b"(?:%s)" % b"|".join(alternatives)
 
 
 def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:

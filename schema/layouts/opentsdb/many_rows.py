@@ -292,7 +292,8 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
     in_ms, offsets = _offsets(codes)
     good = (_GOOD >> flags & 1).astype(np.bool_) & _is_later(offsets, row_counts)
     good_rows = np.logical_and.reduceat(good, np.cumsum(row_counts) - row_counts)
-    ends = np.cumsum((flags & 0x7) + 1, dtype=np.int64)
+    ends = ((flags & 0x7) + 1).astype(np.int64)
+    np.cumsum(ends, out=ends)
     surplus = _lengths(columns) - np.diff(ends[np.cumsum(counts) - 1], prepend=0)
     good_rows &= np.logical_and.reduceat(_is_surplus(surplus, counts), columns.firsts)
     if not good_rows.all():
@@ -315,18 +316,22 @@ def _offsets(codes: el.Codes) -> tuple[Bools, Int64s]:
 
 def _numbers(values: bytes, ends: Int64s, flags: npt.NDArray[np.uint16]) -> Int64s:
     """int64[n]: the numbers whose bytes end before `ends` int64[n]; floats as the bits of float64."""
-    padded = bytes(8) + values
-    windows = np.ndarray((len(padded) - 7,), ">i8", padded, 0, (1,))
-    bits = windows[ends].astype(np.int64)  # `take` would copy all windows
-    shifts = np.subtract(56, (flags & 0x7) << 3, dtype=np.int64)
+    lengths = (flags & 0x7) + 1
+    size = 4 if lengths.max() <= 4 else 8  # most integers are short: half the memory
+    padded = bytes(size) + values
+    windows = np.ndarray((len(padded) - size + 1,), f">i{size}", padded, 0, (1,))
+    bits = windows[ends].astype(f"i{size}")  # `take` would copy all windows
+    shifts = np.subtract(size, lengths, dtype=bits.dtype)
+    shifts <<= 3
     bits <<= shifts
     bits >>= shifts
+    numbers = bits.astype(np.int64, copy=False)
     short = np.flatnonzero(flags == _FLOAT32)
     if len(short):
         with np.errstate(invalid="ignore"):  # a stored signalling NaN
-            floats = bits[short].astype(np.uint32).view(np.float32).astype(np.float64)
-        bits[short] = floats.view(np.int64)
-    return bits
+            floats = numbers[short].astype(np.uint32).view(np.float32).astype(np.float64)
+        numbers[short] = floats.view(np.int64)
+    return numbers
 
 
 def _codes(qualifiers: bytes, words: Int64s) -> tuple[el.Codes, Int64s, Bools]:

@@ -55,7 +55,7 @@ def scan(
         ranges = sorted(
             key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
         )
-    return Scan(table, ranges, keys.key_pattern(options, tags))
+    return Scan(table, ranges, keys.key_pattern(tags))
 
 
 def row_names(options: OpenTsdbOptions, key: bytes) -> list[UidPair]:
@@ -257,7 +257,10 @@ def _selected(
                 yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
                 continue
             value_of = dict(keys.parse_key(options, key).tags) if allowed else {}
-            passes = all(not values or value_of[key_uid] in values for key_uid, values in allowed.items())
+            passes = all(
+                key_uid in value_of and (not values or value_of[key_uid] in values)
+                for key_uid, values in allowed.items()
+            )
             passes_of[tsuid] = passes
         if passes:
             batch.append((row, tsuid))
