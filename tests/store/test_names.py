@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.commands import Ran, timebeam
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Fault, faulty
+from tests.support.processes.killed import run_through_kills
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, uid_table
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
@@ -222,3 +223,28 @@ def test_a_uid_that_a_writer_still_had_gets_its_name_back(store: Store) -> None:
     ran = names(store, "free", "--yes")
     assert ran.code == 1
     assert f"'sys.load' has the UID {new.hex()}, but rows with 0002 too" in ran.out
+
+
+@pytest.mark.long
+def test_free_and_fix_that_are_killed_ten_times(store: Store, emulator: str) -> None:
+    """Each kill loses a change, or the answer to one."""
+    before, rows = store.uids(), store.cells()
+    unused = assigned(store, [Name("metrics", f"unused{number}") for number in range(12)])
+    for _ in range(2):  # the names lose their UIDs, then the UIDs go
+        age(store)
+        ran = run_through_kills(emulator, ["names", "free", *store.flags, "--yes"])
+        assert ran.code == 0, ran.err
+        assert unused.keys().isdisjoint(store.uids())
+    assert not {("metrics", uid) for uid in unused.values()} & store.names().keys()
+    del before[LOAD]  # without rows too
+    check_bijection(store, before)
+    lost = assigned(store, [Name("tagv", f"lost{number}") for number in range(12)])
+    uids = store.uids()
+    for name, uid in lost.items():
+        write_row(store, before[CPU], before[HOST] + uid, 0)
+        store.remove_row(store.layout.uid_table, name.text.encode())
+    ran = run_through_kills(emulator, ["names", "fix", *store.flags, "--yes"])
+    assert ran.code == 0, ran.err
+    check_bijection(store, uids)
+    assert rows < store.cells()
+    assert names(store, "fix").out == "nothing to do\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import signal
@@ -342,12 +344,12 @@ def test_text_is_exported_as_bytes(bigtable: tuple[str, str], prefix: str, tmp_p
     assert values == [("text", None, None, text), ("integer", 5, None, None), ("double", None, 0.5, None)]
 
 
-def _die_in_the_second_row_group() -> None:
+def _die_in_row_group(number: int) -> None:
     """Makes the process kill itself in the midst of a file."""
-    add, calls = export_transform._File.add, iter(range(10))
+    add, calls = export_transform._File.add, itertools.count()
 
     def add_or_die(file: Any, batch: Any) -> None:
-        if next(calls) == 1:
+        if next(calls) == number:
             file._stream.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         add(file, batch)
@@ -357,26 +359,26 @@ def _die_in_the_second_row_group() -> None:
 
 
 @pytest.mark.long
-def test_a_killed_run_leaves_no_half_file_and_another_run_the_same_files(
+def test_ten_killed_runs_leave_no_half_file_and_another_run_the_same_files(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     store, _ = filled(bigtable, prefix, tmp_path)
     output = f"--output={tmp_path / 'out'}"
-    (tmp_path / "child").mkdir()
-    child = start_command(
-        ["export", *store.flags, output, *RANGE, f"--dead_letters={tmp_path / 'dead'}"],
-        tmp_path / "child" / "output",
-        {"BIGTABLE_EMULATOR_HOST": os.environ["BIGTABLE_EMULATOR_HOST"]},
-        _die_in_the_second_row_group,
-    )
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    left = files(tmp_path)
-    assert left
-    assert all(name.endswith(".part") for name in left)
+    arguments = ["export", *store.flags, output, *RANGE, f"--dead_letters={tmp_path / 'dead'}"]
+    environment = {"BIGTABLE_EMULATOR_HOST": os.environ["BIGTABLE_EMULATOR_HOST"]}
+    whole: dict[str, bytes] = {}
+    for kill in range(10):
+        before = functools.partial(_die_in_row_group, 1 + kill % 5)
+        child = start_command(arguments, tmp_path / f"child{kill}", environment, before)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        remains = files(tmp_path)
+        assert any(name.endswith(".part") for name in remains)
+        whole |= {name: raw for name, raw in remains.items() if not name.endswith(".part")}
     export(store, tmp_path)
     after = files(tmp_path)
     assert not any(name.endswith(".part") for name in after)
+    assert whole.items() <= after.items()
     (tmp_path / "out").rename(tmp_path / "killed")
     export(store, tmp_path)
     assert files(tmp_path) == after
