@@ -153,6 +153,8 @@ SEAL_COMMAND = Command(
             "start",
             "seal from this time on, as in queries; by default from the first point",
             "Seal",
+            regex=TIME,
+            example="2026-11-20",
         ),
         Parameter(
             "quiet_hours",

@@ -136,6 +136,14 @@ _JOBS = (
         dict.fromkeys(("start", "end", "tag", "explicit_tags", "tsuid", "full_scan", "token"), _BY_HAND),
     ),
     Deployable(
+        "seal",
+        "seal",
+        "Archive of time series in Bigtable",
+        "Moves closed hours of OpenTSDB's layout into an archive of compressed columns. With "
+        "`delete_source` it deletes from the data table what an earlier run has moved.",
+        frozenset({"layout", "instance"}),
+    ),
+    Deployable(
         "copy",
         "copy",
         "Time series in Bigtable from layout to layout",

@@ -25,6 +25,7 @@ module "tables" {
   salt_buckets   = module.settings.values.salt_buckets
   retention_days = [for days in compact(split(",", module.settings.values.retention)) : tonumber(trimspace(days))]
   rollup_config  = module.settings.values.layout == "opentsdb" ? local.rollup_config : null
+  archive        = module.settings.values.archive
   max_age_days   = var.max_age_days
   extra_tables   = var.extra_tables
 }

@@ -52,12 +52,25 @@ locals {
     } : name => value if value != null },
   )
 
+  seal_parameters = merge(
+    local.settings_parameters,
+    local.layout_parameters,
+    { for name, value in var.seal : name => tostring(value) if value != null },
+    {
+      instance    = local.instance
+      app_profile = google_bigtable_app_profile.batch.app_profile_id
+    },
+  )
+
   nightly = merge(
     var.rollup_config_file == null ? {} : {
       rollup = { description = "The rollups of the last complete day.", schedule = var.schedule, parameters = local.rollup_parameters }
     },
     var.delete_schedule == null ? {} : {
       delete = { description = "Deletes what is older than [retention] says.", schedule = var.delete_schedule, parameters = local.delete_parameters }
+    },
+    var.seal_schedule == null ? {} : {
+      seal = { description = "Moves closed hours into the archive.", schedule = var.seal_schedule, parameters = local.seal_parameters }
     },
   )
 }

@@ -117,7 +117,7 @@ variable "bucket" {
 
 variable "max_workers" {
   description = "Most workers of each job."
-  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10), delete = optional(number, 10) })
+  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10), delete = optional(number, 10), seal = optional(number, 10) })
   default     = {}
 }
 
@@ -179,6 +179,12 @@ variable "schedule" {
   description = "When the nightly rollup starts, as cron has it, in UTC; later than points are late."
   type        = string
   default     = "15 2 * * *"
+}
+
+variable "seal_schedule" {
+  description = "When the nightly `timebeam seal` starts, as cron has it, in UTC; null for none. It needs `archive = true` in `layout`; with delete_source in `seal`, a run deletes what the one before has sealed. `timebeam delete` refuses tables with an archive."
+  type        = string
+  default     = null
 }
 
 variable "delete_schedule" {

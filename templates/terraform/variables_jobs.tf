@@ -435,3 +435,46 @@ variable "delete" {
     error_message = "keep_days must be such as debug.*=7,sys.*=30/400,400."
   }
 }
+
+variable "seal" {
+  description = <<-EOT
+    The nightly move of closed hours into the archive; see seal_schedule.
+
+    older_than: seal hours whose end is older than this, such as 30d or 12h
+    start: seal from this time on, as in queries; by default from the first point
+    quiet_hours: skip hours that were written less than this many hours ago
+    delete_source: delete sealed points from the data table, after they were compared with the archive
+    reader_hours: with delete_source: delete only hours sealed at least this many hours ago, longer than any query or rollup runs; 0 deletes at once: use it only while nothing reads
+    dry_run: read and count; write nothing
+  EOT
+
+  type = object({
+    older_than    = optional(string)
+    start         = optional(string)
+    quiet_hours   = optional(number)
+    delete_source = optional(bool)
+    reader_hours  = optional(number)
+    dry_run       = optional(bool)
+  })
+  default = {}
+
+  validation {
+    condition     = var.seal.older_than == null || can(regex("^([0-9]+[hdwny])$", var.seal.older_than))
+    error_message = "older_than must be such as 30d."
+  }
+
+  validation {
+    condition     = var.seal.start == null || can(regex("^(now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:.]+(Z|[-+][0-9:]+)?)?)$", var.seal.start))
+    error_message = "start must be such as 2026-11-20."
+  }
+
+  validation {
+    condition     = var.seal.quiet_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.seal.quiet_hours))
+    error_message = "quiet_hours must be such as 1."
+  }
+
+  validation {
+    condition     = var.seal.reader_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.seal.reader_hours))
+    error_message = "reader_hours must be such as 1."
+  }
+}

@@ -38,6 +38,7 @@ BAD_TEXTS = {
     "max_series": ["", "app.*="],
     "keep_days": ["", "app.*=", "1.5", "7/", "never"],
     "log": ["", "deleted", "gs://bucket"],
+    "older_than": ["", "30", "d", "1.5d"],
     "max_tag_values": ["", "app.*="],
     "table_prefix": ["a/b", "ä"],
     "day": ["", "2026", "20-11-2026", "yesterday", "2026-11-20T00:00:00Z"],

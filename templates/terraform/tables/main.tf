@@ -31,6 +31,7 @@ locals {
     { for name, one in local.layout_tables : name => { families = merge(one.family, one.classes), ages = one.ages, salted = one.salted } },
     { for name in local.rollup_names : name => { families = { t = 1 }, ages = true, salted = true } },
     local.rollups == null ? {} : { tsdb-touched = { families = { t = 1 }, ages = false, salted = false } },
+    var.archive ? { archive = { families = { t = 1, s = 1 }, ages = false, salted = false } } : {},
     { timebeam = { families = { settings = 1 }, ages = false, salted = false } }, # the first ingest stores the settings
     { for name, families in var.extra_tables : name => { families = families, ages = true, salted = false } },
   )

@@ -38,6 +38,12 @@ variable "rollup_config" {
   default     = null
 }
 
+variable "archive" {
+  description = "opentsdb: make the table of the archive."
+  type        = bool
+  default     = false
+}
+
 variable "max_age_days" {
   description = "How long cells are kept, by name of table without prefix; docs/how-to/store/compact.md says what age means."
   type        = map(number)
