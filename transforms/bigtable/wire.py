@@ -55,17 +55,22 @@ def set_cells(
     n = len(times_ms)
     sizes_of = [np.diff(starts) for _, starts in (qualifiers, values)]
     micros, sizes = _varints(times_ms * 1000)
+    if n and all((column == column[0]).all() for column in (family_of, sizes, *sizes_of)):
+        columns = [
+            np.frombuffer(content, np.uint8, n * int(column[0]), int(starts[0])).reshape(n, int(column[0]))
+            for (content, starts), column in zip((qualifiers, values), sizes_of, strict=True)
+        ]
+        time = np.ascontiguousarray(micros[:, : sizes[0]])
+        table = _mutations(families[int(family_of[0])], columns[0], time, columns[1])
+        return table.tobytes(), np.arange(n + 1) * table.dtype.itemsize
     forms = family_of
     for column in (sizes, *sizes_of):
         forms = forms * (int(column.max(initial=0)) + 1) + column
-    if n and (forms == forms[0]).all():
-        firsts, form_of = [0], np.zeros(n, np.int64)
-    else:
-        _, where, form_of = np.unique(forms, return_index=True, return_inverse=True)
-        firsts = where.tolist()
+    _, where, form_of = np.unique(forms, return_index=True, return_inverse=True)
+    firsts = where.tolist()
     tables, widths = [], np.zeros(len(firsts), np.int64)
     for form, first in enumerate(firsts):
-        cells = np.flatnonzero(form_of == form) if len(firsts) > 1 else np.arange(n)
+        cells = np.flatnonzero(form_of == form)
         columns = [
             _equal(strings, int(column[first]), cells)
             for strings, column in zip((qualifiers, values), sizes_of, strict=True)
@@ -76,8 +81,6 @@ def set_cells(
         widths[form] = table.dtype.itemsize
     starts = np.zeros(n + 1, np.int64)
     np.cumsum(widths[form_of], out=starts[1:])
-    if len(tables) == 1:
-        return tables[0][1].tobytes(), starts
     content = np.empty(int(starts[-1]), np.uint8)
     for cells, table in tables:
         _windows(content.data, table.dtype.itemsize)[starts[cells]] = table

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from timebeam.schema.layouts import SeriesKey
+from timebeam.schema.layouts import Reader, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
@@ -147,9 +147,11 @@ class AccumulateFn(beam.DoFn):
     def process(self, numbered: NumberedChunk) -> Iterator[Any]:
         plan, chunk = self._job.parts[numbered.part].plan, numbered.chunk
         assert self._pool is not None
-        work = _ChunkWork(self._job, plan, self._keys, chunk, self._pool)
+        assert self._reader is not None
+        names = RollupSeriesKeys(self._job, self._keys)
+        work = _ChunkWork(self._job, plan, names, chunk, self._reader, self._pool)
         accumulator = work.accumulator()
-        for batch in self._read(plan, chunk):
+        for batch in self._read(plan, chunk, names):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue
@@ -161,22 +163,30 @@ class AccumulateFn(beam.DoFn):
         yield from work.end()
         metrics.work_done()
 
-    def _read(self, plan: RollupPlan, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+    def _read(
+        self, plan: RollupPlan, chunk: Chunk, names: RollupSeriesKeys
+    ) -> Iterator[PointBatch | Rejected]:
         assert self._reader is not None
         layout, period = self._job.layout, read_period(plan, chunk)
         reader = within(self._reader, layout, chunk.keys)
         start_ms, end_ms = period
         select = functools.partial(layout.select_metrics, chunk.uids, start_ms, end_ms - 1, reader)
-        return read_numbers(layout, select, period)
+        return read_numbers(layout, lambda: names.noted(select()), period)
 
 
 class _ChunkWork:
     """The accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`), and their output."""
 
     def __init__(
-        self, job: RollupJob, rollup_plan: RollupPlan, keys: SeriesKeys, chunk: Chunk, pool: Executor
+        self,
+        job: RollupJob,
+        rollup_plan: RollupPlan,
+        names: RollupSeriesKeys,
+        chunk: Chunk,
+        reader: Reader,
+        pool: Executor,
     ) -> None:
-        self._job, self._names, self._metric = job, RollupSeriesKeys(job, keys), chunk.metrics[0]
+        self._job, self._names, self._metric = job, names, chunk.metrics[0]
         self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
         self._outputs = [
             (plan, output)
@@ -186,7 +196,7 @@ class _ChunkWork:
         for plan, output in self._outputs:
             in_place = job.in_place(plan, output, chunk)
             if not in_place.is_empty:
-                table = TableInPlace(job, in_place, output.table, chunk, pool)
+                table = TableInPlace(job, in_place, output.table, chunk, reader, pool)
                 self._in_place[plan.interval.interval, output.of_groups] = table
 
     def accumulator(self) -> Accumulator:

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from timebeam.schema.layouts import Deletion, SeriesKey
+from timebeam.schema.layouts import Deletion, Reader, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import row_keys
 from timebeam.schema.layouts.tables import stored_bytes_of
 from timebeam.schema.rollup.buckets import Buckets, merge
@@ -79,12 +79,21 @@ class TableInPlace:
     Args:
       plan: the intervals that the chunk writes.
       name: of the table, without prefix.
+      reader: of the UID table.
       pool: reads the existing cells, while others read the points.
     """
 
-    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk, pool: Executor) -> None:
+    def __init__(
+        self,
+        job: RollupJob,
+        plan: IntervalPlan,
+        name: str,
+        chunk: Chunk,
+        reader: Reader,
+        pool: Executor,
+    ) -> None:
         self._plan, self._table = plan, job.table(name)
-        self._reading = pool.submit(ChunkExisting, job, plan, name, chunk)
+        self._reading = pool.submit(ChunkExisting, job, plan, name, chunk, reader)
         self._waiting: list[Buckets] = []
 
     def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
@@ -129,9 +138,8 @@ class TableInPlace:
         existing = self._reading.result()
         if len(existing) and len(sizes):
             numbers = [existing.number(key) for key in encoded_keys]
-            rows = np.repeat(np.array(numbers, np.int64), sizes)
-            stale, exists = existing.replaced(rows, encoded.codes, encoded.raws, encoded.times_ms)
-            is_equal = np.logical_and.reduceat(exists, encoded.firsts[:-1])
+            rows, columns = np.array(numbers, np.int64), (encoded.codes, encoded.raws, encoded.times_ms)
+            stale, is_equal = existing.replaced(rows, encoded.firsts, *columns)
             stale = {row: stale[number] for row, number in enumerate(numbers) if number in stale}
             changed = [row for row in range(len(sizes)) if not is_equal[row] or row in stale]
         content = row_mutations(encoded) if changed else []

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.select import look_up_shown
-from timebeam.schema.layouts.reading import ColumnRange, Scan
+from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Bools, Int64s
 from timebeam.schema.rollup.config import RollupInterval
@@ -25,7 +25,7 @@ from timebeam.transforms.bigtable.columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import TableReader, scan_columns
+from timebeam.transforms.readers.table_reader import scan_columns
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob
 
 PrefixIds = Mapping[bytes, int]
@@ -82,6 +82,7 @@ class OwnedIds:
     Args:
       table: without prefix.
       metric: of the rows, or one of several that have the same aggregators.
+      reader: of the UID table.
 
     Attributes:
       kinds: ids that are replaced in a kind of row, by the prefix of their qualifiers; empty for none.
@@ -90,7 +91,9 @@ class OwnedIds:
       BigtableError: the UIDs of the tag and its values cannot be read.
     """
 
-    def __init__(self, job: RollupJob, interval: RollupInterval, table: str, metric: str) -> None:
+    def __init__(
+        self, job: RollupJob, interval: RollupInterval, table: str, metric: str, reader: Reader
+    ) -> None:
         config = job.config
         tag_values: dict[str, PrefixIds] = {}
         if table == interval.pre_aggregation_table:
@@ -100,7 +103,7 @@ class OwnedIds:
             single = tag_values[config.raw_agg_tag_value] = self._prefixes(job, SINGLE)
         names = [Name("tagk", config.agg_tag_key), *(Name("tagv", value) for value in tag_values)]
         self._options = options = job.layout.options
-        uids = look_up_shown(options.names, job.layout.uid_table, names, TableReader(job.target))
+        uids = look_up_shown(options.names, job.layout.uid_table, names, reader)
         self._tags_from = options.salt_width + options.uid_width_metric + row_keys.BASE_BYTES
         self._tag_key = uids.get(names[0])
         holds_groups = interval.table == interval.pre_aggregation_table or config.tag_raw
@@ -170,11 +173,12 @@ class ChunkExisting:
     Args:
       plan: the intervals that the chunk writes alone.
       name: of the table, without prefix.
+      reader: of the UID table.
     """
 
-    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk) -> None:
+    def __init__(self, job: RollupJob, plan: IntervalPlan, name: str, chunk: Chunk, reader: Reader) -> None:
         self._plan = plan
-        self._owned = OwnedIds(job, plan.interval, name, chunk.metrics[0])
+        self._owned = OwnedIds(job, plan.interval, name, chunk.metrics[0], reader)
         self._wide = POINT_BYTES if plan.interval.is_default else ROLLUP_BYTES
         self._is_replaced = np.zeros((len(self._owned.kinds), 256), np.bool_)  # by kind of row, and id
         for kind, ids in enumerate(self._owned.kinds):
@@ -189,6 +193,7 @@ class ChunkExisting:
             parts += self._cells_of(rows)
         cells = np.concatenate(parts)
         self._cells = cells[np.argsort(cells["place"], kind="stable")]
+        self._firsts = np.searchsorted(self._cells["place"], np.arange(len(self._numbers) + 1) << 20)
         self._is_found: Bools = np.zeros(len(cells), np.bool_)
 
     def __len__(self) -> int:
@@ -199,36 +204,64 @@ class ChunkExisting:
         return self._numbers.get(key, -1)
 
     def replaced(
-        self, rows: Int64s, codes: el.Codes, raws: el.Raws, times_ms: Int64s
+        self, rows: Int64s, firsts: Int64s, codes: el.Codes, raws: el.Raws, times_ms: Int64s
     ) -> tuple[dict[int, list[bytes]], Bools]:
-        """Compares k cells that are written with the existing ones.
+        """Compares k cells of m rows that are written with the existing ones.
 
         Args:
-          rows: int64[k], the number of the row of each, or -1.
-          codes, raws, times_ms: as in `EncodedRollups`.
+          rows: int64[m], the number of each row, or -1.
+          firsts, codes, raws, times_ms: as in `EncodedRollups`.
 
         Returns:
           By row number, the qualifiers that another qualifier of the same interval replaces, or whose cells
-          are later than those that are written; and bool[k], whether a cell exists with the same value and
-          timestamp.
+          are later than those that are written; and bool[m], the rows whose cells all exist with the same
+          values and timestamps.
         """
-        exists = np.zeros(len(rows), np.bool_)
-        present = np.flatnonzero(rows >= 0)
-        if not len(present):
-            return {}, exists
-        places = _places(rows[present], codes[present])
+        is_equal = self._are_equal(rows, firsts, codes, raws, times_ms)
+        changed = np.flatnonzero(~is_equal & (rows >= 0))
+        if not len(changed):
+            return {}, is_equal
+        sizes = np.diff(firsts)[changed]
+        written = _ranges(firsts[changed], sizes)
+        places = _places(np.repeat(rows[changed], sizes), codes[written])
         order = np.argsort(places, kind="stable")
-        places, present = places[order], present[order]
-        cells = self._cells
+        places, written = places[order], written[order]
+        existing = _ranges(
+            self._firsts[rows[changed]], self._firsts[rows[changed] + 1] - self._firsts[rows[changed]]
+        )
+        cells = self._cells[existing]
         matches = np.minimum(np.searchsorted(places, cells["place"]), len(places) - 1)
         is_written = places[matches] == cells["place"]
-        self._is_found |= is_written
-        written = present[matches]
+        self._is_found[existing] |= is_written
+        written = written[matches]
         is_kept = is_written & (codes[written] == cells["code"]) & (cells["time_ms"] <= times_ms[written])
         is_kept &= cells["odd"] < 0
-        is_equal = is_kept & (cells["raw"] == raws[written]) & (cells["time_ms"] == times_ms[written])
-        exists[written[is_equal & (cells["odd"] == _NUMBER)]] = True
-        return self._named(np.flatnonzero(is_written & ~is_kept)), exists
+        exists = np.zeros(len(codes), np.bool_)
+        same = is_kept & (cells["raw"] == raws[written]) & (cells["time_ms"] == times_ms[written])
+        exists[written[same & (cells["odd"] == _NUMBER)]] = True
+        is_equal[changed] = np.logical_and.reduceat(exists, firsts[:-1])[changed]
+        return self._named(existing[is_written & ~is_kept]), is_equal
+
+    def _are_equal(
+        self, rows: Int64s, firsts: Int64s, codes: el.Codes, raws: el.Raws, times_ms: Int64s
+    ) -> Bools:
+        """bool[m]: rows whose existing cells are exactly those that are written, as of most in a second run.
+
+        Both are sorted by aggregation id and interval, so that they are compared without a search.
+        """
+        sizes, is_equal = np.diff(firsts), rows >= 0
+        is_equal[is_equal] = np.diff(self._firsts)[rows[is_equal]] == sizes[is_equal]
+        alike = np.flatnonzero(is_equal)
+        if len(alike):
+            written = _ranges(firsts[alike], sizes[alike])
+            existing = _ranges(self._firsts[rows[alike]], sizes[alike])
+            cells = self._cells[existing]
+            same = (cells["code"] == codes[written]) & (cells["raw"] == raws[written])
+            same &= (cells["time_ms"] == times_ms[written]) & (cells["odd"] == _NUMBER)
+            same_rows = np.logical_and.reduceat(same, np.cumsum(sizes[alike]) - sizes[alike])
+            is_equal[alike] = same_rows
+            self._is_found[existing] |= np.repeat(same_rows, sizes[alike])
+        return is_equal
 
     def unwritten(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """(key, qualifiers) of the rows with existing intervals that were not written."""
@@ -293,6 +326,11 @@ class ChunkExisting:
                 existing.append((number << 20 | code >> 4, 0, len(self._odd), -1, 0))
                 self._odd.append(name)
         return np.array(existing, _NO_CELLS.dtype)
+
+
+def _ranges(starts: Int64s, sizes: Int64s) -> Int64s:
+    """The numbers from each start on, `sizes` of them."""
+    return np.arange(int(sizes.sum())) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
 
 
 def _places(rows: Int64s, codes: el.Codes) -> Int64s:

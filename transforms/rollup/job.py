@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts import RollupTables, SeriesKey, TableSpec
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.layouts import Finding, RollupTables, Selected, SeriesKey, TableSpec
+from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, SPAN_S
 from timebeam.schema.points import RefusedError, Rejected, Series, Stage
 from timebeam.schema.rollup.buckets import Buckets, Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
@@ -118,6 +118,24 @@ class RollupSeriesKeys:
         self._grouped: Sequence[Series] = ()
         self._groupings: list[Grouping] = []
         self._aggregators: dict[Series, tuple[str, ...]] = {}  # by group
+        self._ambiguous: set[Series] = set()
+
+    def noted(self, selection: Iterable[Selected | Finding]) -> Iterator[Selected | Finding]:
+        """The same rows; a series gets the key that its rows have, so that its names are not looked up.
+
+        With `tag_raw` its rollups have another key. If two UIDs have one name, rows of several keys are one
+        series: the names say which key it gets.
+        """
+        options = self._job.layout.options
+        base_at = options.salt_width + options.uid_width_metric
+        for selected in selection:
+            if type(selected) is Selected and not self._job.config.tag_raw:
+                row_key, series = selected.row.key, selected.series
+                key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
+                if series not in self._ambiguous and self._single.setdefault(series, key) != key:
+                    self._ambiguous.add(series)
+                    del self._single[series]
+            yield selected
 
     def single(self, buckets: Buckets) -> tuple[list[SeriesKey | None], list[Rejected]]:
         """(the key of each series, None if it has none; refusals of new series)."""

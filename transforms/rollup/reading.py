@@ -22,7 +22,7 @@ from timebeam.transforms.readers.table_reader import read_ahead
 _READS_AHEAD = 1
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_MAPPED_BYTES, _KEPT_BYTES = 1 << 20, 8 << 20
+_MAPPED_BYTES, _KEPT_BYTES = 2 << 20, 32 << 20
 
 
 class NumberedChunk(NamedTuple):

@@ -18,6 +18,7 @@ from timebeam.schema.rollup.plan import IntervalPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.accumulate import (
     PIECES,
     SHARED,
@@ -57,7 +58,7 @@ class ExistingQualifiersFn(beam.DoFn):
         job, name = self._job, shared.table
         (interval,) = [each for each in job.config.intervals if each.interval == shared.interval]
         plan = IntervalPlan(interval, shared.start_s, shared.end_s)
-        owned = OwnedIds(job, plan.interval, name, shared.metric)
+        owned = OwnedIds(job, plan.interval, name, shared.metric, TableReader(job.target))
         for key, columns in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
             base_s = row_keys.base_s_of(job.layout.options, key)
             ids = owned.kinds[owned.kind(key)]

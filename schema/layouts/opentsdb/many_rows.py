@@ -23,6 +23,9 @@ from timebeam.schema.layouts.opentsdb.rows import APPEND
 from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
+_Qualifiers = npt.NDArray[np.unsignedinteger[Any]]
+"""uint16 if all are in seconds, which takes half the time; else uint32, as `elements.Codes`."""
+
 _FLOAT32 = el.FLOAT_FLAG | 3
 _FLOAT64 = el.FLOAT_FLAG | 7
 _NUMBERS = {0: ">i1", 1: ">i2", 3: ">i4", 7: ">i8", _FLOAT32: ">f4", _FLOAT64: ">i8"}
@@ -106,16 +109,16 @@ def read_rows(rows: Sequence[Row]) -> ManyRows:
         form = forms.pop() if forms else None
         if form is not None and (not form[0] or len(row.cells) == 1):
             uniform.setdefault(form, []).append(number)
-    groups: list[ManyRows] = []
-    for is_float in (False, True):
-        for form, numbers in uniform.items():
-            if (form[2] & el.FLOAT_FLAG != 0) == is_float:
-                read = _read_append if form[0] else _read_uniform
-                group, other_numbers = read(rows, numbers, *form[1:])
-                groups.append(group)
-                if not form[0]:
-                    mixed[is_float].extend(other_numbers)
-        groups.append(_read_mixed(rows, sorted(mixed[is_float])))
+    uniform_groups: tuple[list[ManyRows], list[ManyRows]] = ([], [])
+    for form, numbers in uniform.items():
+        is_float = form[2] & el.FLOAT_FLAG != 0
+        read = _read_append if form[0] else _read_uniform
+        group, other_numbers = read(rows, numbers, *form[1:])
+        uniform_groups[is_float].append(group)
+        if not form[0]:
+            mixed[is_float].extend(other_numbers)
+    mixed_group = _read_mixed(rows, sorted(mixed[False]) + sorted(mixed[True]))
+    groups = [*uniform_groups[False], mixed_group, *uniform_groups[True]]
     groups = [group for group in groups if len(group.numbers)] or groups[:1]
     joined = groups[0]
     if len(groups) > 1:
@@ -306,7 +309,7 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
     ), good_rows
 
 
-def _offsets(codes: el.Codes) -> tuple[Bools, Int64s]:
+def _offsets(codes: _Qualifiers) -> tuple[Bools, Int64s]:
     """(bool[n] whether a qualifier is in ms, int64[n] its time in ms since the base time)."""
     in_ms = codes >= el.MS_FLAG
     if in_ms.any():
@@ -334,19 +337,20 @@ def _numbers(values: bytes, ends: Int64s, flags: npt.NDArray[np.uint16]) -> Int6
     return numbers
 
 
-def _codes(qualifiers: bytes, words: Int64s) -> tuple[el.Codes, Int64s, Bools]:
-    """(qualifiers uint32[n], their count in each column int64[c], columns that end inside one bool[c]).
+def _codes(qualifiers: bytes, words: Int64s) -> tuple[_Qualifiers, Int64s, Bools]:
+    """(qualifiers of n points, their count in each column int64[c], columns that end inside one bool[c]).
 
     Like `elements.split_qualifiers`, for each column separately.
 
     Args:
       words: int64[c], two-byte words of each column.
     """
-    halves: el.Codes = np.frombuffer(qualifiers, ">u2").astype(np.uint32)
+    seconds = np.frombuffer(qualifiers, ">u2").astype(np.uint16)
     halved = np.zeros(len(words), np.bool_)
-    marked = halves >= 0xF000
+    marked = seconds >= 0xF000
     if not marked.any():
-        return halves, words, halved
+        return seconds, words, halved
+    halves: el.Codes = seconds.astype(np.uint32)
     column_of = np.repeat(np.arange(len(words)), words)
     position = np.arange(len(halves))
     ends = np.cumsum(words)

@@ -24,6 +24,7 @@ from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.readers.chunks import Chunk
+from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.accumulate import SharedIntervals
 from timebeam.transforms.rollup.existing import ChunkExisting
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
@@ -91,7 +92,8 @@ def read_at_once(job: RollupJob) -> set[bytes]:
     """By the worker that reads the chunk."""
     chunk = Chunk(("m",), (METRIC,), DAY, DAY + 24 * HOUR, WHOLE_TABLE)
     (whole,) = job.parts[0].plan.intervals
-    return {name for _, names in ChunkExisting(job, whole, "rollup-1h", chunk).unwritten() for name in names}
+    existing = ChunkExisting(job, whole, "rollup-1h", chunk, TableReader(job.target))
+    return {name for _, names in existing.unwritten() for name in names}
 
 
 def shuffled(job: RollupJob) -> set[bytes]:
