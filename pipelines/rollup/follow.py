@@ -50,7 +50,7 @@ class DueDay(NamedTuple):
     """The hours of a day that a round can roll up.
 
     Attributes:
-      hours: with the marks that were read; no marks in hours that only a dead holder may have changed.
+      hours: with the marks that are to be deleted; none where only a dead holder may have changed rollups.
       since_ms: since when each hour could be rolled up.
       dead: lost leases whose holders write no more.
     """
@@ -106,9 +106,9 @@ class Rounds:
             end_ms = (mark.start_s + HOUR_S) * 1000 + self.quiet_ms
             quiet_ms = max(time_ms for _, time_ms in mark.times_ms) + self.quiet_ms
             impatient_ms = seen_ms[mark.metric, mark.start_s] + _PATIENCE * self.quiet_ms
-            since_ms = max(end_ms, min(quiet_ms, impatient_ms))
-            if since_ms <= now_ms:
-                yield mark, since_ms
+            since_ms, settled = max(end_ms, min(quiet_ms, impatient_ms)), mark.settled(now_ms)
+            if since_ms <= now_ms and settled.times_ms:
+                yield settled, since_ms
         marked = {mark.start_s for mark in day.hours}
         for start_s in {start_s for lost in dead for start_s in day.noted(lost)} - marked:
             yield HourMark(day.metric, start_s, ()), now_ms

@@ -343,7 +343,9 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
     marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
     list(create_tables(store.target, [marker.table], dry_run=False))
     hours = [START_S + 29 * DAY_S, START_S + 30 * DAY_S + 3600]
-    marker.mark(store.target, {(METRIC, hour) for hour in hours} | {(b"\0\0\2", hours[0] + 3600)})
+    marker.mark(
+        store.target, {(METRIC, hour) for hour in hours} | {(b"\0\0\2", hours[0] + 3600)}, stored=True
+    )
     rows = [row for row in store.rows() if int.from_bytes(row.key[4:8], "big") in hours]
     tally = seal(store, delete_source=True, quiet_ms=marked_ms)
     assert tally.rows_busy == len(rows) > 1

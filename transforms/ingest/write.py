@@ -43,8 +43,8 @@ class Marker(Protocol):
     def hours(self, rows: Sequence[AnyRow]) -> Hours:
         """The hours that have points in rows."""
 
-    def mark(self, target: Target, hours: Hours) -> None:
-        """Marks hours."""
+    def mark(self, target: Target, hours: Hours, *, stored: bool) -> None:
+        """Marks hours whose points are about to be sent, or are stored."""
 
 
 @contextlib.contextmanager
@@ -60,11 +60,11 @@ def marked(target: Target, marker: Marker | None, rows: Sequence[AnyRow]) -> Ite
         yield
         return
     hours = marker.hours(rows)
-    marker.mark(target, hours)
     try:
+        marker.mark(target, hours, stored=False)
         yield
     finally:
-        marker.mark(target, hours)
+        marker.mark(target, hours, stored=True)
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]

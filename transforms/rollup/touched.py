@@ -2,9 +2,10 @@
 
 | table | row | family, qualifier | value | timestamp |
 |---|---|---|---|---|
-| `*-touched` | metric, start of a UTC day in s | `t`, hour of the day, writer | empty | ms |
+| `*-touched` | metric, start of a UTC day in s | `t`, hour of the day, writer | empty, or `01` | ms |
 
-The start has 4 bytes, the hour 1, the writer 8 random ones. The table is named after the data table. The
+The start has 4 bytes, the hour 1, the writer 8 random ones. The value is 01 while the writer has a request
+with points of the hour under way. The table is named after the data table. The
 metric is its UID in OpenTSDB's layout, its name in others. A writer is a process. Its times increase
 strictly; they are about the time of the mark. Nothing compares the times of two writers, whose clocks may
 differ.
@@ -44,11 +45,12 @@ from timebeam.transforms.bigtable.wire import encoded_mutations
 from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.lease import FAMILY, Lease, LeaseRow, is_lease
+from timebeam.transforms.rollup.lease import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
 
 HOUR_S, DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
 _QUALIFIER_BYTES = 9
+_OPEN = b"\1"
 _NOTE = b"end"
 """The row key of a note of earlier versions: shorter than the key of any mark."""
 
@@ -65,11 +67,23 @@ class HourMark(NamedTuple):
       metric: its UID, or its name.
       start_s: the start of the hour, in seconds.
       times_ms: (the column of a writer, its newest time in ms) of each writer.
+      open: the columns of writers that have a request under way.
     """
 
     metric: bytes
     start_s: int
     times_ms: tuple[tuple[bytes, int], ...]
+    open: frozenset[bytes] = frozenset()
+
+    def settled(self, now_ms: int) -> HourMark:
+        """The marks of those that have no request under way, or are dead."""
+        return self._replace(
+            times_ms=tuple(
+                (column, time_ms)
+                for column, time_ms in self.times_ms
+                if column not in self.open or time_ms + DEAD_MS <= now_ms
+            )
+        )
 
 
 class MarkedDay(NamedTuple):
@@ -117,22 +131,43 @@ class Touched(NamedTuple):
 
 
 class _MarkWriter:
-    """This process as a writer of marks.
-
-    Attributes:
-      column: its qualifier.
-    """
+    """This process as a writer of marks."""
 
     def __init__(self) -> None:
-        self.column = secrets.token_bytes(8)
+        self._name = secrets.token_bytes(8)
         self._lock = threading.Lock()
         self._last_ms = 0
+        self._open = collections.Counter[tuple[bytes, int]]()  # requests under way, by hour
+
+    def column(self, start_s: int) -> bytes:
+        """The qualifier of the marks of an hour."""
+        return bytes((start_s % DAY_S // HOUR_S,)) + self._name
 
     def next_ms(self) -> int:
         """The time of the next marks: now, but after all times before."""
         with self._lock:
-            self._last_ms = max(int(time.time() * 1000), self._last_ms + 1)
-            return self._last_ms
+            return self._next_ms()
+
+    def _next_ms(self) -> int:
+        self._last_ms = max(int(time.time() * 1000), self._last_ms + 1)
+        return self._last_ms
+
+    def count(self, hours: Hours, *, stored: bool) -> tuple[int, set[tuple[bytes, int]]]:
+        """Counts a request before it is sent, or after it is stored; (its time, hours with others under way).
+
+        The order of the times is that of the counts.
+        """
+        with self._lock:
+            if stored:
+                self._open.subtract(hours)
+                still_open = {hour for hour in hours if self._open[hour] > 0}
+                for hour in hours:
+                    if hour not in still_open:
+                        del self._open[hour]
+            else:
+                self._open.update(hours)
+                still_open = set(hours)
+            return self._next_ms(), still_open
 
 
 _WRITER = _MarkWriter()
@@ -161,35 +196,37 @@ class TouchedMarker:
                 qualifiers += [cell.qualifier for cell in row.cells]
         return self.layout.hours([row.key for row in rows], counts, b"".join(qualifiers))
 
-    def mark(self, target: Target, hours: Hours) -> None:
+    def mark(self, target: Target, hours: Hours, *, stored: bool) -> None:
         """Marks hours; to be called before their points are sent, and again after they are stored.
 
         Raises:
           GoogleAPICallError: the marks could not be written.
         """
-        table, time_ms = self.table.name, _WRITER.next_ms()
+        table = self.table.name
+        time_ms, still_open = _WRITER.count(hours, stored=stored)
         encoded = {
-            start_s: encoded_mutations([mark_cell(start_s, time_ms)], ())
+            (start_s, value): encoded_mutations([Cell(FAMILY, _WRITER.column(start_s), time_ms, value)], ())
             for start_s in {start_s % DAY_S for _, start_s in hours}
+            for value in (_OPEN, b"")
         }
         write_all(
             target,
             table,
             [
-                EncodedRow(table, day_key(metric, start_s), encoded[start_s % DAY_S], 1)
-                for metric, start_s in hours
+                EncodedRow(
+                    table,
+                    day_key(*hour),
+                    encoded[hour[1] % DAY_S, _OPEN if hour in still_open else b""],
+                    1,
+                )
+                for hour in hours
             ],
         )
 
 
-def mark_cell(start_s: int, time_ms: int | None = None) -> Cell:
-    """The mark of this process for an hour.
-
-    Args:
-      time_ms: None for a new time.
-    """
-    column = bytes((start_s % DAY_S // HOUR_S,)) + _WRITER.column
-    return Cell(FAMILY, column, _WRITER.next_ms() if time_ms is None else time_ms, b"")
+def mark_cell(start_s: int) -> Cell:
+    """A mark of this process for an hour, without a request."""
+    return Cell(FAMILY, _WRITER.column(start_s), _WRITER.next_ms(), b"")
 
 
 def day_key(metric: bytes, time_s: int) -> bytes:
@@ -211,12 +248,16 @@ def read_days(
             continue
         row_metric, row_s = row.key[:-4], int.from_bytes(row.key[-4:], "big")
         times_ms = collections.defaultdict[int, list[tuple[bytes, int]]](list)
+        still_open = frozenset(cell.qualifier for cell in row.cells if cell.value == _OPEN)
         for cell in row.cells:
             if not is_lease(cell.qualifier):
                 is_of_day = len(cell.qualifier) == _QUALIFIER_BYTES
                 hour = cell.qualifier[0] * HOUR_S if is_of_day else 0
                 times_ms[row_s + hour].append((cell.qualifier, cell.timestamp_ms))
-        hours = [HourMark(row_metric, hour_s, tuple(times)) for hour_s, times in sorted(times_ms.items())]
+        hours = [
+            HourMark(row_metric, hour_s, tuple(times), still_open)
+            for hour_s, times in sorted(times_ms.items())
+        ]
         yield MarkedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
 
 

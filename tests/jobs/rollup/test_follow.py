@@ -147,7 +147,7 @@ class Model:
                 self.points.update(dict.fromkeys(changed, self.rng.randrange(10**9)))
             else:
                 touched_module._WRITER, before = column, touched_module._WRITER
-                marker.mark(self.store.target, changed)
+                marker.mark(self.store.target, changed, stored=step == 2)
                 touched_module._WRITER = before
             yield
 
@@ -203,20 +203,24 @@ def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
     writers, followers, used = list[Iterator[None]](), list[Iterator[None]](), 0
     for _ in range(200):
         choice = rng.random()
-        if choice < 0.03 and len(writers) < 2:
+        if choice < 0.06 and len(writers) < 2:
             writers.append(model.writer())
-        elif choice < 0.13 and len(followers) < 3:
+        elif choice < 0.16 and len(followers) < 3:
             followers.append(model.follower())
-        elif choice < 0.2:
-            clock.now_s += rng.choice((1, QUIET_S, QUIET_S, LEASE_S))
-        elif choice < 0.21 and followers:
-            followers.pop(rng.randrange(len(followers)))  # killed
-        elif choice < 0.25 and not followers:
+        elif choice < 0.25:
+            clock.now_s += rng.choice((1, QUIET_S, LEASE_S))
+        elif choice < 0.27 and (writers or followers):
+            killed = rng.choice(writers + followers)
+            (writers if killed in writers else followers).remove(killed)
+        elif choice < 0.3 and not (writers or followers):
             clock.now_s += 2 * HOUR  # all that were killed are dead
         elif writers or followers:
             process = rng.choice(writers + followers)
-            if next(process, Ellipsis) is Ellipsis:
-                (writers if process in writers else followers).remove(process)
+            for _ in range(rng.choice((1, 1, 2, 4, 20))):  # the others are paused
+                if next(process, Ellipsis) is Ellipsis:
+                    (writers if process in writers else followers).remove(process)
+                    break
+                used += model.check()
         used += model.check()
     for process in writers + followers:
         for _ in process:
@@ -249,9 +253,9 @@ def test_a_follower_that_stalls_before_it_writes(store: Store, config: Path, clo
     marker, hour = TouchedMarker(store.layout), (METRIC, DAY + 5 * HOUR)
 
     def put(value: int) -> None:
-        marker.mark(store.target, [hour])
+        marker.mark(store.target, [hour], stored=False)
         model.points[hour] = value
-        marker.mark(store.target, [hour])
+        marker.mark(store.target, [hour], stored=True)
         clock.now_s += QUIET_S + 1
 
     put(1)

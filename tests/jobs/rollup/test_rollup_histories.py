@@ -258,7 +258,7 @@ class History:
         changes = self.change(first_s, now_s)
         layout, target = self.store.layout, self.store.target
         marker = TouchedMarker(layout)
-        marker.mark(target, marker.hours(self.write(changes)))
+        marker.mark(target, marker.hours(self.write(changes)), stored=True)
         uids = {name.text: uid for name, uid in self.uids.items() if name.kind == "metrics"}
         marks = {(mark.metric, mark.start_s) for mark in read_marks(target, layout)}
         for series, at in changes:

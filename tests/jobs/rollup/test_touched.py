@@ -35,6 +35,7 @@ from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.rollup import touched
+from timebeam.transforms.rollup.lease import DEAD_MS
 from timebeam.transforms.rollup.touched import (
     HourMark,
     TouchedMarker,
@@ -198,17 +199,17 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
 ) -> None:
     """Two writers mark one hour; the second one's clock is a day behind, and stands still."""
     marker, hour = TouchedMarker(store.layout), [(b"\0\0\1", DAY)]
-    marker.mark(store.target, hour)
+    marker.mark(store.target, hour, stored=True)
     read = marks(store)
     behind = touched._MarkWriter()
     monkeypatch.setattr(touched, "_WRITER", behind)
     monkeypatch.setattr(touched, "time", types.SimpleNamespace(time=lambda: 1_600_000_000.0))
-    marker.mark(store.target, hour)
+    marker.mark(store.target, hour, stored=True)
     clear_marks(store.target, store.layout, read)
     (mark,) = marks(store)
-    column = b"\0" + behind.column  # of the first hour of the day
+    column = behind.column(DAY)
     assert mark.times_ms == ((column, 1_600_000_000_000),)
-    marker.mark(store.target, hour)
+    marker.mark(store.target, hour, stored=True)
     clear_marks(store.target, store.layout, [mark])
     (mark,) = marks(store)
     assert mark.times_ms == ((column, 1_600_000_000_001),)
@@ -332,3 +333,20 @@ def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, length
                     assert start + length <= one.end_s
                     needed |= set(range(start // 60, (start + length) // 60))
         assert set(range(one.start_s // 60, one.end_s // 60)) == needed  # and nothing else
+
+
+def test_a_mark_is_open_while_a_request_of_its_hour_is_under_way(store: Store) -> None:
+    """Two requests of one process overlap; a follower may delete the mark when both are stored."""
+    marker, hour, other = TouchedMarker(store.layout), (b"\0\0\1", DAY), (b"\0\0\1", DAY + HOUR)
+
+    def still_open() -> list[bool]:
+        return [bool(mark.open) and not mark.settled(0).times_ms for mark in marks(store)]
+
+    marker.mark(store.target, [hour, other], stored=False)
+    assert still_open() == [True, True]
+    marker.mark(store.target, [hour], stored=False)
+    marker.mark(store.target, [hour, other], stored=True)
+    assert still_open() == [True, False]
+    assert all(mark.settled(mark.times_ms[0][1] + DEAD_MS) == mark for mark in marks(store))
+    marker.mark(store.target, [hour], stored=True)
+    assert still_open() == [False, False]
