@@ -29,6 +29,9 @@ POINT_BYTES = 25
 RANGE_POINTS = 1 << 19
 """Points of a range, or those of one series if it has more on its day."""
 
+_LEAST_POINTS = 16
+"""Pieces of fewer points on average are sorted point by point."""
+
 
 _COLUMNS: Mapping[str, type[np.generic]] = {
     "times_ms": np.int64,
@@ -131,7 +134,7 @@ class SortedRuns:
         pending, self._pending = [batch for batch in self._pending if len(batch)], []
         if not pending:
             return
-        batch = _sorted(join(pending) if len(pending) > 1 else pending[0])
+        batch = _sorted(pending)
         numbers = np.flatnonzero(np.bincount(batch.index, minlength=len(batch.series)))
         bounds = np.append(np.searchsorted(batch.index, numbers), len(batch))
         path = self._folder / f"run-{len(self._runs):05}"
@@ -150,41 +153,98 @@ class SortedRuns:
 
     def _range(self, series: Sequence[Series]) -> PointBatch:
         """The points of adjacent series."""
-        slices: list[tuple[_SortedRun, int, int]] = []
-        indices: list[Int32s] = []
+        slices: list[PointBatch] = []
         for run in self._runs:
             low, high = bisect.bisect_left(run.series, series[0]), bisect.bisect_right(run.series, series[-1])
             if low < high:
-                slices.append((run, int(run.bounds[low]), int(run.bounds[high])))
-                numbers = [bisect.bisect_left(series, each) for each in run.series[low:high]]
+                span = int(run.bounds[low]), int(run.bounds[high])
+                times_ms, kinds, bits, arrivals_ms = (run.column(name, *span) for name in _COLUMNS)
+                payloads = run.payloads(*span)
+                if payloads:
+                    bits[kinds >= Kind.TEXT] = np.arange(len(payloads))
                 counts = np.diff(run.bounds[low : high + 1])
-                indices.append(np.repeat(np.array(numbers, np.int32), counts))
-        times_ms, kinds, bits, arrivals_ms = (
-            np.concatenate([run.column(name, *span) for run, *span in slices]) for name in _COLUMNS
-        )
-        payloads = [payload for run, *span in slices for payload in run.payloads(*span)]
-        if payloads:
-            bits[kinds >= Kind.TEXT] = np.arange(len(payloads))
-        index = np.concatenate(indices)
-        in_ms = np.ones(len(index), np.bool_)
-        return _sorted(
-            PointBatch(series, index, times_ms, in_ms, kinds, bits, arrivals_ms, payloads=payloads)
-        )
+                index = np.repeat(np.arange(high - low, dtype=np.int32), counts)
+                in_ms = np.ones(len(index), np.bool_)
+                columns = index, times_ms, in_ms, kinds, bits, arrivals_ms
+                slices.append(PointBatch(run.series[low:high], *columns, payloads=payloads))
+        return _sorted(slices)
 
 
-def _sorted(batch: PointBatch) -> PointBatch:
+def _sorted(batches: Sequence[PointBatch]) -> PointBatch:
     """The points of a day by series and time, each instant once; the series sorted."""
-    ranked = sorted(range(len(batch.series)), key=batch.series.__getitem__)
-    ranks = np.empty(len(ranked), np.int32)
-    ranks[ranked] = np.arange(len(ranked))
-    index = ranks[batch.index]
-    batch = dataclasses.replace(batch, series=[batch.series[number] for number in ranked], index=index)
+    series = sorted(frozenset[Series]().union(*(batch.series for batch in batches)))
+    ranks = {each: rank for rank, each in enumerate(series)}
+    ranks_of = [np.array([ranks[each] for each in batch.series], np.int32) for batch in batches]
+    pieces = _Pieces.of(batches, ranks_of)
+    if pieces is not None:
+        return pieces.joined(series, batches)
+    batch = join(batches)
+    index = np.array([ranks[each] for each in batch.series], np.int32)[batch.index]
+    batch = dataclasses.replace(batch, series=series, index=index)
     place = index * np.int64(DAY_MS)
     place += batch.times_ms  # of one day, so of one series before the next one
-    if (place[1:] > place[:-1]).all():
-        return batch
     order = np.argsort(place, kind="stable")
     place = place[order]
     if (place[1:] == place[:-1]).any():
         order = latest_points(index, batch.times_ms, batch.arrivals_ms)
     return batch.take(order)
+
+
+class _Pieces(NamedTuple):
+    """Pieces of batches, each the points [start, end) of one series, in the order of series and time.
+
+    Attributes:
+      numbers: of the batches.
+      ranks: of the series.
+    """
+
+    numbers: Int64s
+    ranks: Int32s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, batches: Sequence[PointBatch], ranks_of: Sequence[Int32s]) -> _Pieces | None:
+        """The pieces of batches of numbers; None if they are short, or several may have one instant.
+
+        Args:
+          ranks_of: for each batch, the rank of each of its series.
+        """
+        if any(batch.payloads for batch in batches):
+            return None
+        pieces, extents = [], []
+        for number, (batch, ranks) in enumerate(zip(batches, ranks_of, strict=True)):
+            index, times_ms = batch.index, batch.times_ms
+            is_first = (index[1:] != index[:-1]) | (times_ms[1:] <= times_ms[:-1])
+            starts = np.append(0, np.flatnonzero(is_first) + 1)
+            ends = np.append(starts[1:], len(index))
+            pieces.append((np.full(len(starts), number), ranks[index[starts]], starts, ends))
+            extents.append((times_ms[starts], times_ms[ends - 1]))
+        numbers, ranks, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
+        firsts_ms, lasts_ms = map(np.concatenate, zip(*extents, strict=True))
+        if len(ranks) * _LEAST_POINTS > sum(map(len, batches)):
+            return None
+        order = np.lexsort((firsts_ms, ranks))
+        is_same = ranks[order[1:]] == ranks[order[:-1]]
+        if (is_same & (firsts_ms[order[1:]] <= lasts_ms[order[:-1]])).any():
+            return None
+        return cls(numbers[order], ranks[order], starts[order], ends[order])
+
+    def joined(self, series: Sequence[Series], batches: Sequence[PointBatch]) -> PointBatch:
+        """The points of the pieces."""
+        spans = list(zip(self.numbers.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True))
+
+        def column(name: str) -> npt.NDArray[Any]:
+            columns = [getattr(batch, name) for batch in batches]
+            return np.concatenate([columns[number][start:end] for number, start, end in spans])
+
+        index = np.repeat(self.ranks, self.ends - self.starts)
+        return PointBatch(
+            series,
+            index,
+            column("times_ms"),
+            np.ones(len(index), np.bool_),
+            column("kinds"),
+            column("bits"),
+            column("arrivals_ms"),
+        )
