@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from benchmarks import bench
@@ -113,6 +115,31 @@ def remote_writes(samples: int, count: int) -> Load:
     return Load("/api/v1/write", headers, bodies, parse)
 
 
+def otlp_requests(points: int, count: int) -> Load:
+    """Requests of OTLP from an SDK each: data points of gauges, with three attributes."""
+    chance = random.Random(1)
+    bodies = []
+    for body in range(count):
+        request = ExportMetricsServiceRequest()
+        resource = request.resource_metrics.add()
+        _add_attributes(resource.resource, {"service.name": "shop", "host.name": f"web{body:03d}"})
+        scope = resource.scope_metrics.add()
+        for number in range(points):
+            if number % 5 == 0:
+                gauge = scope.metrics.add(name=f"http.server.figure_{number // 5}").gauge
+            point = gauge.data_points.add(time_unix_nano=(T + body) * 10**9, as_double=chance.random())
+            route = f"/api/{number % 5}"
+            _add_attributes(point, {"http.method": "GET", "http.route": route, "http.status_code": "200"})
+        bodies.append(request.SerializeToString())
+    headers = {"Content-Type": "application/x-protobuf"}
+    return Load("/v1/metrics", headers, bodies, ExportMetricsServiceRequest.FromString)
+
+
+def _add_attributes(message: Any, attributes: dict[str, str]) -> None:
+    for key, text in attributes.items():
+        message.attributes.add(key=key, value=AnyValue(string_value=text))
+
+
 class ReadyPublisher(Publisher):
     """Confirms at once."""
 
@@ -179,7 +206,7 @@ def send(port: int, requests: list[bytes]) -> None:
             answer = b""
             while not answer.endswith(b"\r\n\r\n"):
                 answer += connection.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 204"), answer
+            assert answer.startswith(b"HTTP/1.1 20"), answer  # 204, or 200 of OTLP
 
 
 def run(pid: int, port: int, load: Load, requests: int, connections: int) -> tuple[float, float]:
@@ -202,11 +229,15 @@ def run(pid: int, port: int, load: Load, requests: int, connections: int) -> tup
 
 def measure(folder: Path, *, requests: int = 4000, connections: int = 32, turns: int = 5) -> bench.Cases:
     """A case for each kind of body."""
-    loads = {"50-point /api/put": puts(50, 200), "2,000-sample remote write": remote_writes(2000, 10)}
+    loads = {
+        "50-point /api/put": puts(50, 200),
+        "2,000-sample remote write": remote_writes(2000, 10),
+        "50-point OTLP": otlp_requests(50, 200),
+    }
     cases: dict[str, dict[str, list[float]]] = {}
     for case, load in loads.items():
         figures = cases[case] = {}
-        count = requests if load.path == "/api/put" else requests // 10
+        count = requests // 10 if load.path == "/api/v1/write" else requests
         with contextlib.ExitStack() as stack:
             servers = {name: stack.enter_context(server(name, load)) for name in ("bare", "front")}
             for pid, port in servers.values():

@@ -145,7 +145,7 @@ def varints(text: bytes, firsts: Int64s, ends: Int64s) -> Int64s:
     kept = np.where(short, sizes, 8).astype(np.uint64) * np.uint64(8)
     mask = np.where(kept == 64, np.uint64(0xFFFFFFFFFFFFFFFF), (_ONE << (kept % np.uint64(64))) - _ONE)
     word &= mask & np.uint64(0x7F7F7F7F7F7F7F7F)
-    numbers = _compressed(word)
+    numbers = without_continuation_bits(word)
     if not short.all():
         long = np.flatnonzero(~short)
         after = _words(text, firsts[long] + 8)
@@ -194,10 +194,10 @@ def _words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np
     return windows[positions]
 
 
-def _compressed(
+def without_continuation_bits(
     word: np.ndarray[tuple[int], np.dtype[np.uint64]],
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Words with seven bits in each byte as numbers."""
+    """The numbers in words of eight bytes of a varint, whose eighth bits are ignored: uint64[n] both."""
     word = (word & np.uint64(0x007F007F007F007F)) | ((word & np.uint64(0x7F007F007F007F00)) >> _ONE)
     word = (word & np.uint64(0x00003FFF00003FFF)) | ((word & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2))
     return (word & np.uint64(0x0FFFFFFF)) | ((word & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4))
@@ -238,7 +238,11 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
     below = stop - _ONE
     # The exponent of the stop bit as a double is its number; 7 is added to the last bit of each byte.
     sizes = (stop.astype(np.float64).view(np.int64) >> 52) - 1022 >> 3
-    return sizes, _compressed(word & below & np.uint64(0x7F7F7F7F7F7F7F)).view(np.int64), stops != 0
+    return (
+        sizes,
+        without_continuation_bits(word & below & np.uint64(0x7F7F7F7F7F7F7F)).view(np.int64),
+        stops != 0,
+    )
 
 
 def _read_singly(

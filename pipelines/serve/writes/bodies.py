@@ -18,7 +18,7 @@ import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.messages import Message, Parsed
-from timebeam.schema.messages.text.linewise import LinewiseFormat
+from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, RefusedError, Rejected
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
@@ -41,7 +41,6 @@ class BodyContent:
       refused: points and records that are not.
       rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
       histograms, histogram_points: native histograms, and the points that they became.
-      skipped: records left out on purpose, by kind.
     """
 
     points: int = 0
@@ -50,7 +49,6 @@ class BodyContent:
     histogram_points: int = 0
     listed_bytes: int = 0
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
-    skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def refuse(self, rejected: Rejected) -> None:
         """Counts a refusal."""
@@ -89,8 +87,8 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
 
 
 def _parsed(group: list[Message], formats: Formats, key: FormatKey) -> Iterator[tuple[Parsed, int]]:
-    """(content, number of the first of its bodies): of lines together, of other formats one by one."""
-    together = [group] if isinstance(formats[key], LinewiseFormat) else [[message] for message in group]
+    """(content, number of the first of its bodies); together unless native histograms are to be counted."""
+    together = [[message] for message in group] if key[0] == RemoteWrite.name else [group]
     for messages in together:
         for parsed in formats[key].parse_all(messages):
             yield parsed, messages[0].arrival_ms
@@ -103,7 +101,6 @@ def _count(parsed: Parsed, number: int, contents: list[BodyContent]) -> None:
         contents[body].points += int(counts[body])
     for rejected in parsed.rejected:
         contents[rejected.arrival_ms].refuse(rejected)
-    contents[number].skipped.update(parsed.skipped)
     contents[number].histograms += parsed.histograms[0]
     contents[number].histogram_points += parsed.histograms[1]
 

@@ -42,13 +42,7 @@ from timebeam.schema.common.wire_fields import (
 )
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
-from timebeam.schema.messages.prometheus.plain_series import (
-    SERIES_1,
-    label_keys,
-    last_samples,
-    plain_requests,
-    sample_sizes,
-)
+from timebeam.schema.messages.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.messages.series_columns import (
     Outcome,
@@ -116,22 +110,16 @@ class RemoteWrite(WholeFormat):
         except (ProtoError, IndexError, OSError):
             return None
         series = plain_requests(request, np.zeros(1, np.int64), np.full(1, len(request)))
-        if series is None:
+        if series is None or set(map(type, self._series.known(series.label_keys(request)))) != {Series}:
             return None
-        sizes = sample_sizes(request, series)
-        if not sizes.all():
-            return None
-        if set(map(type, self._series.known(label_keys(request, series, sizes)))) != {Series}:
-            return None
-        bits, times_ms = last_samples(request, series, sizes)
+        bits, times_ms = series.samples(request)
         in_range = (times_ms >= FIRST_MILLISECOND) & (times_ms <= LAST_MILLISECOND)
-        return len(series) if (in_range & np.isfinite(bits.view(np.float64))).all() else None
+        return len(bits) if (in_range & np.isfinite(bits.view(np.float64))).all() else None
 
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
         """See `WholeFormat.samples`."""
-        top = plain_requests(padded, starts, ends)
-        if top is None:
-            top = scan(padded, starts, ends)
+        plain = plain_requests(padded, starts, ends)
+        top = scan(padded, starts, ends) if plain is None else plain.fields
         has = np.zeros((3, len(starts)), np.bool_)
         has[np.where(top.tags < 256, _VERSION[top.tags & 0xFF], 0), top.message] = True
         foreign = (has[1] == has[2]) & (ends > starts)
@@ -148,19 +136,19 @@ class RemoteWrite(WholeFormat):
 
     def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
         """The samples of series of version 1.0; those of known labels and one sample are not scanned."""
-        sizes = sample_sizes(padded, series)
-        plain = np.flatnonzero(sizes)
-        outcomes = self._series.known(label_keys(padded, series.take(plain), sizes[plain]))
-        is_known = np.zeros(len(series), np.bool_)
-        is_known[plain] = [outcome is not None for outcome in outcomes]
-        known, others = series.take(is_known), series.take(~is_known)
-        bits, times_ms = last_samples(padded, known, sizes[is_known])
-        spans = known.starts, known.ends
+        plain, numbers = plain_series(padded, series)
+        outcomes = self._series.known(plain.label_keys(padded))
+        is_known = np.array([outcome is not None for outcome in outcomes], np.bool_)
+        known = plain.take(is_known)
+        bits, times_ms = known.samples(padded)
+        spans = known.fields.starts, known.fields.ends
+        is_other = np.ones(len(series), np.bool_)
+        is_other[numbers[is_known]] = False
         groups = [
-            _samples(list(filter(None, outcomes)), np.arange(len(known)), times_ms, bits, spans, skipped)
+            _samples(list(filter(None, outcomes)), np.arange(len(bits)), times_ms, bits, spans, skipped)
         ]
-        if len(others):
-            groups.append(self._scanned(padded, others, skipped))
+        if is_other.any():
+            groups.append(self._scanned(padded, series.take(is_other), skipped))
         return Samples.join(groups)
 
     def _scanned(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:

@@ -21,9 +21,11 @@ from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, reque
 from tests.support.inputs.prometheus_proto import message as proto
 from timebeam.schema.common import wire_fields
 from timebeam.schema.common.encodings import snappy as unpack_snappy
+from timebeam.schema.common.wire_fields import Fields
 from timebeam.schema.messages import Framing, Message, series_columns
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.prometheus import remote_write
+from timebeam.schema.messages.prometheus.plain_series import PlainSeries
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, Kind, Reason, Series, Stage
 
@@ -136,12 +138,14 @@ def test_known_series_are_read_as_others_are(series: Plain, damage: list[tuple[i
     damaged = bytearray(intact)
     for position, byte in damage:
         damaged[position % max(len(damaged), 1) : position % max(len(damaged), 1) + 1] = bytes([byte])
+    none = np.zeros(0, np.int64)
+    no_series = PlainSeries(Fields(none, none, none, none, none), none)
     form = RemoteWrite()
     form.parse(Message(intact, 5))
     for request in (intact, bytes(damaged), intact[:-1]):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(remote_write, "plain_requests", lambda *_: None)
-            patch.setattr(remote_write, "sample_sizes", lambda _, series: np.zeros(len(series), np.int64))
+            patch.setattr(remote_write, "plain_series", lambda text, series: (no_series, none))
             scanned = RemoteWrite().parse(Message(request, 5))
             (both,) = RemoteWrite().parse_all([Message(intact, 5), Message(request, 6), Message(b"", 7)])
         assert outcome(form.parse(Message(request, 5))) == outcome(scanned)

@@ -10,6 +10,7 @@ import json
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from tests.support.inputs.prometheus_proto import request_1, request_2, snappy
 from timebeam.pipelines.serve.writes import FORMATS
@@ -27,6 +28,22 @@ NAMELESS = [({"host": "a"}, [(1.0, TIME * 1000)])]
 
 def put(*points: object) -> bytes:
     return json.dumps(points).encode()
+
+
+def otlp(*times: int) -> bytes:
+    """A request of points at times in s; those at 0 are refused."""
+    request = ExportMetricsServiceRequest()
+    for time in times:
+        metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
+        metric.gauge.data_points.add(time_unix_nano=time * 10**9, as_int=1)
+    return request.SerializeToString()
+
+
+def kairosdb(*names: str) -> bytes:
+    """A body of metrics; one without a name is refused."""
+    return json.dumps(
+        [{"name": name, "timestamp": TIME * 1000, "value": 1, "tags": {"host": "a"}} for name in names]
+    ).encode()
 
 
 TEXTS = {
@@ -48,7 +65,17 @@ TEXTS = {
         snappy(request_2(SERIES)),
         snappy(request_1(SERIES))[:-1],
     ],
-    **{form: [message_format(form).example, b"x"] for form in ("kairosdb-json", "heroic-json", "otlp")},
+    "otlp": [
+        otlp(TIME),
+        otlp(TIME, 0, TIME + 1),
+        otlp(0),
+        otlp(TIME)[:-1],
+        otlp(),
+        b'{"resourceMetrics":[]}',
+        b"{",
+    ],
+    "kairosdb-json": [kairosdb("a"), kairosdb("a", ""), b"x"],
+    "heroic-json": [message_format("heroic-json").example, b"x"],
 }
 BODIES: list[Body] = [
     *((text, {"format": form}) for form, texts in TEXTS.items() for text in texts),
