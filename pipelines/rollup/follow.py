@@ -174,7 +174,7 @@ def _deletions(day: DueDay) -> Iterator[Deletion]:
     yield from map(deletion_of, day.dead)
 
 
-class _Figures(NamedTuple):
+class Figures(NamedTuple):
     """What a round did.
 
     Attributes:
@@ -240,7 +240,7 @@ class FollowedRollup(Job):
                     stopping.wait(self.every_seconds)
         return 0
 
-    def _round(self, run: Run, number: int) -> _Figures:
+    def _round(self, run: Run, number: int) -> Figures:
         now_ms, rounds = clock_ms(), self.rounds
         due = rounds.due(now_ms)
         leased = {} if run.dry_run else rounds.taken(due, now_ms)
@@ -261,7 +261,7 @@ class FollowedRollup(Job):
         lag_ms = max((ended_ms - since_ms for day in due for since_ms in day.since_ms), default=0)
         waiting = sum(len(day.hours) for day in due) - hours
         seconds = (ended_ms - now_ms) / 1000
-        return _Figures(number, hours, waiting, points, rows, lost, refused, seconds, lag_ms / 1000)
+        return Figures(number, hours, waiting, points, rows, lost, refused, seconds, lag_ms / 1000)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`: it runs pipelines of its own."""

@@ -63,7 +63,8 @@ locals {
   )
 
   nightly = merge(
-    var.rollup_config_file == null ? {} : {
+    # Tables whose writers all mark are followed (templates/follow): a run of a day is refused there.
+    var.rollup_config_file == null || module.settings.values.marked_since != "" ? {} : {
       rollup = { description = "The rollups of the last complete day.", schedule = var.schedule, parameters = local.rollup_parameters }
     },
     var.delete_schedule == null ? {} : {

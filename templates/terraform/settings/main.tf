@@ -35,7 +35,7 @@ locals {
 output "values" {
   description = "The settings of the tables, and the packing, with the program's defaults."
   value = merge(
-    { table_prefix = "", salt_width = "0", salt_buckets = "20", retention = "", packing = "points", archive = "false" },
+    { table_prefix = "", salt_width = "0", salt_buckets = "20", retention = "", packing = "points", archive = "false", marked_since = "" },
     merge(local.read...),
     var.given,
   )

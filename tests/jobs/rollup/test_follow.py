@@ -35,11 +35,13 @@ from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup import lease as lease_module
 from timebeam.transforms.rollup import touched as touched_module
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.lease import DEAD_MS
 from timebeam.transforms.rollup.touched import TouchedMarker, read_days
 
 METRIC, OTHER = b"\0\0\1", b"\0\0\2"
 HOURS = (0, 1, 5, 23)
 LEASE_S, QUIET_S = 60, 10
+STALE_HOUR = METRIC, DAY + 5 * HOUR
 
 
 @pytest.fixture
@@ -201,6 +203,7 @@ def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
     """Runs processes, paused and killed at random, until all rollups are right; how many were used."""
     model, rng = Model(store, config, clock, seed), random.Random(f"steps {seed}")
     writers, followers, used = list[Iterator[None]](), list[Iterator[None]](), 0
+    stalled: Iterator[None] | None = None
     for _ in range(200):
         choice = rng.random()
         if choice < 0.06 and len(writers) < 2:
@@ -215,8 +218,12 @@ def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
         elif choice < 0.3 and not (writers or followers):
             clock.now_s += 2 * HOUR  # all that were killed are dead
         elif writers or followers:
-            process = rng.choice(writers + followers)
-            for _ in range(rng.choice((1, 1, 2, 4, 20))):  # the others are paused
+            running = [process for process in writers + followers if process is not stalled]
+            if not running or rng.random() < 0.1:
+                stalled = rng.choice([None, *followers])
+                continue
+            process = rng.choice(running)
+            for _ in range(rng.choice((1, 1, 2, 4, 20))):
                 if next(process, Ellipsis) is Ellipsis:
                     (writers if process in writers else followers).remove(process)
                     break
@@ -247,10 +254,15 @@ def test_no_order_of_steps_shows_a_stale_rollup(
     assert sum(run_model(store, config, clock, seed) for seed in seeds) > 100
 
 
-def test_a_follower_that_stalls_before_it_writes(store: Store, config: Path, clock: Clock) -> None:
-    """Another one rolls up a correction meanwhile; then the first one writes what it read before that."""
-    model = Model(store, config, clock, 1)
-    marker, hour = TouchedMarker(store.layout), (METRIC, DAY + 5 * HOUR)
+@pytest.fixture
+def model(store: Store, config: Path, clock: Clock) -> Model:
+    return Model(store, config, clock, 1)
+
+
+def stale(model: Model) -> Iterator[None]:
+    """A follower that stalls before it writes 1; another one has rolled up the correction 2 meanwhile."""
+    store, clock = model.store, model.clock
+    marker, hour = TouchedMarker(store.layout), STALE_HOUR
 
     def put(value: int) -> None:
         marker.mark(store.target, [hour], stored=False)
@@ -269,12 +281,35 @@ def test_a_follower_that_stalls_before_it_writes(store: Store, config: Path, clo
     assert model.hours[hour] == 2
     days = list(read_days(TableReader(store.target), store.layout))
     assert [(len(day.hours), len(day.leases.lost)) for day in days] == [(0, 1)]
+    return stalled
+
+
+def test_a_follower_that_stalls_before_it_writes(model: Model) -> None:
+    """Then it writes what it read before the correction, and marks it, since its lease is lost."""
+    stalled, store, hour = stale(model), model.store, STALE_HOUR
     for _ in stalled:
         model.check()
     assert model.hours[hour] == 1  # stale, but marked
     (day,) = read_days(TableReader(store.target), store.layout)
     assert (hour[1] in day.changing, day.leases.lost) == (True, [])
-    clock.now_s += QUIET_S + 1
+    model.clock.now_s += QUIET_S + 1
     for _ in model.follower():
         model.check()
     assert (model.hours[hour], list(read_days(TableReader(store.target), store.layout))) == (2, [])
+
+
+def test_a_follower_that_is_killed_after_a_stale_write(model: Model) -> None:
+    """Its hours are read from points until it is dead; then they are rolled up again."""
+    stalled = stale(model)
+    while model.hours[STALE_HOUR] == 2:
+        next(stalled)
+        model.check()
+    model.clock.now_s += DEAD_MS // 1000 - 2 * LEASE_S
+    for _ in model.follower():
+        model.check()
+    assert model.hours[STALE_HOUR] == 1
+    model.clock.now_s += 2 * LEASE_S
+    for _ in model.follower():
+        model.check()
+    assert model.hours[STALE_HOUR] == 2
+    assert list(read_days(TableReader(model.store.target), model.store.layout)) == []
