@@ -1,4 +1,4 @@
-"""The Terraform module of `rollup --follow`: its options are the program's, and its alert reads the rounds."""
+"""The Terraform module of `rollup --follow`: it passes options of the command, and reads what rounds print."""
 
 from __future__ import annotations
 
