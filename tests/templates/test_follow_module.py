@@ -1,4 +1,4 @@
-"""The Terraform module of `rollup --follow`: it passes options of the command, and reads what rounds print."""
+"""The Terraform module of `rollup --follow`: it passes options that exist, and reads what rounds print."""
 
 from __future__ import annotations
 
