@@ -24,7 +24,7 @@ from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
 from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
-from timebeam.schema.layouts import Cell, Deletion
+from timebeam.schema.layouts import Cell, Deletion, HourMarks, UidTables, capability
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.lease import Lease, claim, deletion_of, give_up, release
@@ -33,6 +33,7 @@ from timebeam.transforms.rollup.touched import (
     HourMark,
     MarkedDay,
     Touched,
+    TouchedMarker,
     day_key,
     hours_note,
     mark_cell,
@@ -212,11 +213,13 @@ class FollowedRollup(Job):
     Attributes:
       every_seconds: from the end of a round to the next one, unless hours wait.
       most_rounds: then it ends; None for never.
+      marked_first: the starts, in s, of hours that it marks for all metrics before the first round.
     """
 
     rounds: Rounds
     every_seconds: float
     most_rounds: int | None
+    marked_first: range
 
     @property
     def local_only(self) -> str:
@@ -229,12 +232,20 @@ class FollowedRollup(Job):
 
     def run_here(self, run: Run) -> int:
         """Runs the rounds, and prints a line for each; see `Job.run_here`."""
+        if self.marked_first and not run.dry_run:
+            layout = capability(self.rounds.rollup.work.layout, UidTables)
+            uids, marker = (
+                layout.metric_uids(TableReader(self.target)),
+                TouchedMarker(capability(layout, HourMarks)),
+            )
+            for start_s in self.marked_first:
+                marker.mark(self.target, [(uid, start_s) for uid in uids.values()], stored=True)
         stopping = threading.Event()
         with Signals(stopping.set, "after this round"):
             for number in itertools.count(1):
                 figures = self._round(run, number)
                 print(json.dumps(figures._asdict()) if run.as_json else figures.text(), flush=True)
-                if stopping.is_set() or number == self.most_rounds:
+                if stopping.is_set() or number == self.most_rounds or run.dry_run:
                     break
                 if not (figures.waiting and figures.hours) or figures.refused:
                     stopping.wait(self.every_seconds)
@@ -248,11 +259,8 @@ class FollowedRollup(Job):
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
-            job, pipeline = (
-                rounds.job(leased.values(), now_ms),
-                beam.Pipeline(options=PipelineOptions([*run.flags])),
-            )
-            build(pipeline, job, run)
+            pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
+            build(pipeline, rounds.job(leased.values(), now_ms), run)
             summary = summary_of(run_with_progress(pipeline), run)
             points, rows, refused = summary.points_read, summary.rows, summary.refused
             lost = rounds.end(leased, now_ms, is_written=Reason.WRITE_REFUSED.value not in refused)

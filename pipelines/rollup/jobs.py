@@ -41,8 +41,10 @@ from timebeam.schema.layouts import (
     RollupSeries,
     RollupTables,
     TableSpec,
+    UidTables,
     find_capability,
 )
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig
@@ -238,9 +240,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     Raises:
       UsageError: they make no sense together.
     """
-    finder = "--touched" if options.touched else "--follow" if options.follow else ""
-    if finder and (options.day or options.start or options.end or options.lookback_days):
-        raise UsageError(f"{finder} finds its own days: leave --day, --start, --end and --lookback_days out")
+    has_range = bool(options.day or options.start or options.end or options.lookback_days)
+    if options.touched and has_range:
+        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
     if options.layout == DECLARED:
         if options.follow:
             raise UsageError("--follow is not for declared tables: leave it out")
@@ -268,5 +270,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
             "--follow needs tables whose writers all mark: store since when they do with `timebeam tables "
             "adopt --marked_since DAY` (docs/how-to/rollups.md)"
         )
+    marked_first = range(0)
+    if has_range:
+        required(rollup.work.layout, UidTables)
+        start_s = period.start_ms // 1000 // SPAN_S * SPAN_S
+        marked_first = range(start_s, -(-period.end_ms // 1000), SPAN_S)
     rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
-    return FollowedRollup(rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds)
+    return FollowedRollup(
+        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first
+    )

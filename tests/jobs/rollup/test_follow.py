@@ -8,9 +8,11 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.support.commands import timebeam
+from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
 from tests.support.plain.rolled import (
     DAY,
     HOUR,
@@ -27,8 +29,10 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
+from timebeam.schema.layouts import Deletion
 from timebeam.schema.points import Series
 from timebeam.schema.rollup.plan import RollupPart, plan
+from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
@@ -95,6 +99,44 @@ def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, t
     )
     assert ran.code == 0, ran.err
     assert rollup_cells(store, config) == followed
+
+
+def test_a_range_is_marked_first(store: Store, config: Path, tmp_path: Path) -> None:
+    send(store, tmp_path, points(random.Random(5), 60))
+    follow(store, config)
+    (table,) = [name for name in rollup_cells(store, config) if name.endswith("rollup-1h")]
+    before = rollup_cells(store, config)
+    write_all(
+        store.target,
+        table,
+        [
+            row._replace(cells=[], deleted=[Deletion(*cell[:2]) for cell in row.cells])
+            for row in before[table]
+        ],
+    )
+    assert json.loads(follow(store, config).out)["hours"] == 0
+    figures = json.loads(follow(store, config, f"--start={DAY}", f"--end={DAY + 48 * HOUR}").out)
+    assert (figures["hours"], rollup_cells(store, config) == before) == (2 * 48, True)
+    assert "nothing in" not in both(store, config, "m", DAY, DAY + 47 * HOUR, "--downsample=1h-sum")[2]
+
+
+def test_marks_stay_if_bigtable_refuses_a_row(
+    store: Store, config: Path, tmp_path: Path, emulator: str
+) -> None:
+    send(store, tmp_path, points(random.Random(6), 60))
+    marked = [day.changing for day in read_days(TableReader(store.target), store.layout)]
+    is_bad = some_keys(0.3, 1)
+    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > 7 and is_bad(key))
+    with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
+        figures = json.loads(follow(store, config).out)
+    assert figures["refused"].keys() == {"write-refused"}
+    days = list(read_days(TableReader(store.target), store.layout))
+    assert ([day.changing for day in days], [day.leases.lease for day in days]) == (
+        marked,
+        [None] * len(days),
+    )
+    assert json.loads(follow(store, config).out)["refused"] == {}
+    assert list(read_days(TableReader(store.target), store.layout)) == []
 
 
 def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
