@@ -16,12 +16,14 @@ from tests.system.files import BROKEN, HISTOGRAMS
 from tests.system.steps import (
     HOUR_S,
     HOURS,
+    METRICS,
     SERIES,
     START_S,
     Again,
     Compact,
     Copy,
     Delete,
+    Expire,
     Export,
     File,
     History,
@@ -96,7 +98,7 @@ class _Draw:
     def _step(self, before: list[Step]) -> Step:
         draws: dict[Callable[[list[Step]], Step], int]
         draws = {self._another_ingest: 5, self._again: 1, self._replay: 1, self._delete: 2}
-        draws[self._remove] = 3
+        draws |= {self._remove: 3, self._expire: 2}
         draws |= {self._rollup: 3, self._copy: 2, self._export: 2}
         if self._marks:
             draws[self._touched] = 2
@@ -210,6 +212,13 @@ class _Draw:
             first_ms, last_ms = START_S * 1000, (START_S + HOURS * HOUR_S) * 1000
         trouble = self._trouble(["pass", "abort", "kill"])
         return Remove(point.series, first_ms, last_ms, self._rng.random() < 0.3, trouble)
+
+    def _expire(self, _: list[Step]) -> Step:
+        rollup_days = (None, -1, 0, 1, 2) if self._layout == "opentsdb" else (None, -1)
+        trouble = self._trouble(["pass", "abort", "kill"])
+        return Expire(
+            self._rng.choice(METRICS), self._rng.choice((0, 1, 1, 2)), self._rng.choice(rollup_days), trouble
+        )
 
     def _span(self, whole: float) -> tuple[int, int]:
         """[first, end) in hours; all of them with this probability."""

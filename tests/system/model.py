@@ -133,6 +133,25 @@ class Model:
             dropped = _drop(versions, lambda key: key[0] == series and first_ms <= key[1] <= last_ms)
             self.marks |= {(SERIES[series][0], hour_of(key[1])) for key in dropped}
 
+    def expire(self, metric: str, end_s: int, rollups_end_s: int | None) -> None:
+        """Deletes the points of a metric before a time, and its rollups of intervals that end before another.
+
+        Args:
+          rollups_end_s: None if rollups go with `rollup --touched`; their hours are marked.
+        """
+        for number, series in enumerate(SERIES):
+            marks = set(self.marks)
+            if series[0] == metric:
+                self.remove(number, 0, end_s * 1000 - 1)
+            if rollups_end_s is not None:
+                self.marks = marks
+        if rollups_end_s is not None:
+            self.rollups = {
+                key: number
+                for key, number in self.rollups.items()
+                if _metric_of(key) != metric or key[3] + _length(key) > rollups_end_s
+            }
+
     def export(self, first_ms: int, end_ms: int) -> None:
         """Exports the points of [first_ms, end_ms), in place of what was exported of this time."""
         _drop(self.exported, lambda instant: first_ms <= instant[1] < end_ms)
@@ -274,6 +293,11 @@ def _name(layout: str, table: str, series: SeriesName, stat: str) -> tuple[Serie
     if layout == "kairosdb":
         return (f"{metric}.{text}.{stat}", tuple(sorted((*tags, ("saved_from", metric))))), ""
     return (metric, tuple(sorted((*tags, ("rollup", text), ("stat", stat))))), ""
+
+
+def _length(key: RollupKey) -> int:
+    """The seconds of an interval."""
+    return 60 if key[0] == PLAIN_GROUPS else int(key[0].rpartition("-")[2])
 
 
 def _metric_of(key: RollupKey) -> str:

@@ -108,6 +108,18 @@ class Remove(_Data, frozen=True, tag=True):
     trouble: Trouble | None = None
 
 
+class Expire(_Data, frozen=True, tag=True):
+    """`timebeam delete --keep_days` of the points and rollups in the first days of one metric.
+
+    `rollup_days`: with -1 rollups stay forever; with None they go with `rollup --touched`.
+    """
+
+    metric: str
+    days: int
+    rollup_days: int | None
+    trouble: Trouble | None = None
+
+
 class Rollup(_Data, frozen=True, tag=True):
     """`timebeam rollup --start --end`, in hours from START_S."""
 
@@ -169,6 +181,7 @@ Step: TypeAlias = (
     | Replay
     | Delete
     | Remove
+    | Expire
     | Rollup
     | Touched
     | Compact

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.system.steps import (
     Compact,
     Copy,
     Delete,
+    Expire,
     Export,
     File,
     History,
@@ -97,6 +99,8 @@ class World:
             self._model.delete(step.series, START_S + step.hour * HOUR_S)
         elif isinstance(step, Remove):
             self._remove(step)
+        elif isinstance(step, Expire):
+            self._expire(step)
         elif isinstance(step, Rollup):
             self._roll_up(step)
         elif isinstance(step, Touched):
@@ -135,6 +139,21 @@ class World:
             with mock.patch.object(delete, "SETTLED_MS", 0):
                 self._finish([*arguments, "--token", token], step.trouble, settle_at_once)
         self._model.remove(step.series, step.first_ms, step.last_ms)
+
+    def _expire(self, step: Expire) -> None:
+        today, first = int(time.time()) // DAY_S, START_S // DAY_S
+        rule = f"{step.metric}={today - first - step.days}"
+        if step.rollup_days is not None:
+            rule += f"/{'forever' if step.rollup_days < 0 else today - first - step.rollup_days}"
+        arguments = [
+            *("delete", *self._tables.flags, f"--keep_days={rule}", f"--rollup_config={self._config}"),
+            *("--unattended", f"--log={self._new_folder() / 'log'}"),
+        ]
+        with mock.patch.object(delete, "SETTLED_MS", 0):
+            self._finish(arguments, step.trouble, settle_at_once)
+        rollups_end_s = None if step.rollup_days is None else START_S + step.rollup_days * DAY_S
+        self._model.expire(step.metric, START_S + step.days * DAY_S, rollups_end_s)
+        self._check_rollups(self._model.rollups)
 
     def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
         letters = self._new_folder() / "dead"
@@ -353,11 +372,11 @@ class World:
         """After a run that broke off: each instant has its old value or one that was sent."""
         content = _content(self._tables)
         before = {**self._model.points, **self._model.histograms}
-        for (series, *time), values in self._model.candidates(sent).items():
-            key = SERIES[series], *time
+        for (series, *instant), values in self._model.candidates(sent).items():
+            key = SERIES[series], *instant
             stored = content.pop(key, None)
-            allowed = [_stored(time, value) for value in values]
-            new = (series, *time) not in before
+            allowed = [_stored(instant, value) for value in values]
+            new = (series, *instant) not in before
             expect(
                 stored in allowed or (new and stored is None),
                 "points after a run that failed",
