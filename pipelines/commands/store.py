@@ -38,6 +38,7 @@ DELETE_COMMAND = Command(
     "delete",
     "Deletes points, after a dry run that shows what would be deleted.",
     job="timebeam.pipelines.store.delete:job_of",
+    takes_archive=True,
     arguments=(Argument("metric", nargs="?", metavar="METRIC", help="name of the metric; not with --tsuid"),),
     parameters=(
         Parameter(

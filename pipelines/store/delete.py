@@ -30,6 +30,7 @@ from timebeam.schema.common.times import DAY_MS, utc_text
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import (
     Annotations,
+    Archive,
     Finding,
     Packing,
     ReadableLayout,
@@ -261,6 +262,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         layout = dataclasses.replace(layout, apart=True)  # points are in tables per day too
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
+    sealed = find_capability(layout, Archive)
+    if options.series and sealed is not None and sealed.options.archive:
+        raise UsageError("--series does not read the archive of these tables: leave it out")
     if options.annotations:
         layout_with(options, Annotations)
         if options.series:

@@ -182,7 +182,7 @@ variable "schedule" {
 }
 
 variable "seal_schedule" {
-  description = "When the nightly `timebeam seal` starts, as cron has it, in UTC; null for none. It needs `archive = true` in `layout`; with delete_source in `seal`, a run deletes what the one before has sealed. `timebeam delete` refuses tables with an archive."
+  description = "When the nightly `timebeam seal` starts, as cron has it, in UTC; null for none. It needs `archive = true` in `layout`; with delete_source in `seal`, a run deletes what the one before has sealed."
   type        = string
   default     = null
 }

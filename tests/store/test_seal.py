@@ -9,6 +9,7 @@ import json
 import random
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,18 @@ from timebeam.schema.layouts import Deletion, Name, Packing, Row, Selection, Ser
 from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store import delete as delete_module
 from timebeam.transforms.store import sealing
+from timebeam.transforms.store.delete import DeleteChunk, DeleteJob, DeleteTask
+from timebeam.transforms.store.removals import PendingRemovals
 from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
 
 START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
@@ -91,7 +97,7 @@ def job_of(store: Store, **changes: Any) -> SealJob:
         START_S + 60 * DAY_S,
         NOW_S * 1000,
         reader_ms=0,
-        clock=lambda: NOW_S + next(_TICKS) / 100,
+        clock=lambda: time.time() + next(_TICKS) / 100,
     )
     return dataclasses.replace(job, **changes)
 
@@ -189,9 +195,9 @@ def test_sealed_points_are_read_as_before_with_and_without_their_source(store: S
 def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Points) -> None:
     first = seal(store, delete_source=True, reader_ms=HOUR_MS)
     assert (first.rows_deleted, first.rows_waiting) == (0, first.rows_read)
-    soon = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: NOW_S + 3500)
+    soon = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 3500)
     assert soon.rows_deleted == 0
-    later = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: NOW_S + 4000)
+    later = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 4000)
     assert later.rows_deleted == later.rows_read
     check_reads(store, points)
 
@@ -375,11 +381,14 @@ def test_what_differs_when_it_is_read_back_stops_the_seal(
     read_rows = sealing.read_rows
 
     def wrong(*args: Any) -> dict[bytes, Row]:
+        rows = read_rows(*args)
+        if args[1] != store.layout.archive_table:
+            return rows
         return {
             key: row._replace(
                 cells=[cell._replace(timestamp_ms=1) if cell.family == "t" else cell for cell in row.cells]
             )
-            for key, row in read_rows(*args).items()
+            for key, row in rows.items()
         }
 
     monkeypatch.setattr(sealing, "read_rows", wrong)
@@ -432,14 +441,14 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert checked.code == 1
     assert "checksum" in checked.out
     assert "span codes 1 and 3 in one block" in checked.out
-    refused = timebeam("delete", "m", *flags, "--start=2026-01-01")
+    refused = timebeam("cardinality", *flags)
     assert refused.code == 2
     assert "has an archive here: this command does not read it" in refused.err
 
 
 def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
     """Else `names free` would take UIDs of sealed points for unused ones."""
-    for command in (["names", "free", "--yes"], ["delete", "m", "--start=0"]):
+    for command in (["names", "free", "--yes"], ["names", "fix"]):
         refused = timebeam(*command, *store.flags)
         assert refused.code == 2
         assert "--archive says that layout opentsdb has an archive here" in refused.err
@@ -483,6 +492,46 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
             assert store.rows() == []
     assert contents[0][0]
     assert contents[0] == contents[1] == contents[2]
+
+
+def delete(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int = NOW_S * 1000) -> None:
+    """Deletes points of a series that arrived until a time, as `timebeam delete` does."""
+    question = Question("m", {"host": frozenset({host})}, (), NONE, None, start_ms, end_ms)
+    job = DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, "", None)
+    chunk = DeleteChunk(0, WHOLE_TABLE)
+    removals = [*delete_module._removals(job, chunk)]
+    with tempfile.TemporaryDirectory() as folder:
+        sealed = delete_module._sealed_removals(job, job.tasks[0])
+        pending = PendingRemovals(store.target, f"{folder}/log", None, "", sealed)
+        for removal, of_series in removals:
+            pending.add(removal, of_series)
+        pending.flush()
+
+
+@pytest.mark.parametrize("step", ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_first: bool
+) -> None:
+    call, edge = getattr(sealing, step), START_S * 1000 + 30 * DAY_S * 1000
+
+    def paused(*args: Any) -> Any:
+        result = None if is_first else call(*args)
+        delete(store, "a", edge - HOUR_MS, edge + HOUR_MS)
+        delete(store, "b", 0, NOW_S * 1000)
+        return call(*args) if is_first else result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, step, paused)
+        seal(store, delete_source=True)
+    values = points[series("a")]
+    expected = {
+        series("a"): {each_ms: values[each_ms] for each_ms in values if abs(each_ms - edge) > HOUR_MS}
+    }
+    for _ in range(2):
+        check_reads(store, expected)
+        seal(store, delete_source=True)
+    assert store.rows() == []
 
 
 STEPS = ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"]
@@ -544,6 +593,20 @@ class _History:
                     self.arrivals[name, time_ms] = arrival_ms
                     self.points.setdefault(name, {})[time_ms] = value
 
+    def delete(self) -> None:
+        rng = self.rng
+        start_ms = START_S * 1000 + rng.choice([0, 29 * DAY_S, 31 * DAY_S]) * 1000
+        start_ms += rng.randrange(6 * HOUR_MS)
+        end_ms = start_ms + rng.choice([0, 5000, HOUR_MS, 5 * HOUR_MS])
+        host, newest_ms = rng.choice("ab"), ARRIVAL_MS + rng.choice([500, 1000])
+        delete(self.store, host, start_ms, end_ms, newest_ms)
+        values = self.points.get(series(host), {})
+        for time_ms in [each_ms for each_ms in values if start_ms <= each_ms <= end_ms]:
+            if self.arrivals[series(host), time_ms] <= newest_ms:
+                del values[time_ms], self.arrivals[series(host), time_ms]
+        if not values:
+            self.points.pop(series(host), None)
+
     def seal(self) -> None:
         rng = self.rng
         seal(
@@ -570,16 +633,17 @@ class _History:
             patch.setattr(sealing, step, killed)
             self.seal()
 
-    def seal_beside_writer(self) -> None:
+    def seal_beside_other(self) -> None:
         step = self.rng.choice(STEPS)
         call, is_first = getattr(sealing, step), self.rng.random() < 0.5
+        change = self.rng.choice([self.put, self.delete])
 
         def beside(*args: Any) -> Any:
             if is_first:
-                self.put()
+                change()
             result = call(*args)
             if not is_first:
-                self.put()
+                change()
             return result
 
         with self.monkeypatch.context() as patch:
@@ -589,7 +653,8 @@ class _History:
     def run(self, steps: int) -> None:
         self.put()
         for _ in range(steps):
-            draws = [self.put, self.put, self.seal, self.seal, self.killed_seal, self.seal_beside_writer]
+            draws = [self.put, self.put, self.seal, self.seal, self.killed_seal, self.seal_beside_other]
+            draws.append(self.delete)
             self.rng.choice(draws)()
             check_reads(self.store, self.points)
         seal(self.store, delete_source=True)

@@ -22,8 +22,10 @@ from timebeam.schema.points import PointBatch, Rejected, Series
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
+from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.readers.table_reader import TableReader, scan_table, within
+from timebeam.transforms.rollup.touched import read_marks, touched_table
 from timebeam.transforms.store.sealing import SealJob, seal_metric
 
 DAY_S, HOUR_MS = 86_400, 3_600_000
@@ -295,8 +297,53 @@ def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: P
     assert read(tables.sealed) == before
 
 
+def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
+    """Deletes with the token of a dry run."""
+    log = f"--log={folder / store.layout.options.table_prefix}"
+    arguments = ("delete", "m", *store.flags, log, "--summary=json", *flags)
+    dry = timebeam(*arguments)
+    assert dry.code == 0, dry.err
+    ran = timebeam(*arguments, f"--token={json.loads(dry.out)['token']}")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["tables"] == json.loads(dry.out)["tables"]
+    return json.loads(ran.out)["tables"]  # type: ignore[no-any-return]
+
+
+def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timebeam.pipelines.store.delete.SETTLED_MS", 0)  # nobody appends
+    period = (f"--start={START_S + 5000}", f"--end={START_S + 2 * DAY_S + 1800}")
+    seal(tables.sealed, "o", days=1)
+    list(create_tables(tables.sealed.target, [touched_table(tables.sealed.layout)], dry_run=False))
+    before = read(tables.plain)[0]
+    delete(tables.plain, tmp_path, *period)
+    figures = delete(tables.sealed, tmp_path, *period)
+    expected = read(tables.plain)
+    assert 0 < len(expected[0]) < len(before)
+    for ranges in ([WHOLE_TABLE], splits(tables.sealed)):
+        assert read(tables.sealed, ranges) == expected
+    archive = tables.sealed.layout.archive_table
+    assert figures[archive]["points"] > 1000
+    assert figures[tables.sealed.layout.data_table]["points"] > 0
+    marks = {mark.start_s for mark in read_marks(tables.sealed.target, tables.sealed.layout)}
+    gone = {time_ms // HOUR_MS * 3600 for of, time_ms in before.keys() - expected[0].keys()}
+    assert gone <= marks <= set(range(min(gone), max(gone) + 1, 3600))
+    late: dict[Series, Values] = {series("m"): {START_S * 1000 + 6_000_000: 5}}
+    tables.put(late, ARRIVAL_MS - 7)  # deleted points hide nothing that comes later
+    assert read(tables.sealed) == read(tables.plain)
+    seal(tables.sealed, "m")
+    assert read(tables.sealed) == read(tables.plain)
+    refused = timebeam("delete", "m", *tables.sealed.flags, *period, "--series")
+    assert (refused.code, "--series does not read the archive" in refused.err) == (2, True)
+
+
 def test_the_documentation_names_the_commands_that_take_an_archive() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/store/archive.md").read_text()
-    lines = [line for line in page.splitlines() if re.match(r"\| `.*\| (read archive|need no sealed)", line)]
-    named = {name for line in lines for name in re.findall("`(.*?)`", line)}
+    lines = [
+        line
+        for line in page.splitlines()
+        if re.match(r"\| `.*\| (read archive|need no sealed|deletes from both)", line)
+    ]
+    named = {name for line in lines for name in re.findall("`(.*?)`", line.split("|")[1])}
     assert {name for name in COMMANDS if find_command(name).takes_archive} == named | {"seal"}

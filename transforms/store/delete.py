@@ -19,9 +19,12 @@ from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.layouts import (
     Annotations,
+    Archive,
+    Archived,
     Finding,
     HourMarks,
     ReadableLayout,
+    Selected,
     Selection,
     UidTables,
     capability,
@@ -43,6 +46,7 @@ from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal
+from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 _SERIES = 100_000  # whose test of the filters is remembered
 
@@ -260,7 +264,7 @@ class _DeleteFn(beam.DoFn):
         if may_delete:
             job, task = self._job, self._job.tasks[chunk.number]
             marker = job.marker if task.marks else None
-            pending = PendingRemovals(job.target, job.log, marker, task.rule)
+            pending = PendingRemovals(job.target, job.log, marker, task.rule, _sealed_removals(job, task))
             for removal, series in _removals(self._job, chunk):
                 pending.add(removal, series)
             pending.flush()
@@ -286,20 +290,36 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
             continue
         if not passes(selected.series):
             continue
-        if annotated is not None:
-            base_ms = row_keys.base_s_of(annotated.options, selected.row.key) * 1000
-            notes = remove_annotations(selected.row, base_ms, deleted)
-            if notes is not None:
-                yield notes._replace(points=0), selected.series
-        if not job.points:
-            continue
-        try:
-            removal = job.layout.remove(selected, deleted)
-        except ValueError as error:
-            skips.skip("unreadable", f"row {selected.row.key.hex()} of {selected.row.table}: {error}")
-            continue
-        if removal is not None:
-            yield removal, selected.series
+        late = (
+            [Selected(row, selected.series) for row in selected.late]
+            if isinstance(selected, Archived)
+            else ()
+        )
+        for row_selected in (*late, selected):
+            row = row_selected.row
+            if annotated is not None and row.table == data_tables(job.layout)[0]:
+                base_ms = row_keys.base_s_of(annotated.options, row.key) * 1000
+                notes = remove_annotations(row, base_ms, deleted)
+                if notes is not None:
+                    yield notes._replace(points=0), selected.series
+            if not job.points:
+                continue
+            try:
+                removal = job.layout.remove(row_selected, deleted)
+            except ValueError as error:
+                skips.skip("unreadable", f"row {row.key.hex()} of {row.table}: {error}")
+                continue
+            if removal is not None:
+                yield removal, selected.series
+
+
+def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
+    """What deletes from the archive; None without one, and for rollups and annotations alone."""
+    layout = find_capability(job.layout, Archive)
+    if layout is None or not layout.options.archive or task.rolled is not None or not job.points:
+        return None
+    deleted = Deleted(task.question.start_ms, task.question.end_ms, job.newest_ms)
+    return SealedRemovals(job.target, layout, deleted)
 
 
 def _rollup_removals(

@@ -20,6 +20,7 @@ from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import marked
 from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 NAMESPACE = "timebeam-delete"
 """The namespace of this job's counters."""
@@ -81,13 +82,22 @@ class PendingRemovals:
       log: how the names of the log's files begin.
       marker: marks changed hours for the next rollup; None if rollups stay.
       rule: what they are counted under.
+      sealed: deletes from the archive what is deleted from the data table; None if there is no archive.
 
     Attributes:
       refused: how many rows Bigtable refused to change.
     """
 
-    def __init__(self, target: Target, log: str, marker: TouchedMarker | None, rule: str) -> None:
+    def __init__(
+        self,
+        target: Target,
+        log: str,
+        marker: TouchedMarker | None,
+        rule: str,
+        sealed: SealedRemovals | None = None,
+    ) -> None:
         self._target, self._log, self._marker, self._rule = target, log, marker, rule
+        self._sealed = sealed
         self._removals: list[tuple[Removal, Series]] = []
         self._mutations = self._bytes = self.refused = 0
 
@@ -116,23 +126,36 @@ class PendingRemovals:
         with FileSystems.create(f"{self._log}-{uuid.uuid4().hex}.jsonl") as file:
             for removal, series in self._removals:
                 file.write(_log_line(removal, series))
-        rows = [removal.mutation._replace(cells=removal.old, deleted=()) for removal, _ in self._removals]
+        rows = [row for removal, _ in self._removals for row in self._changed_rows(removal)]
         with marked(self._target, self._marker, rows):
             self._mutate()
         self._removals, self._mutations, self._bytes = [], 0, 0
+
+    def _is_of_archive(self, removal: Removal) -> bool:
+        return self._sealed is not None and self._sealed.is_of_archive(removal)
+
+    def _changed_rows(self, removal: Removal) -> Sequence[Row]:
+        """Data rows that tell the hours of a removal."""
+        if self._sealed is not None and self._sealed.is_of_archive(removal):
+            return self._sealed.hour_rows(removal)
+        return (removal.mutation._replace(cells=removal.old, deleted=()),)
 
     def _mutate(self) -> None:
         """Changes the rows, and counts them."""
         refused = set[bytes]()
         request, size = list[Row](), 0
-        for piece in (piece for removal, _ in self._removals for piece in _pieces(removal.mutation)):
+        mutations = [removal.mutation for removal, _ in self._removals if not self._is_of_archive(removal)]
+        for piece in (piece for mutation in mutations for piece in _pieces(mutation)):
             count = len(piece.deleted) + len(piece.cells)
             if request and (size + count > MUTATIONS or piece.table != request[0].table):
                 refused |= self._send(request)
                 request, size = [], 0
             request.append(piece)
             size += count
-        refused |= self._send(request)
+        if request:
+            refused |= self._send(request)
+        if self._sealed is not None:  # after the data rows: see its module
+            self._sealed.carry_out([removal.mutation for removal, _ in self._removals])
         for removal, _ in self._removals:
             if removal.mutation.key in refused:
                 COUNTERS.count("refused")

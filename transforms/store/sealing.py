@@ -125,13 +125,13 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
     sound = (row for row, key in keyed if not layout.key_error(key))
     marked_s = _marked_hours(job, metric)
     for rows in _buffered(sound, lambda row: parse_key(layout.options, row.key).base_s // BLOCK_S):
-        quiet = [
-            row
-            for row in rows
-            if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)
-            and base_s_of(layout.options, row.key) not in marked_s
-        ]
+        quiet = [row for row in _quiet(job, rows) if base_s_of(layout.options, row.key) not in marked_s]
         yield _seal(job, quiet)._replace(rows_read=len(rows), rows_busy=len(rows) - len(quiet))
+
+
+def _quiet(job: SealJob, rows: Iterable[Row]) -> list[Row]:
+    """The rows without a cell of `quiet_ms` or later."""
+    return [row for row in rows if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)]
 
 
 def _marked_hours(job: SealJob, metric: bytes) -> set[int]:
@@ -175,9 +175,14 @@ def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
     for attempt in itertools.count(1):
         stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
         _check_written(job.layout.archive_table, written, stored)
-        changes = list(_changes(job, batch, row_series, stored))
-        if not changes:
+        if not any(_changes(job, batch, row_series, stored)):
             break
+        # Points that were deleted since they were read must not be written: a deletion replaces the archive
+        # rows after it has changed the data rows, so either it is seen here, or nothing is written.
+        keys = [entry.row.key for entry in sealable]
+        reread = read_rows(job.target, job.layout.data_table, keys).values()
+        sealable, batch, _ = _readable(job.layout, _quiet(job, reread))
+        changes = list(_changes(job, batch, row_series, stored))
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
         if attempt == _ATTEMPTS:

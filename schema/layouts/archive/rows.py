@@ -23,6 +23,7 @@ from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, ArchiveKey
 from timebeam.schema.layouts.archive.parts import ArchiveError, PartHeader, PartPlace, PartPoints
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
+from timebeam.schema.layouts.removal import Deleted, Removal, deletions
 from timebeam.schema.layouts.tables import Cell, Deletion, Row, TableSpec
 from timebeam.schema.points import Bools, PointBatch, Series
 
@@ -155,6 +156,26 @@ def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> l
         value = parts.encode_part(PartPlace(key, qualifier, base_ms, span_ms), columns.cut(start, end))
         cells.append(Cell(FAMILY, qualifier, int(points.arrivals_ms.max()), value))
     return cells
+
+
+def remove_points(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> Removal | None:
+    """The deletion of points of a row; None if it has none of these. The mutation needs a compare-and-set.
+
+    Raises:
+      ValueError: a cell is damaged.
+    """
+    decoded = decode_archive_rows(options, [Selected(row, Series("", ()))])
+    if decoded.damage:
+        raise ValueError(decoded.damage[0][1])
+    batch = decoded.batch
+    is_deleted = (batch.times_ms >= deleted.first_ms) & (batch.times_ms <= deleted.last_ms)
+    is_deleted &= batch.arrivals_ms <= deleted.newest_ms
+    count = int(np.count_nonzero(is_deleted))
+    if not count:
+        return None
+    old = [cell for cell in row.cells if cell.family == FAMILY]
+    new = archive_cells(options, row.key, batch.take(np.flatnonzero(~is_deleted)))
+    return Removal(row._replace(cells=new, deleted=deletions(old)), old, count)
 
 
 def replacing_row(row: Row | None, new: Row, sealed_ms: int) -> tuple[Cell | None, Row]:

@@ -14,6 +14,7 @@ import numpy as np
 from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.archive.keys import parse_key as parse_archive_key
 from timebeam.schema.layouts.archive.rows import archive_table, decode_archive_rows, merged
+from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Archive,
@@ -301,7 +302,9 @@ class OpenTsdb(
             yield from audit.archive_findings(read(self.archive_table), maps, self.options)
 
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
-        """See `Layout.remove`; histograms are points too."""
+        """See `Layout.remove`; histograms are points too. Of a row of the archive without its late rows."""
+        if selected.row.table == self.archive_table:
+            return remove_archived(self.options, selected.row, deleted)
         base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
         return delete.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
