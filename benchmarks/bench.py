@@ -102,8 +102,8 @@ def timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def run_child(arguments: Sequence[str]) -> Child:
-    """Runs this Python with some arguments to its end.
+def run_child(arguments: Sequence[str], folder: Path = ROOT) -> Child:
+    """Runs this Python with some arguments, in a folder, to its end.
 
     It leads a process group of its own, of which nothing is left when this returns or raises. Linux
     counts the peak of a child from that of its parent on: None if it did not get beyond ours.
@@ -115,7 +115,12 @@ def run_child(arguments: Sequence[str]) -> Child:
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         command, start = [sys.executable, *arguments], time.perf_counter()
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
         )
         try:
             # WNOWAIT: until it is waited for below, its id still names its group and nothing else.

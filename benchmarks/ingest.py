@@ -3,6 +3,7 @@
     python -m benchmarks.ingest
     python -m benchmarks.ingest --memory 5000000 20000000 60000000   # these sizes, without the baseline
     python -m benchmarks.ingest --marks 1 1000   # --mark_touched, with so many metrics in each request
+    python -m benchmarks.ingest --baseline ../older-checkout         # the packed cases, in pairs with it
 
 Runs every command as a process of its own, in turns with the baseline. What is stored is read back, decoded
 and counted outside of the times: a wrong count ends the program with exit code 1.
@@ -14,6 +15,7 @@ and counted outside of the times: a wrong count ends the program with exit code 
 | `times as fast as naive` | its pipeline in proportion to the points of the case, its imports once |
 | `first row, s` | from the start of the process until the table has a row, looked for every 50 ms |
 | `bytes/point` | stored before compression: key, family, qualifier, timestamp, value of each cell |
+| `times the baseline` | points per processor second, in pairs with the checkout that `--baseline` names |
 | `share of marks` | processor time that --mark_touched adds, as a share of that without it, in pairs |
 | `peak, MiB` | memory (RSS) of the largest process; none if it is not above that of the benchmark |
 """
@@ -21,11 +23,14 @@ and counted outside of the times: a wrong count ends the program with exit code 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import functools
+import hashlib
 import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +38,9 @@ from google.cloud.bigtable.data import ReadRowsQuery, Table
 
 from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, log, open_table, run_child
+from benchmarks.checkouts import Commands
 from benchmarks.generate import Load, write
+from benchmarks.table_content import named_cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
@@ -195,6 +202,62 @@ def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Fig
     return {"share of marks": shares}
 
 
+def stored(run: Callable[[list[str]], float], form: str, path: Path, points: int) -> tuple[float, str]:
+    """(what `run` returns for the command of an ingest, SHA-256 of the cells, with names in place of UIDs).
+
+    Raises:
+      BenchmarkError: it failed, or the table does not hold exactly the points of the input.
+    """
+    layout = OpenTsdb(OpenTsdbOptions(table_prefix="checkout-"))
+    for _ in create_tables(TARGET, layout.tables(), dry_run=False):
+        pass
+    command = ["ingest", "--layout", layout.name, "--table_prefix", layout.options.table_prefix]
+    command += ["--project", TARGET.project, "--instance", TARGET.instance, "--summary", "json"]
+    command += ["--format", form, "--input", str(path), "--auto_create_metrics"]
+    seconds, count = run(command), count_points(layout)
+    if count != points:
+        raise BenchmarkError(f"{points} points given, {count} stored")
+    cells = sorted(named_cells(TARGET, layout, [layout.data_table]))
+    bench.drop(TARGET, [spec.name for spec in layout.tables()])
+    return seconds, hashlib.sha256(repr(cells).encode()).hexdigest()
+
+
+def of_baseline(folder: Path, baseline: Path, points: int, repeats: int) -> bench.Cases:
+    """Processor time of this checkout and of another one, in pairs."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    with contextlib.ExitStack() as stack:
+        runs: dict[str, Callable[[list[str]], float]] = {}
+        for name, root in (("", bench.ROOT), ("baseline, ", baseline)):
+            program = "timebeam" if (root / "timebeam").is_dir() else "pipelines.cli"
+            runs[f"{name}process"] = functools.partial(_process_cpu, root, program)
+            runs[f"{name}run"] = functools.partial(_run_cpu, Commands(root, stack))
+        for form in FORMATS:
+            for run in runs.values():  # imports, and compiles
+                stored(run, form, input_file(folder, form, Load.series), Load.series)
+            figures = cases[form] = {}
+            for _ in range(repeats):
+                turn, digests = {}, {}
+                for name, run in runs.items():
+                    cpu, digests[name] = stored(run, form, input_file(folder, form, points), points)
+                    turn[f"{name}, CPU s/M points"] = cpu / points * 1e6
+                for name in ("process", "run"):
+                    ratio = turn[f"baseline, {name}, CPU s/M points"] / turn[f"{name}, CPU s/M points"]
+                    figures.setdefault(f"times the baseline, {name}, CPU", []).append(ratio)
+                for name, value in turn.items():
+                    figures.setdefault(name, []).append(value)
+                same = len(set(digests.values())) == 1
+                log(f"{form}: {'equal cells' if same else f'other cells: {digests}'}; {turn}")
+    return cases
+
+
+def _process_cpu(root: Path, program: str, command: list[str]) -> float:
+    return run_child(["-m", program, *command], root).cpu
+
+
+def _run_cpu(commands: Commands, command: list[str]) -> float:
+    return commands.run(command).cpu
+
+
 def measure(
     folder: Path,
     *,
@@ -205,6 +268,7 @@ def measure(
     memory: Sequence[int] = (0,),
     marks: Sequence[int] = (0,),
     workers: int = 0,
+    baseline: str = "",
 ) -> bench.Cases:
     """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine.
 
@@ -213,7 +277,10 @@ def measure(
       memory: points of ingests of JSON, with the ratios of their peaks to the first; nothing else then runs.
       marks: metrics in each request of ingests with marks; nothing else then runs.
       workers: worker processes of a case that runs once; 0 leaves it out.
+      baseline: folder of another checkout; nothing but the pairs with it then runs.
     """
+    if baseline:
+        return of_baseline(folder, Path(baseline).resolve(), points, repeats)
     if any(memory):
         return of_memory(folder, memory)
     if any(marks):

@@ -1,6 +1,7 @@
 """Streams into an emulator of Bigtable: messages of 1, 10 and 1,000 points, beside a pipeline by the book.
 
-    python -m benchmarks.streaming --messages 100000
+    python -m benchmarks.streaming --points 100000
+    python -m benchmarks.streaming --points 1000000 --pairs 5 --baseline ../older-checkout
 
 | case | what is timed |
 |---|---|
@@ -8,6 +9,8 @@
 | pubsub | `timebeam ingest` from the emulator of Pub/Sub, until all is acknowledged; needs the gcloud SDK |
 | pull alone | the same messages pulled and acknowledged as `timebeam ingest` does, and thrown away |
 | naive memory | json.loads, one DirectRow per point, WriteToBigTable: Beam's documentation put together |
+| share of the files | processor time of `timebeam ingest` of a file with the same points; with `--pairs` |
+| times the baseline | points per processor second, in pairs with the checkout that `--baseline` names |
 | naive pubsub | the same behind ReadFromPubSub on the DirectRunner, until all is stored |
 
 Each case counts what is stored afterwards; a wrong count ends the program with exit code 1.
@@ -16,6 +19,7 @@ Each case counts what is stored afterwards; a wrong count ends the program with 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import subprocess
@@ -33,6 +37,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks import bench, naive
 from benchmarks.bench import TARGET
+from benchmarks.checkouts import Commands, Streams
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
@@ -235,8 +240,60 @@ def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
         _by_the_book(pipeline | beam.io.ReadFromPubSub(subscription=subscription), table, uids, arrival)
 
 
-def measure(folder: Path, *, points: int = 200_000, naive_points: int = 20_000) -> bench.Cases:
-    """A case for each number of points a message; without Pub/Sub's emulator, only from memory."""
+def in_pairs(folder: Path, points: int, pairs: int, baseline: str) -> bench.Cases:
+    """Processor time from memory, beside files with the same points, and beside another checkout."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    with contextlib.ExitStack() as stack:
+        commands, streams = Commands(bench.ROOT, stack), {"": Streams(bench.ROOT, stack)}
+        if baseline:
+            streams["baseline, "] = Streams(Path(baseline).resolve(), stack)
+        small, path = (folder / f"lines-{count}" for count in (Load.series, points))
+        small.write_text("\n".join(lines_of(Load.series)))
+        path.write_text("\n".join(lines_of(points)))
+        from_file(commands, small)
+        for turn in range(pairs):
+            file = (from_file(commands, path) - from_file(commands, small)) / (points - Load.series) * 1e6
+            for each in SIZES:
+                # A message of one point takes ten times as long.
+                count = points if each > 1 else min(points, _RUN_MESSAGES)
+                for packing in Packing.POINTS.value, Packing.COMPACTED.value:
+                    figures = cases.setdefault(f"{each:,} points a message, `{packing}`", {})
+                    cpu = {
+                        name: stream.run(count, each, packing) / count * 1e6
+                        for name, stream in streams.items()
+                    }
+                    ratios = {"share of the files, CPU": file / cpu[""]}
+                    if baseline:
+                        ratios["times the baseline, CPU"] = cpu["baseline, "] / cpu[""]
+                    seconds = {f"{name}CPU s/M points": value for name, value in cpu.items()}
+                    for name, value in (ratios | seconds | {"files, CPU s/M points": file}).items():
+                        figures.setdefault(name, []).append(value)
+            bench.log(f"turn {turn + 1} of {pairs}")
+    return cases
+
+
+def from_file(commands: Commands, path: Path) -> float:
+    """Processor seconds of `timebeam ingest` of a file of JSON with the direct writer."""
+    layout = layout_of(uuid.uuid4().hex[:8])
+    where = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--layout={layout.name}"]
+    where += [f"--table_prefix={layout.options.table_prefix}", "--auto_create_metrics", "--quiet"]
+    where += ["--format=opentsdb-json", f"--input={path}", "--bigtable_writer=direct"]
+    cpu = commands.run(["ingest", *where]).cpu
+    check("file", layout, path.read_bytes().count(b"\n") + 1)
+    return cpu
+
+
+def measure(
+    folder: Path, *, points: int = 200_000, naive_points: int = 20_000, pairs: int = 0, baseline: str = ""
+) -> bench.Cases:
+    """A case for each number of points a message; without Pub/Sub's emulator, only from memory.
+
+    Args:
+      pairs: turns of the streams from memory beside files and the baseline; nothing else then runs.
+      baseline: folder of another checkout.
+    """
+    if pairs:
+        return in_pairs(folder, points, pairs, baseline)
     lines, few = lines_of(points), lines_of(naive_points)
     cases: dict[str, bench.Figures] = {}
     for each in SIZES:
