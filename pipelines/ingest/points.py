@@ -40,7 +40,14 @@ from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limits import SeriesLimiter
-from timebeam.transforms.ingest.pack import EncodeFn, EncodePointsFn, PackFn, PackPortionFn, RowKey
+from timebeam.transforms.ingest.pack import (
+    EncodeFn,
+    EncodePointsFn,
+    GroupInBundle,
+    PackFn,
+    PackPortionFn,
+    RowKey,
+)
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
@@ -120,7 +127,9 @@ class PointsGraph:
         points = parsed.main
         if steps is not None:
             points = points | "JoinBlocks" >> beam.ParDo(JoinFn()).with_output_types(PointBatch)
-        return refused + self._store(root, steps or Steps(self), None, points, snapshot=snapshot)
+        one_bundle = steps is not None
+        steps = steps or Steps(self)
+        return refused + self._store(root, steps, None, points, snapshot=snapshot, one_bundle=one_bundle)
 
     def from_points(
         self,
@@ -178,7 +187,8 @@ class PointsGraph:
                 write = StoreRows(self.target, (), "direct", Packing.POINTS)
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         snapshot = flow is None or flow.snapshot
-        return refused + self._store(root, steps, flow, points, snapshot=snapshot)
+        one_bundle = flow is not None and flow.flush_seconds is None
+        return refused + self._store(root, steps, flow, points, snapshot=snapshot, one_bundle=one_bundle)
 
     def _annotations(self, *, endless: bool) -> StoreAnnotations:
         """The step that stores annotations."""
@@ -192,8 +202,13 @@ class PointsGraph:
         points: PCollection[PointBatch],
         *,
         snapshot: bool = True,
+        one_bundle: bool = False,
     ) -> list[PCollection[Rejected]]:
-        """Adds the steps behind parsing; returns what they refuse."""
+        """Adds the steps behind parsing; returns what they refuse.
+
+        Args:
+          one_bundle: whether all points of a run of the graph are in one bundle, in this process.
+        """
         names = root | "UidSnapshot" >> (
             ReadUidSnapshot(self.target, self.layout, self.uids)
             if snapshot
@@ -215,7 +230,8 @@ class PointsGraph:
         else:
             encode = refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
             encoded = batches | "Encode" >> encode
-            grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> beam.GroupByKey()
+            group = GroupInBundle() if one_bundle else beam.GroupByKey()
+            grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
         packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
