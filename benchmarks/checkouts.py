@@ -25,13 +25,14 @@ for line in sys.stdin:
 """
 
 _STREAMS = """
-import importlib, json, sys, time
+import gc, importlib, json, sys, time
 time.perf_counter = time.process_time  # what `in_memory` of an older checkout times too
 streaming = importlib.import_module("benchmarks.streaming")
 packings = importlib.import_module(sys.argv[1] + "schema.layouts").Packing
+gc.freeze()  # as the command does after its imports
 for line in sys.stdin:
-    points, each, packing = json.loads(line)
-    timed = streaming.in_memory(streaming.lines_of(points), each, packings(packing))
+    points, each, packing, *per_ms = json.loads(line)
+    timed = streaming.in_memory(streaming.lines_of(points), each, packings(packing), *per_ms)
     print(json.dumps(timed[0] if isinstance(timed, tuple) else timed), flush=True)
 """
 
@@ -90,9 +91,9 @@ class Streams(_Process):
     def __init__(self, checkout: Path, stack: contextlib.ExitStack) -> None:
         super().__init__(_STREAMS, checkout, stack)
 
-    def run(self, points: int, each: int, packing: str) -> float:
-        """Processor seconds for so many points in messages of `each`."""
-        seconds: float = self.answer([points, each, packing])
+    def run(self, points: int, each: int, packing: str, *per_ms: int) -> float:
+        """Processor seconds for so many points in messages of `each`; `per_ms` as in `streaming.in_memory`."""
+        seconds: float = self.answer([points, each, packing, *per_ms])
         return seconds
 
 

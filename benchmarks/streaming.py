@@ -21,13 +21,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apache_beam as beam
@@ -70,12 +71,13 @@ def lines_of(points: int) -> list[str]:
     return [line.rstrip("\n") for tick in Generator(Load(points)).ticks() for line in tick]
 
 
-def messages_of(lines: Sequence[str], each: int) -> list[Message]:
-    """Messages of so many lines, ten of them published in each ms."""
+def messages_of(lines: Sequence[str], each: int, per_ms: int = 10) -> list[Message]:
+    """Messages of so many lines, `per_ms` of them published in each ms."""
     payloads = ["\n".join(lines[first : first + each]).encode() for first in range(0, len(lines), each)]
     now_ms = int(time.time() * 1000)
     return [
-        pubsub_message(payload, str(n), now_ms + n // 10, {}, "memory") for n, payload in enumerate(payloads)
+        pubsub_message(payload, str(n), now_ms + n // per_ms, {}, "memory")
+        for n, payload in enumerate(payloads)
     ]
 
 
@@ -95,7 +97,7 @@ def check(name: str, layout: OpenTsdb, points: int) -> None:
         raise bench.BenchmarkError(f"{name}: {points} points were sent, and {count} are stored")
 
 
-def in_memory(lines: Sequence[str], each: int, packing: Packing) -> tuple[float, float]:
+def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 10) -> tuple[float, float]:
     """(seconds, those of the processor) for messages that are in memory."""
     layout = layout_of(uuid.uuid4().hex[:8])
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
@@ -109,7 +111,7 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing) -> tuple[float,
             write_dead_letters(points.from_messages(root, read, Flow(), steps), f"{folder}/dead", None)
 
         graph = Repeated(build)
-        messages = messages_of(lines, each)
+        messages = messages_of(lines, each, per_ms)
         started, worked = time.perf_counter(), time.process_time()
         for first in range(0, len(messages), _RUN_MESSAGES):
             graph.run(messages[first : first + _RUN_MESSAGES])
@@ -251,25 +253,31 @@ def in_pairs(folder: Path, points: int, pairs: int, baseline: str) -> bench.Case
         small.write_text("\n".join(lines_of(Load.series)))
         path.write_text("\n".join(lines_of(points)))
         from_file(commands, small)
+        for stream in streams.values():
+            stream.run(Load.series, 1, Packing.COMPACTED.value)  # imports
         for turn in range(pairs):
             file = (from_file(commands, path) - from_file(commands, small)) / (points - Load.series) * 1e6
-            for each in SIZES:
-                # A message of one point takes ten times as long.
+            for each, packing in itertools.product(SIZES, (Packing.POINTS.value, Packing.COMPACTED.value)):
+                # A message of one point takes ten times as long as one of ten for each point.
                 count = points if each > 1 else min(points, _RUN_MESSAGES)
-                for packing in Packing.POINTS.value, Packing.COMPACTED.value:
-                    figures = cases.setdefault(f"{each:,} points a message, `{packing}`", {})
-                    cpu = {
-                        name: stream.run(count, each, packing) / count * 1e6
-                        for name, stream in streams.items()
-                    }
-                    ratios = {"share of the files, CPU": file / cpu[""]}
-                    if baseline:
-                        ratios["times the baseline, CPU"] = cpu["baseline, "] / cpu[""]
-                    seconds = {f"{name}CPU s/M points": value for name, value in cpu.items()}
-                    for name, value in (ratios | seconds | {"files, CPU s/M points": file}).items():
-                        figures.setdefault(name, []).append(value)
+                cpu = {name: stream.run(count, each, packing) / count for name, stream in streams.items()}
+                ratios = {"share of the files, CPU": file / cpu[""] / 1e6}
+                if baseline:
+                    ratios["times the baseline, CPU"] = cpu["baseline, "] / cpu[""]
+                seconds = {f"{name}CPU s/M points": value * 1e6 for name, value in cpu.items()}
+                _add(cases, f"{each:,} points a message, `{packing}`", ratios | seconds)
+            cpu_of_one_ms = streams[""].run(points, SIZES[-1], Packing.COMPACTED.value, points) / points * 1e6
+            figures = {"share of the files, CPU": file / cpu_of_one_ms, "CPU s/M points": cpu_of_one_ms}
+            _add(cases, f"{SIZES[-1]:,} points a message, one publish time, `compacted`", figures)
+            _add(cases, "files", {"CPU s/M points": file})
             bench.log(f"turn {turn + 1} of {pairs}")
     return cases
+
+
+def _add(cases: dict[str, dict[str, list[float]]], case: str, figures: Mapping[str, float]) -> None:
+    """Adds the figures of a turn."""
+    for name, value in figures.items():
+        cases.setdefault(case, {}).setdefault(name, []).append(value)
 
 
 def from_file(commands: Commands, path: Path) -> float:

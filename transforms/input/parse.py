@@ -22,7 +22,7 @@ from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
 from timebeam.transforms.input.json_cutter import JsonCutter
-from timebeam.transforms.input.line_cutter import LINES, LineCutter, refusal
+from timebeam.transforms.input.line_cutter import LINES, LineCutter, count_newlines, refusal
 from timebeam.transforms.input.opening import ReadMessage
 
 Output = TypeVar("Output")
@@ -113,7 +113,7 @@ class _MessagePortion:
         text = message.text
         self.messages.append(message)
         self._size += len(text)
-        self._lines += text.count(b"\n")
+        self._lines += count_newlines(text)
         if self._size >= PORTION_BYTES or self._lines >= LINES:
             self.is_full = True
 
@@ -157,7 +157,7 @@ def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Itera
         envelope = message.envelope._replace(attributes=rest)
         plain = dataclasses.replace(message, text=text or b"", envelope=envelope)
         stream = (plain.text,) if is_short else _stream(message.text, encoding)
-    if is_short and (not may_be_cut or plain.text.count(b"\n") <= LINES):
+    if is_short and (not may_be_cut or count_newlines(plain.text) <= LINES):
         return (plain,)
     return _cut(dataclasses.replace(plain, text=b""), framing, stream)
 

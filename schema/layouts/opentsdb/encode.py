@@ -142,10 +142,9 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
         newest = max(fragment.arrival_ms for fragment in fragments)
         appended = el.append_bytes(_joined(fragments).elements())
         return [Cell(FAMILY, APPEND_QUALIFIER, newest, appended), *histogram_columns]
-    by_arrival = _by_arrival(fragments)
-    number_columns = [
-        _column(column) for fragment in _without_superseded(by_arrival) for column in _in_columns(fragment)
-    ]
+    if not _ascend(fragments):
+        fragments = _without_superseded(_by_arrival(fragments))
+    number_columns = [_column(column) for fragment in fragments for column in _in_columns(fragment)]
     return number_columns + histogram_columns
 
 
@@ -168,7 +167,14 @@ def _by_arrival(fragments: Sequence[UnpackedFragment]) -> list[UnpackedFragment]
     return [_joined(by_arrival[arrival_ms]) for arrival_ms in sorted(by_arrival)]
 
 
-def _without_superseded(fragments: Sequence[UnpackedFragment]) -> Sequence[UnpackedFragment]:
+def _ascend(fragments: Sequence[UnpackedFragment]) -> bool:
+    """Whether each fragment has a later arrival and later points than the one before, as most of a stream."""
+    return all(
+        a.arrival_ms < b.arrival_ms and a.last_ms < b.first_ms for a, b in itertools.pairwise(fragments)
+    )
+
+
+def _without_superseded(fragments: list[UnpackedFragment]) -> list[UnpackedFragment]:
     """Fragments in the order of their arrival, without the points that a later fragment replaces."""
     if len(fragments) == 1 or _follow_each_other(sorted(fragments, key=_first_ms)):
         return fragments

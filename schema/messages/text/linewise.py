@@ -152,12 +152,14 @@ class LinewiseFormat(MessageFormat):
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages of lines are read as one text."""
-        documents = [message for message in messages if not self.is_lines(message.text)]
+        lines: list[Message] = []
+        documents: list[Message] = []
+        for message in messages:
+            (lines if self.is_lines(message.text) else documents).append(message)
         if documents:
             yield from super().parse_all(documents)
-            messages = [message for message in messages if self.is_lines(message.text)]
-        if messages:
-            yield self._parse_joined(messages)
+        if lines:
+            yield self._parse_joined(lines)
 
     def _parse_joined(self, messages: Sequence[Message]) -> Parsed:
         """The records of messages whose lines are records."""
