@@ -92,7 +92,7 @@ class Streams(_Process):
         super().__init__(_STREAMS, checkout, stack)
 
     def run(self, points: int, each: int, packing: str, *per_ms: int) -> float:
-        """Processor seconds for so many points in messages of `each`; `per_ms` as in `streaming.in_memory`."""
+        """Processor seconds for so many points in messages of `each`, `per_ms` of them in a ms."""
         seconds: float = self.answer([points, each, packing, *per_ms])
         return seconds
 

@@ -34,8 +34,9 @@ from pathlib import Path
 
 from benchmarks import bench
 from benchmarks.bench import ROOT, TARGET, BenchmarkError, log
+from benchmarks.checkouts import Commands
 from benchmarks.dashboards import HOSTS, HOUR_S, Query, load, queries
-from benchmarks.serving_processes import Commands, Server, Turn, clients
+from benchmarks.serving_processes import Server, Turn, clients, query_command
 from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.transforms.readers.table_reader import TableReader, read_ahead, scan_rows
@@ -122,7 +123,7 @@ def measure(
             arguments = [*query.arguments, *place, *([rollups] if query.rollups else [])]
             runs = {} if query.rollups else reads_of(OpenTsdb(), query)
             for name, checkout in checkouts.items():
-                runs[name] = functools.partial(checkout.run, arguments)
+                runs[name] = functools.partial(query_command, checkout, arguments)
             expected = {name: run() for name, run in runs.items()}["query"]  # which also warms up
             for name, server in (("served", served), ("cached", cached)):
                 runs[name] = functools.partial(server.turn, query.target)

@@ -1,4 +1,4 @@
-"""The processes of serving.py: commands of a checkout, servers and their clients, and what each takes."""
+"""The processes of serving.py: queries of a checkout, servers and their clients, and what each takes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import random
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.bench import BenchmarkError
+from benchmarks.checkouts import Commands
 from benchmarks.dashboards import HOST_COUNT, HOSTS, HOUR_S, Query
 from timebeam.pipelines.local.emulator import child
 
@@ -35,48 +35,10 @@ class Turn(NamedTuple):
     answer: dict[str, dict[str, float]]
 
 
-_DRIVER = """
-import contextlib, importlib, io, json, sys, time
-main = importlib.import_module(sys.argv[1]).main
-for line in sys.stdin:
-    output = io.StringIO()
-    started, worked = time.perf_counter(), time.process_time()
-    with contextlib.redirect_stdout(output):
-        code = main(json.loads(line))
-    figures = time.perf_counter() - started, time.process_time() - worked, code, output.getvalue()
-    print(json.dumps(figures), flush=True)
-"""
-
-
-class Commands:
-    """A process in which commands of a checkout run, one after the other.
-
-    Args:
-      checkout: its folder; the packages of an older one are at its top.
-    """
-
-    def __init__(self, checkout: Path, stack: contextlib.ExitStack) -> None:
-        name = "timebeam.pipelines.cli" if (checkout / "timebeam").is_dir() else "pipelines.cli"
-        command = [sys.executable, "-c", _DRIVER, name]
-        self._process = stack.enter_context(
-            subprocess.Popen(command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-        stack.callback(self._process.kill)
-
-    def run(self, arguments: Sequence[str]) -> Turn:
-        """Runs a command that prints the JSON of an answer."""
-        sent, received = _stream(self._process.stdin), _stream(self._process.stdout)
-        sent.write(json.dumps(arguments) + "\n")
-        sent.flush()
-        seconds, cpu, code, output = json.loads(received.readline())
-        if code:
-            raise BenchmarkError(f"{' '.join(arguments)}: exit code {code}")
-        return Turn(seconds, cpu, answer_of(json.loads(output)))
-
-
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
+def query_command(commands: Commands, arguments: Sequence[str]) -> Turn:
+    """Runs `timebeam query` with JSON as its output."""
+    run = commands.run(arguments)
+    return Turn(run.seconds, run.cpu, answer_of(json.loads(run.output)))
 
 
 class Server:
