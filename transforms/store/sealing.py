@@ -5,6 +5,7 @@ A few rows at a time, by metric and block, in this order; docs/spec/archive.md Â
 | step | |
 |---|---|
 | read | data rows, all columns, and the archive rows of their spans |
+| read again | the data rows, if archive rows change: `timebeam delete` may have been there |
 | write | archive rows that change, each by compare-and-set |
 | verify | the archive rows are read again; each point is compared by value |
 | delete | the columns that were read, up to the version that was read, if `SealJob.delete_source` |
