@@ -10,6 +10,10 @@
 | `prism` | Beam's Prism, with the processes of `worker_pool` | `prism` on PATH, or PRISM_LOCATION |
 | `flink` | Apache Flink, from `timebeam.pipelines.local.flink` | Java, and Maven the first time |
 
+With `--dry_points 20000000`, `ingest --dry_run` of so many points on the local runner's processes, which
+waits for no emulator: `dry run, CPU s of main` is what no second worker can share. Besides, each worker
+imports for about two seconds, so few points show no gain.
+
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
 tables must hold the same cells as those of `plain` (see `table_content`); docs/explanation/engines.md
 explains the figures. Linux only.
@@ -218,6 +222,26 @@ class Bench:
         )
 
 
+def dry_runs(folder: Path, points: int, workers: Sequence[int]) -> dict[str, dict[str, float]]:
+    """The figures of `ingest --dry_run` on the local runner's processes, by case."""
+    write(Load(points, format="opentsdb-json", step=_STEP_S), folder / "dry.json", files=2 * _FILES)
+    where = ["--layout=opentsdb", "--table_prefix=dry-"]
+    run_child(["-m", "timebeam", "tables", "create", *where])
+    options = ["--dry_run", "--format=opentsdb-json", f"--input={folder / 'dry*.json'}", "--summary=json"]
+    options += ["--auto_create_metrics", f"--dead_letters={folder / 'dead'}"]
+    cases: dict[str, dict[str, float]] = {}
+    for processes in workers:
+        with started("multi_processing", processes, folder) as flags, CpuClock() as clock:
+            child = run_child(["-m", "timebeam", "ingest", *where, *options, *flags])
+        seconds = json.loads(child.output.splitlines()[-1])["seconds"]
+        figures = {"dry run, s": seconds, "dry run, CPU s of workers": clock.read()}
+        figures["dry run, CPU s of main"] = child.cpu - clock.read()
+        first = cases.setdefault(f"dry run, {workers[0]} workers", figures)
+        figures[f"times as fast as {workers[0]} worker, dry run"] = first["dry run, s"] / seconds
+        cases[f"dry run, {processes} workers"] = figures
+    return cases
+
+
 def measure(
     folder: Path,
     *,
@@ -225,8 +249,17 @@ def measure(
     repeats: int = 2,
     workers: Sequence[int] = (1, 2),
     engines: Sequence[str] = ("multi_processing", "prism", "flink"),
+    dry_points: int = 0,
 ) -> bench.Cases:
-    """A case for each engine and number of workers; engines take turns."""
+    """A case for each engine and number of workers; engines take turns.
+
+    With `dry_points`, those of `dry_runs` alone.
+    """
+    if dry_points:
+        cases_of_dry_runs = dry_runs(folder, dry_points, workers)
+        return {
+            case: {name: [value] for name, value in turn.items()} for case, turn in cases_of_dry_runs.items()
+        }
     runs = Bench(points, folder)
     for engine in engines:
         if why := missing(engine):

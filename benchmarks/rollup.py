@@ -22,6 +22,7 @@ two series and a point every five minutes of a day. Rows of 1m hold `--row_span`
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -190,6 +191,7 @@ def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
 def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
     options, job = _job(arguments)
+    gc.freeze()  # as `timebeam` does after its imports
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     coders.register()
