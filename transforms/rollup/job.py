@@ -118,13 +118,13 @@ class RollupSeriesKeys:
         self._grouped: Sequence[Series] = ()
         self._groupings: list[Grouping] = []
         self._aggregators: dict[Series, tuple[str, ...]] = {}  # by group
-        self._ambiguous: set[Series] = set()
+        self._stored: dict[Series, SeriesKey | None] = {}  # None for several
 
     def noted(self, selection: Iterable[Selected | Finding]) -> Iterator[Selected | Finding]:
         """The same rows; a series gets the key that its rows have, so that its names are not looked up.
 
         With `tag_raw` its rollups have another key. If two UIDs have one name, rows of several keys are one
-        series: the names say which key it gets.
+        series: the names say which key it gets. A thread may read ahead of `single`.
         """
         options = self._job.layout.options
         base_at = options.salt_width + options.uid_width_metric
@@ -132,9 +132,8 @@ class RollupSeriesKeys:
             if type(selected) is Selected and not self._job.config.tag_raw:
                 row_key, series = selected.row.key, selected.series
                 key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
-                if series not in self._ambiguous and self._single.setdefault(series, key) != key:
-                    self._ambiguous.add(series)
-                    del self._single[series]
+                if self._stored.setdefault(series, key) != key:
+                    self._stored[series] = None
             yield selected
 
     def single(self, buckets: Buckets) -> tuple[list[SeriesKey | None], list[Rejected]]:
@@ -145,7 +144,9 @@ class RollupSeriesKeys:
         for series in buckets.series:
             if series in self._single:
                 continue
-            self._single[series] = None
+            self._single[series] = self._stored.get(series)
+            if self._single[series] is not None:
+                continue
             try:
                 named[series] = config.rollup_series(series)
             except RefusedError as error:
