@@ -284,3 +284,44 @@ def test_a_cut_line_at_the_head_of_a_block_loses_nothing_but_itself():
     assert [(r.reason, r.payload) for r in parsed.rejected] == [
         (Reason.BAD_SYNTAX, b'{"metric":"a","timestamp":1,')
     ]
+
+
+PLAIN = b'{"metric":"m","timestamp":1356998400,"value":1,"tags":{"a":"b"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        (PLAIN, 1),
+        (b"[%s, %s]" % (PLAIN, PLAIN.replace(b"1,", b"-1.5e18,")), 2),
+        (b" [\n%s\n] " % PLAIN, 1),
+        (PLAIN.replace(b"1356998400", b"4294967295999"), 1),
+        (PLAIN.replace(b"1,", b"-9223372036854775808,"), 1),
+        (PLAIN.replace(b'"metric":"m"', b'"metric":"m","metric":"n"'), None),
+        (PLAIN.replace(b'"a":"b"', b'"a":"b","a":"c"'), None),
+        (PLAIN.replace(b'"value":1', b'"value":1,"value":2'), None),
+        (PLAIN.replace(b'"value":1', b'"value":1,"other":[]'), None),
+        (PLAIN.replace(b'"value":1', b'"value":"1"'), None),
+        (PLAIN.replace(b'"b"', b"1"), None),
+        (PLAIN.replace(b'"b"', b'"\\u0062"'), None),
+        (PLAIN.replace(b'"m"', b'""'), None),
+        (PLAIN.replace(b'"a":"b"', b""), None),
+        (PLAIN.replace(b"1356998400", b"1356998400.0"), None),
+        (PLAIN.replace(b"1356998400", b"0"), None),
+        (PLAIN.replace(b"1356998400", b"4294967296000"), None),
+        (PLAIN.replace(b"1,", b"9223372036854775808,"), None),
+        (PLAIN.replace(b"1,", b"1e400,"), None),
+        (PLAIN.replace(b"1,", b"NaN,"), None),
+        (PLAIN.replace(b'"m"', b'"\xff"'), None),
+        (PLAIN + b"\n" + PLAIN, None),
+        (b"[%s,1]" % PLAIN, None),
+        (b"[]", None),
+        (b"", None),
+        pytest.param(b"[" * 100_000, None, id="deep"),
+    ],
+)
+def test_a_quick_look_counts_plain_points(text: bytes, points: int | None) -> None:
+    assert OpenTsdbJson().good_points(text) == points
+    if points is not None:
+        parsed = parse(text)
+        assert (len(parsed.batch), parsed.rejected) == (points, [])

@@ -173,6 +173,18 @@ def test_a_quick_look_counts_samples_of_known_series() -> None:
         assert form.good_points(other) is None
 
 
+@pytest.mark.parametrize(
+    "end",
+    ["10858585858501", "10051005108501", "0d858585850801", "10858585858585"],
+    ids=["a time", "three times", "no time", "a time that goes on"],
+)
+def test_samples_of_the_usual_size(end: str) -> None:
+    form, series = RemoteWrite(), request_1([(NODE[0][0], [(1.5, TIME)])])
+    form.parse(Message(series, 5))
+    text = series[:-7] + bytes.fromhex(end)
+    assert outcome(form.parse(Message(text, 5))) == outcome(RemoteWrite().parse(Message(text, 5)))
+
+
 @versions
 def test_the_same_series_again(version: int) -> None:
     form, request = RemoteWrite(remembered=3), Message(snappy(ENCODERS[version](NODE)), 5)
