@@ -101,8 +101,9 @@ class Model:
             for instant, value in self._of_one_arrival(stored).items():
                 _replace(self.points, instant, Version(rank, as_stored(self.layout, value)))
         self.metrics |= {SERIES[point.series][0] for point in stored}
-        self.tag_keys |= {key for point in stored for key, _ in SERIES[point.series][1]}
-        self.tag_values |= {value for point in stored for _, value in SERIES[point.series][1]}
+        named = file.points if only is None else stored  # tags get UIDs though their metric is refused
+        self.tag_keys |= {key for point in named for key, _ in SERIES[point.series][1]}
+        self.tag_values |= {value for point in named for _, value in SERIES[point.series][1]}
         if mark:
             self.marks |= {(SERIES[point.series][0], hour_of(point.time_ms)) for point in stored}
         return [point for point in file.points if point not in stored]
