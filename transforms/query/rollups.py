@@ -42,7 +42,6 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.touched import read_days
 
 MOST_READS = 16
 """Reads of raw rows in one query; with more gaps, the periods between some gaps are read too."""
@@ -146,6 +145,8 @@ def _changing_hours(
     """
     if layout.options.marked_since_s is None or not plan.sources:
         return np.zeros(0, np.int64)
+    from timebeam.transforms.rollup.touched import read_days  # imports Beam, which most queries do not need
+
     reader, name = metered(TableReader(target), meter), Name("metrics", question.metric)
     uid = select.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
     hours_s = set[int]()
