@@ -36,6 +36,8 @@ Strings = tuple[bytes, Int64s]
 """n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
 _MUTATIONS = DATA_API["Mutations"]
+_SHORT = [bytes((number,)) for number in range(0x80)]
+"""The varints of one byte."""
 _MORE = np.frombuffer(b"".join((b"\x80" * max(0, size - 1)).ljust(8, b"\0") for size in range(10)), "<i8")
 """By size of a varint, the continuation bits of its first eight bytes."""
 
@@ -198,10 +200,12 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _head(number: int, size: int) -> bytes:
     """What precedes the content of a field of bytes."""
-    return bytes([number << 3 | 2]) + _varint(size)
+    return _SHORT[number << 3 | 2] + _varint(size)
 
 
 def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _SHORT[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
