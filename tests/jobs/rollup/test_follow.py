@@ -174,6 +174,7 @@ class Model:
 
     def __init__(self, store: Store, config: Path, clock: Clock, seed: int) -> None:
         self.store, self.clock, self.rng = store, clock, random.Random(seed)
+        self.writers = [touched_module._MarkWriter() for _ in range(2)]
         self.points: dict[tuple[bytes, int], int] = {}
         self.hours: dict[tuple[bytes, int], int] = {}
         self.days: dict[bytes, dict[int, int]] = {}
@@ -183,9 +184,9 @@ class Model:
         self.rollup = OpenTsdbRollup(store.target, [], work)
 
     def writer(self) -> Iterator[None]:
-        """Changes a point, as a process of its own."""
+        """Changes a point, in one of two processes."""
         changed = {(self.rng.choice((METRIC, OTHER)), DAY + self.rng.choice(HOURS) * HOUR)}
-        marker, column = TouchedMarker(self.store.layout), touched_module._MarkWriter()
+        marker, column = TouchedMarker(self.store.layout), self.rng.choice(self.writers)
         for step in range(3):
             if step == 1:
                 self.points.update(dict.fromkeys(changed, self.rng.randrange(10**9)))
