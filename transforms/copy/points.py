@@ -33,7 +33,7 @@ from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.points import read_decoded
 from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.readers.parallel import ParallelReader
-from timebeam.transforms.readers.table_reader import TableReader, within
+from timebeam.transforms.readers.table_reader import within
 
 BATCH_POINTS = 100_000
 
@@ -71,7 +71,7 @@ class _ReadPointsFn(beam.DoFn):
         self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
 
     def process(self, keys: KeyRange) -> Iterator[PointBatch | RejectedOutput]:
-        reader = within(TableReader(self.target), self.layout, keys)
+        reader = within(ParallelReader(self.target), self.layout, keys)
         for batch in read_points(self.layout, reader, *self._range):
             if isinstance(batch, Rejected):
                 metrics.count("points_read")

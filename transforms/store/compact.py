@@ -21,6 +21,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, over_limit, refuse, refusing
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
+from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import TableReader, within
 
 NAMESPACE = "timebeam-compact"
@@ -109,7 +110,7 @@ class _CompactFn(beam.DoFn):
         options = job.layout.options
         start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
         scan = select.scan(options, job.layout.data_table, chunk.uids, {}, start_ms, last_ms)
-        for row in within(TableReader(job.target), job.layout, chunk.keys).scan(scan):
+        for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
             mutation = compact_row(row, job.form, job.settled_ms)
