@@ -62,6 +62,7 @@ PROJECT = "projects/local-bench"
 SIZES = (1, 10, 1000)
 _RUN_MESSAGES = 50_000
 _NAIVE_PUBSUB_MESSAGES = 2_000
+_FILE_POINTS = 1_000_000  # at least: the start of the command is subtracted
 _BACKLOG = 50_000
 """Messages that wait in the emulator of Pub/Sub: with 200,000 each of its pulls takes 30 ms, not 5."""
 
@@ -249,14 +250,16 @@ def in_pairs(folder: Path, points: int, pairs: int, baseline: str) -> bench.Case
         commands, streams = Commands(bench.ROOT, stack), {"": Streams(bench.ROOT, stack)}
         if baseline:
             streams["baseline, "] = Streams(Path(baseline).resolve(), stack)
-        small, path = (folder / f"lines-{count}" for count in (Load.series, points))
+        file_points = max(points, _FILE_POINTS)
+        small, path = (folder / f"lines-{count}" for count in (Load.series, file_points))
         small.write_text("\n".join(lines_of(Load.series)))
-        path.write_text("\n".join(lines_of(points)))
+        path.write_text("\n".join(lines_of(file_points)))
         from_file(commands, small)
         for stream in streams.values():
             stream.run(Load.series, 1, Packing.COMPACTED.value)  # imports
         for turn in range(pairs):
-            file = (from_file(commands, path) - from_file(commands, small)) / (points - Load.series) * 1e6
+            file = from_file(commands, path) - from_file(commands, small)
+            file *= 1e6 / (file_points - Load.series)
             for each, packing in itertools.product(SIZES, (Packing.POINTS.value, Packing.COMPACTED.value)):
                 # A message of one point takes ten times as long as one of ten for each point.
                 count = points if each > 1 else min(points, _RUN_MESSAGES)
