@@ -29,13 +29,25 @@ class Store:
     layout: OpenTsdb
 
     @classmethod
-    def create(cls, bigtable: tuple[str, str], prefix: str, **options: Any) -> Store:
-        """New tables, in the instance of the fixture `bigtable`."""
+    def create(
+        cls, bigtable: tuple[str, str], prefix: str, *, max_versions: int = 1, **options: Any
+    ) -> Store:
+        """New tables, in the instance of the fixture `bigtable`.
+
+        Args:
+          max_versions: the versions of a cell that garbage collection keeps. Once any test has changed the
+            rule of a family, the emulator collects in all tables, about every second: a test that compares
+            older versions of two reads needs more than one.
+        """
         store = cls(
             Target(*bigtable),
             OpenTsdb(OpenTsdbOptions(table_prefix=prefix, **options)),
         )
-        for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
+        tables = [
+            dataclasses.replace(table, families=dict.fromkeys(table.families, max_versions))
+            for table in store.layout.tables()
+        ]
+        for _ in create_tables(store.target, tables, dry_run=False):
             pass
         return store
 

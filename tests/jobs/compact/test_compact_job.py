@@ -40,7 +40,8 @@ ANNOTATION, HISTOGRAM, DAMAGED = b"\x01\x00\x00", b"\x06\x00\x00", b"\x00\x00\x0
 
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str) -> Store:
-    return Store.create(bigtable, prefix, salt_width=1, salt_buckets=3)
+    """Older versions stay, as the service can leave them for days: what compaction deletes is seen."""
+    return Store.create(bigtable, prefix, max_versions=1000, salt_width=1, salt_buckets=3)
 
 
 @pytest.fixture(autouse=True)
