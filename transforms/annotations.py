@@ -25,7 +25,7 @@ from timebeam.schema.annotations import (
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.layouts.opentsdb.encode import FAMILY
 from timebeam.schema.layouts.reading import Scan
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
@@ -269,7 +269,7 @@ class _AddressFn(beam.DoFn):
         if not names_by_tsuid:
             return {}
         pairs = {pair for names in names_by_tsuid.values() for pair in names}
-        named = select.named_uids(self._layout.uid_table, pairs, TableReader(self._target))
+        named = uid_table.named_uids(self._layout.uid_table, pairs, TableReader(self._target))
         unknown = {}
         for tsuid, names in names_by_tsuid.items():
             lost = next((pair for pair in names if pair not in named), None)

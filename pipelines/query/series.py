@@ -24,7 +24,7 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.names import Names
-from timebeam.schema.layouts.opentsdb.select import names_from
+from timebeam.schema.layouts.opentsdb.uid_table import names_from
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.transforms.bigtable.existing import check_tables

@@ -21,7 +21,7 @@ from timebeam.schema.layouts import Annotations, Name, Row, SeriesMeta, UidTable
 from timebeam.schema.layouts.opentsdb import annotation_cells, uid_table
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
 from timebeam.schema.layouts.opentsdb.names import Names
-from timebeam.schema.layouts.opentsdb.select import look_up_shown
+from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
 from timebeam.schema.meta.documents import (
     COUNTER,
     DOCUMENT,

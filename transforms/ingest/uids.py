@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Layout, Name
-from timebeam.schema.layouts.opentsdb import select, uid_table
+from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment
@@ -107,7 +107,7 @@ class UidTable:
         Raises:
           UidWidthError: a stored UID does not have the configured width.
         """
-        uids = select.look_up(self._spec.table, names, TableReader(self._target))
+        uids = uid_table.look_up(self._spec.table, names, TableReader(self._target))
         return {name: self._checked(name, uid) for name, uid in uids.items()}
 
     def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:

@@ -21,7 +21,7 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import archive_table
-from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.layouts.reading import prefix_range
 from timebeam.schema.layouts.removal import deletions
@@ -125,7 +125,7 @@ def has_rows(target: Target, table: str) -> bool:
 def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = search.fixed_start(query.metric)
-    names = select.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
+    names = uid_table.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
     return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
 
 

@@ -15,7 +15,7 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
 from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import Series
@@ -34,7 +34,7 @@ from timebeam.transforms.readers.table_reader import TableReader
 def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:
     """The TSUIDs of series; without series that have a name without a UID."""
     names = {series_: layout.names(series_) for series_ in series}
-    uids = select.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
+    uids = uid_table.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
     tsuids = {}
     for member, group in names.items():
         if all(name in uids for name in group):

@@ -20,7 +20,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb import select, uid_table
 from timebeam.schema.points import Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.partials import Partials, joined, of_points
@@ -148,7 +148,7 @@ def _changing_hours(
     from timebeam.transforms.rollup.touched import read_days  # imports Beam, which most queries do not need
 
     reader, name = metered(TableReader(target), meter), Name("metrics", question.metric)
-    uid = select.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+    uid = uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
     hours_s = set[int]()
     if uid is not None:
         start_s, end_s = plan.start_ms // 1000, min(-(-plan.end_ms // 1000), LAST_MS // 1000 - 1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Name, Reader, Trees
-from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
 from timebeam.schema.trees.evaluate import TreeSeries, Uid, read_uid
@@ -150,7 +150,7 @@ def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[Tr
     """The series with its custom fields, and its TSUID if all names have UIDs."""
     tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
     names = [Name("metrics", series.metric), *itertools.chain.from_iterable(tags)]
-    uids = select.look_up_shown(layout.options.names, layout.uid_table, names, reader) if reader else {}
+    uids = uid_table.look_up_shown(layout.options.names, layout.uid_table, names, reader) if reader else {}
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:

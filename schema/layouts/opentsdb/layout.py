@@ -257,7 +257,7 @@ class OpenTsdb(
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         """See `UidTables.metric_uids`."""
-        return select.metric_uids(self.options.names, self.uid_table, reader)
+        return uid_table.metric_uids(self.options.names, self.uid_table, reader)
 
     def stored_floats(self, floats: Floats) -> Floats:
         """See `Layout.stored_floats`: with decimals `float` they are rounded to 4 bytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -278,7 +277,7 @@ def _resolve(
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]
     names += [Name("tagk", key) for key in selection.tags]
     names += [Name("tagv", value) for values in selection.tags.values() for value in values]
-    uid_of = look_up_shown(form, uids, names, reader)
+    uid_of = uid_table.look_up_shown(form, uids, names, reader)
     for name in names:
         if name not in uid_of:
             raise _unknown(form, uids, name, reader)
@@ -290,66 +289,10 @@ def _resolve(
 
 
 def _unknown(form: Names, uids: str, name: Name, reader: Reader) -> UnknownNameError:
-    return UnknownNameError(
-        f"No such name for '{name.kind}': '{name.text}'",
-        name.text,
-        lambda start: (stored_name for stored_name, _ in names_from(form, uids, name.kind, start, reader)),
-    )
+    def names_from(start: str) -> Iterator[str]:
+        return (stored_name for stored_name, _ in uid_table.names_from(form, uids, name.kind, start, reader))
 
-
-def look_up_shown(form: Names, table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
-    """As `look_up`, for names as users write them."""
-    stored: dict[Name, Name] = {}
-    for name in names:
-        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair, which no name has
-            stored[name] = name._replace(text=form.stored(name.text))
-    uid_of = look_up(table, stored.values(), reader)
-    return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
-
-
-def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
-    """The UIDs of the names that have one."""
-    stored = {name: key for name in names if (key := uid_table.row_key(name.text)) is not None}
-    rows = reader.rows(table, sorted(set(stored.values())))
-    uid_of = {}
-    for name, key in stored.items():
-        row = rows.get(key)
-        for cell in row.cells if row else ():
-            if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, name.kind.encode()):
-                uid_of[name] = cell.value
-    return uid_of
-
-
-def named_uids(table: str, pairs: Iterable[UidPair], reader: Reader) -> set[UidPair]:
-    """The UIDs, of those given, that have a name."""
-    distinct = set(pairs)
-    rows = reader.rows(table, sorted({uid for _, uid in distinct}))
-    return {
-        (kind, uid)
-        for kind, uid in distinct
-        for cell in (rows[uid].cells if uid in rows else ())
-        if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode())
-    }
-
-
-def metric_uids(form: Names, table: str, reader: Reader) -> dict[str, bytes]:
-    """The UID of every metric, by name, sorted."""
-    return dict(sorted(names_from(form, table, "metrics", "", reader)))
-
-
-def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """(name, UID) of the names of a kind that begin with `start`, ascending by their stored bytes.
-
-    For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
-
-    Raises:
-      UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
-    """
-    first = uid_table.name_bytes(form.stored(start) if form is Names.ESCAPE else start)
-    column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
-    for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
-        if row.key != uid_table.COUNTER_ROW:
-            yield form.shown(uid_table.name_text(row.key)), row.cells[0].value
+    return UnknownNameError(f"No such name for '{name.kind}': '{name.text}'", name.text, names_from)
 
 
 class _SeriesResolver:

@@ -12,10 +12,15 @@ also holds the counters:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+from collections.abc import Iterable, Iterator
 
+from timebeam.schema.layouts.opentsdb.keys import UidPair
 from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan, prefix_range
+from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Reason, RefusedError, Series
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
@@ -122,3 +127,58 @@ def uid_bytes(number: int, width: int) -> bytes:
     if not 0 < number <= last_id(width):
         raise ValueError(f"id {number} does not fit {width} bytes")
     return number.to_bytes(width, "big")
+
+
+def look_up_shown(form: Names, table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
+    """As `look_up`, for names as users write them."""
+    stored: dict[Name, Name] = {}
+    for name in names:
+        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair, which no name has
+            stored[name] = name._replace(text=form.stored(name.text))
+    uid_of = look_up(table, stored.values(), reader)
+    return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
+
+
+def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
+    """The UIDs of the names that have one."""
+    stored = {name: key for name in names if (key := row_key(name.text)) is not None}
+    rows = reader.rows(table, sorted(set(stored.values())))
+    uid_of = {}
+    for name, key in stored.items():
+        row = rows.get(key)
+        for cell in row.cells if row else ():
+            if (cell.family, cell.qualifier) == (ID_FAMILY, name.kind.encode()):
+                uid_of[name] = cell.value
+    return uid_of
+
+
+def named_uids(table: str, pairs: Iterable[UidPair], reader: Reader) -> set[UidPair]:
+    """Those of some UIDs that have a name."""
+    distinct = set(pairs)
+    rows = reader.rows(table, sorted({uid for _, uid in distinct}))
+    return {
+        (kind, uid)
+        for kind, uid in distinct
+        for cell in (rows[uid].cells if uid in rows else ())
+        if (cell.family, cell.qualifier) == (NAME_FAMILY, kind.encode())
+    }
+
+
+def metric_uids(form: Names, table: str, reader: Reader) -> dict[str, bytes]:
+    """The UID of every metric, by name, sorted."""
+    return dict(sorted(names_from(form, table, "metrics", "", reader)))
+
+
+def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
+    """(name, UID) of the names of a kind that begin with `start`, ascending by their stored bytes.
+
+    For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
+
+    Raises:
+      UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
+    """
+    first = name_bytes(form.stored(start) if form is Names.ESCAPE else start)
+    column = ColumnRange(ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
+    for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
+        if row.key != COUNTER_ROW:
+            yield form.shown(name_text(row.key)), row.cells[0].value
