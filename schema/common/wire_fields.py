@@ -364,3 +364,17 @@ def _ordered(
 def byte_view(text: bytes) -> Bytes:
     """uint8[n]: a view of the bytes of a text."""
     return np.frombuffer(text, np.uint8)
+
+
+def field_bytes(padded: bytes, fields: Fields, n: int) -> list[bytes]:
+    """The bytes of the fields of each of n messages."""
+    counts = np.bincount(fields.message, minlength=n)
+    last = np.cumsum(counts)
+    first = last - counts
+    sizes = np.concatenate([[0], np.cumsum(fields.ends - fields.starts)])
+    if n and counts.all():
+        starts, ends = fields.starts[first], fields.ends[last - 1]
+        if ((ends - starts) == sizes[last] - sizes[first]).all():
+            return [padded[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    pieces = [padded[a:b] for a, b in zip(fields.starts.tolist(), fields.ends.tolist(), strict=True)]
+    return [b"".join(pieces[a:b]) for a, b in zip(first.tolist(), last.tolist(), strict=True)]

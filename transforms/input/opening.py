@@ -16,7 +16,7 @@ from timebeam.schema.common.batches import join_joined
 from timebeam.schema.common.encodings import GZIP, LARGEST, ZSTD, snappy, unpack
 from timebeam.schema.common.protobuf import ProtoError
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.messages.series_columns import WholeFormat
+from timebeam.schema.messages.whole_format import WholeFormat
 from timebeam.schema.points import Origins, PointBatch, Reason, RefusedError
 
 _WRAPPINGS = 2

@@ -29,7 +29,14 @@ from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
-from timebeam.schema.common.wire_fields import DamagedMessagesError, Fields, fixed64, scan, varints
+from timebeam.schema.common.wire_fields import (
+    DamagedMessagesError,
+    Fields,
+    field_bytes,
+    fixed64,
+    scan,
+    varints,
+)
 from timebeam.schema.messages.base import (
     HISTOGRAM_ID,
     HISTOGRAM_ID_OPTION,
@@ -44,10 +51,9 @@ from timebeam.schema.messages.series_columns import (
     Outcome,
     SampleGatherer,
     Samples,
-    WholeFormat,
     bounded_key,
-    field_bytes,
 )
+from timebeam.schema.messages.whole_format import WholeFormat
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
 RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name"

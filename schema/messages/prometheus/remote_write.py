@@ -35,6 +35,7 @@ from timebeam.schema.common.protobuf import fields as fields_of
 from timebeam.schema.common.wire_fields import (
     DamagedMessagesError,
     Fields,
+    field_bytes,
     fixed64,
     packed_varints,
     scan,
@@ -48,10 +49,9 @@ from timebeam.schema.messages.series_columns import (
     Outcome,
     SampleGatherer,
     Samples,
-    WholeFormat,
     bounded_key,
-    field_bytes,
 )
+from timebeam.schema.messages.whole_format import WholeFormat
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
 STALE = 0x7FF0000000000002

@@ -22,7 +22,7 @@ from tests.support.inputs.prometheus_proto import message as proto
 from timebeam.schema.common import wire_fields
 from timebeam.schema.common.encodings import snappy as unpack_snappy
 from timebeam.schema.common.wire_fields import Fields
-from timebeam.schema.messages import Framing, Message, series_columns
+from timebeam.schema.messages import Framing, Message, whole_format
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.prometheus import remote_write
 from timebeam.schema.messages.prometheus.plain_series import PlainSeries
@@ -406,7 +406,7 @@ def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
 
 
 def test_messages_are_read_together_up_to_a_size_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_columns, "LARGEST", 2 * len(RemoteWrite.example))
+    monkeypatch.setattr(whole_format, "LARGEST", 2 * len(RemoteWrite.example))
     plain = unpack_snappy(RemoteWrite.example)
     messages = [Message(snappy(plain), 5 + number, "topic", number) for number in range(7)]
     groups = list(RemoteWrite().parse_all([*messages, Message(b"\xff", 5, "topic", 7)]))
