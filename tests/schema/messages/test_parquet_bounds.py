@@ -14,7 +14,7 @@ import pytest
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.messages.base import Parsed
-from timebeam.schema.messages.parquet import parquet_format
+from timebeam.schema.messages.parquet import parquet_format, read_columns
 from timebeam.schema.messages.parquet.columns import TIME
 from timebeam.schema.messages.parquet.parquet_format import RowOrigins
 from timebeam.schema.points import Reason
@@ -154,7 +154,7 @@ def test_a_damaged_stream_is_refused(position: int) -> None:
 
 
 def test_many_tags_of_one_row_do_not_make_columns_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_format, "_MOST_MAP_CELLS", 20)
+    monkeypatch.setattr(read_columns, "_MOST_MAP_CELLS", 20)
     tags: list[list[tuple[str, str]]] = [[("host", "a")]] * 9
     table = rows(10, tags=pa.array([*tags, [("a", "b"), ("c", "d")]], pa.map_(pa.string(), pa.string())))
     assert len(parse(written(table)).batch) == 10
