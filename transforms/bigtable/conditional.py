@@ -18,7 +18,14 @@ from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.message_classes import DATA_API
 from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.rows import BigtableCell, BigtableDeletion, BigtableRow, CellTuple, RowTuple
+from timebeam.transforms.bigtable.rows import (
+    BigtableCell,
+    BigtableDeletion,
+    BigtableRow,
+    CellTuple,
+    DeletionTuple,
+    RowTuple,
+)
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 from timebeam.transforms.bigtable.wire import add_mutations
 
@@ -65,7 +72,7 @@ class Replacement(NamedTuple):
     old: CellTuple | None
     new: CellTuple | None
     cells: Sequence[CellTuple] = ()
-    deleted: Sequence[BigtableDeletion] = ()
+    deleted: Sequence[DeletionTuple] = ()
 
     @property
     def column(self) -> CellColumn:
@@ -220,7 +227,7 @@ class _Call(NamedTuple):
     key: bytes
     predicate: Any
     cells: Sequence[CellTuple]
-    deleted: Sequence[BigtableDeletion]
+    deleted: Sequence[DeletionTuple]
     if_passed: bool
 
 

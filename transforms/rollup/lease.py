@@ -24,7 +24,6 @@ from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import read_keys
-from timebeam.transforms.bigtable.rows import BigtableDeletion
 from timebeam.transforms.bigtable.target import Target
 
 FAMILY = "t"
@@ -163,7 +162,7 @@ def release(
             _cell(lease),
             None,
             cells.get(lease.key, ()),
-            [BigtableDeletion(*column) for column in deleted.get(lease.key, ())],
+            deleted.get(lease.key, ()),
         )
         for lease in leases
     ]

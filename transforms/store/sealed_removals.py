@@ -9,6 +9,7 @@ reads that cell before the points that it writes, and writes only if the cell is
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +20,6 @@ from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.opentsdb import keys as data_keys
 from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
-from timebeam.transforms.bigtable.rows import BigtableDeletion
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows
 
@@ -102,12 +102,9 @@ class SealedRemovals(NamedTuple):
         """Replaces a row as it was read; a damaged one keeps its cells."""
         removal = None
         if row is not None:
-            try:
+            with contextlib.suppress(ValueError):
                 removal = archive_rows.remove_points(self.layout.options, row, self.deleted)
-            except ValueError:
-                removal = None
         new = Row(self.layout.archive_table, key, removal.mutation.cells if removal else ())
         guard, changed = archive_rows.replacing_row(row, new, int(time.time() * 1000))
         *cells, seal = changed.cells
-        stale = [BigtableDeletion(*column) for column in changed.deleted] if removal else []
-        return Replacement(key, guard, seal, cells, stale)
+        return Replacement(key, guard, seal, cells, changed.deleted if removal else ())

@@ -37,7 +37,6 @@ from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.rows import BigtableDeletion
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.rollup.touched import read_days
@@ -340,8 +339,7 @@ def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
     for change in changes:
         guard, row = archive_rows.replacing_row(change.stored, change.new, int(job.clock() * 1000))
         *cells, seal = row.cells
-        stale = [BigtableDeletion(*column) for column in row.deleted]
-        replacements.append(Replacement(row.key, guard, seal, cells, stale))
+        replacements.append(Replacement(row.key, guard, seal, cells, row.deleted))
         rows.append(row)
     replace_cells(job.target, job.layout.archive_table, replacements)
     return rows
