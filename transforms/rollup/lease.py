@@ -21,9 +21,7 @@ from typing import NamedTuple
 
 from timebeam.schema.layouts import Cell, Deletion, Row
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
-from timebeam.transforms.bigtable.merge import RowMerger
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.target import Target
 
 FAMILY = "t"
@@ -85,18 +83,6 @@ def is_lease(qualifier: bytes) -> bool:
     return qualifier == _LEASE or (qualifier.startswith(_LOST) and len(qualifier) == lost_bytes)
 
 
-def read_leases(target: Target, table: str, keys: Sequence[bytes]) -> list[LeaseRow]:
-    """The leases of row keys, in their order; also of rows that do not exist.
-
-    Raises:
-      GoogleAPICallError: see `read_keys`.
-    """
-    cells_of = {
-        row.key: row.cells for row in read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell))
-    }
-    return [LeaseRow.of(key, cells_of.get(key, ())) for key in keys]
-
-
 def claim(
     target: Target, table: str, rows: Iterable[LeaseRow], seconds: float, notes: Mapping[bytes, bytes] = {}
 ) -> list[Lease]:
@@ -124,20 +110,6 @@ def claim(
         for row, lease in zip(free, leases, strict=True)
     ]
     return list(_done(leases, replace_cells(target, table, replacements)))
-
-
-def renew(target: Target, table: str, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-    """Moves the end of leases; those that are not lost, also if their end had passed.
-
-    Raises:
-      GoogleAPICallError: a lease could not be renewed; others may have been.
-    """
-    end_ms = _now_ms() + int(seconds * 1000)
-    renewed = [lease._replace(end_ms=max(end_ms, lease.end_ms + 1)) for lease in leases]
-    replacements = [
-        Replacement(lease.key, _cell(lease), _cell(new)) for lease, new in zip(leases, renewed, strict=True)
-    ]
-    return list(_done(renewed, replace_cells(target, table, replacements)))
 
 
 def release(

@@ -26,7 +26,7 @@ from tests.support.stored import Store
 from timebeam.schema.points import Series
 from timebeam.schema.query.rollups import overlapping
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.lease import claim, read_leases, release
+from timebeam.transforms.rollup.lease import LeaseRow, claim, release
 from timebeam.transforms.rollup.touched import day_key, hours_note, read_days, touched_table
 
 END = DAY + 24 * HOUR - 1
@@ -77,10 +77,10 @@ def test_marked_and_leased_hours_are_read_from_points(store: Store, config: Path
     table, key = touched_table(store.layout).name, day_key(b"\0\0\1", DAY)
     assert from_points(store, config) == []
     note = hours_note([DAY + 2 * HOUR, DAY + 3 * HOUR])
-    (lease,) = claim(store.target, table, read_leases(store.target, table, [key]), -1, {key: note})
+    (lease,) = claim(store.target, table, [LeaseRow(key, None, ())], -1, {key: note})
     parts = ["28T02 to 28T04"]
     assert from_points(store, config) == parts  # its end has passed, but nobody has recomputed them
-    (other,) = claim(store.target, table, read_leases(store.target, table, [key]), 60, {key: b"\0\0\0"})
+    (other,) = claim(store.target, table, [LeaseRow(key, lease, ())], 60, {key: b"\0\0\0"})
     assert from_points(store, config) == parts  # lost
     assert release(store.target, table, [other]) == [other]
     assert from_points(store, config) == parts

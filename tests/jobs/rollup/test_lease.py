@@ -14,7 +14,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.readers.table_reader import read_rows, scan_table
 from timebeam.transforms.rollup import lease as leases_module
 from timebeam.transforms.rollup.lease import (
     DEAD_MS,
@@ -24,9 +24,7 @@ from timebeam.transforms.rollup.lease import (
     claim,
     deletion_of,
     give_up,
-    read_leases,
     release,
-    renew,
 )
 
 START_S = 1_800_000_000.0
@@ -57,6 +55,12 @@ def table(bigtable: tuple[str, str], prefix: str) -> tuple[Target, str]:
         create_tables(target, [TableSpec(prefix + "leases", {FAMILY: 1}, holds_points=False)], dry_run=False)
     )
     return target, prefix + "leases"
+
+
+def read_leases(target: Target, table: str, keys: list[bytes]) -> list[LeaseRow]:
+    """The leases of row keys, in their order; also of rows that do not exist."""
+    rows = read_rows(target, table, keys)
+    return [LeaseRow.of(key, rows[key].cells if key in rows else ()) for key in keys]
 
 
 def taken(table: tuple[Target, str], keys: list[bytes] = KEYS, seconds: float = 60) -> list[Lease]:
@@ -94,11 +98,8 @@ def test_a_lease_is_free_after_its_end_or_its_release(table: tuple[Target, str],
     assert taken(table, [b"a"]) == []
     assert release(*table, [first]) == [first]
     assert list(scan_table(*table)) == []
-    (second,) = taken(table, [b"a"])
-    assert renew(*table, [second], 90) == [second._replace(end_ms=second.end_ms + 30_000)]
+    assert len(taken(table, [b"a"])) == 1
     clock.now_s += 60
-    assert taken(table, [b"a"]) == []
-    clock.now_s += 30
     assert len(taken(table, [b"a"])) == 1
 
 
@@ -106,10 +107,7 @@ def test_a_paused_holder_learns_that_its_lease_is_lost(table: tuple[Target, str]
     paused = taken(table)
     clock.now_s += 60
     (other,) = taken(table, [b"b"])
-    assert renew(*table, paused, 60) == [
-        lease._replace(end_ms=lease.end_ms + 60_000) for lease in paused if lease.key != b"b"
-    ]
-    assert release(*table, paused) == []  # their ends have moved
+    assert release(*table, paused) == [paused[0], paused[2]]
     lost = read_leases(*table, [b"b"])[0].lost
     assert lost == [paused[1]]
     assert release(*table, [other]) == [other]
@@ -120,12 +118,14 @@ def test_a_paused_holder_learns_that_its_lease_is_lost(table: tuple[Target, str]
     assert row.cells == [mark]
 
 
-def test_a_claimer_that_read_before_a_renewal_gets_nothing(table: tuple[Target, str], clock: Clock) -> None:
-    (first,) = taken(table, [b"a"])
-    read = read_leases(*table, [b"a"])
+def test_the_first_of_two_claimers_gets_a_lease_that_has_ended(
+    table: tuple[Target, str], clock: Clock
+) -> None:
+    taken(table, [b"a"])
     clock.now_s += 60
-    assert len(renew(*table, [first], 60)) == 1
-    assert claim(*table, read, 60) == []
+    rows = read_leases(*table, [b"a"])
+    assert len(claim(*table, rows, 60)) == 1
+    assert claim(*table, rows, 60) == []
 
 
 def test_a_release_deletes_other_columns_only_if_the_lease_was_not_lost(
@@ -161,7 +161,10 @@ def test_lost_answers(table: tuple[Target, str], clock: Clock, emulator: str) ->
     read = read_leases(*table, KEYS)
     first = lossy(lambda: claim(*table, read, 60))
     assert [lease.key for lease in first] == KEYS
-    renewed = lossy(lambda: renew(*table, first, 90))
-    assert [lease.key for lease in renewed] == KEYS
-    assert lossy(lambda: release(*table, renewed)) == renewed
+    clock.now_s += 60
+    ended = read_leases(*table, KEYS)
+    second = lossy(lambda: claim(*table, ended, 60))
+    assert [lease.key for lease in second] == KEYS
+    lost = {lease.key: [deletion_of(lease)] for lease in first}
+    assert lossy(lambda: release(*table, second, lost)) == second
     assert list(scan_table(*table)) == []
