@@ -62,9 +62,9 @@ class DueDay(NamedTuple):
     dead: Sequence[Lease]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Rounds:
-    """What is done in each round.
+    """What is done in each round; it remembers since when it has seen each marked hour.
 
     Attributes:
       rollup: the job, without its parts.
@@ -77,7 +77,7 @@ class Rounds:
     quiet_ms: int
     lease_seconds: float
     most_hours: int
-    _seen_ms: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict)
+    _seen_ms: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict, init=False)
 
     @property
     def table(self) -> str:
@@ -95,8 +95,7 @@ class Rounds:
                 dead = [lost for lost in day.leases.lost if lost.is_dead]
                 since_ms = dict(self._due_hours(day, dead, seen_ms, now_ms))
                 days += [DueDay(day, list(since_ms), list(since_ms.values()), dead)] if since_ms else []
-        self._seen_ms.clear()
-        self._seen_ms.update(seen_ms)
+        self._seen_ms = seen_ms
         return sorted(days, key=lambda day: min(day.since_ms))
 
     def _due_hours(
@@ -151,8 +150,8 @@ class Rounds:
         """
         deleted = {lease.key: list(_deletions(day)) for lease, day in leased.items()} if is_written else {}
         cells = {lease.key: self._later(day, now_ms) for lease, day in leased.items()} if is_written else {}
-        kept = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
-        lost = [lease for lease in leased if lease not in kept]
+        released = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
+        lost = [lease for lease in leased if lease not in released]
         marks = {lease.key: list(map(mark_cell, leased[lease].day.noted(lease))) for lease in lost}
         give_up(self.rollup.target, self.table, lost, marks)
         return len(lost)
@@ -233,13 +232,7 @@ class FollowedRollup(Job):
     def run_here(self, run: Run) -> int:
         """Runs the rounds, and prints a line for each; see `Job.run_here`."""
         if self.marked_first and not run.dry_run:
-            layout = capability(self.rounds.rollup.work.layout, UidTables)
-            uids, marker = (
-                layout.metric_uids(TableReader(self.target)),
-                TouchedMarker(capability(layout, HourMarks)),
-            )
-            for start_s in self.marked_first:
-                marker.mark(self.target, [(uid, start_s) for uid in uids.values()], stored=True)
+            self._mark_first()
         stopping = threading.Event()
         with Signals(stopping.set, "after this round"):
             for number in itertools.count(1):
@@ -250,6 +243,13 @@ class FollowedRollup(Job):
                 if not (figures.waiting and figures.hours) or figures.refused:
                     stopping.wait(self.every_seconds)
         return 0
+
+    def _mark_first(self) -> None:
+        layout = capability(self.rounds.rollup.work.layout, UidTables)
+        uids = layout.metric_uids(TableReader(self.target)).values()
+        marker = TouchedMarker(capability(layout, HourMarks))
+        for start_s in self.marked_first:
+            marker.mark(self.target, [(uid, start_s) for uid in uids], stored=True)
 
     def _round(self, run: Run, number: int) -> Figures:
         now_ms, rounds = clock_ms(), self.rounds

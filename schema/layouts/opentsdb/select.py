@@ -181,8 +181,8 @@ def _selected_archived(
     late_of: dict[bytes, list[Row]] = {}
     rows = archived_rows(
         options,
-        lambda *part: data_rows(options, scan(options, data, metrics, allowed, *part), part, reader),
-        lambda *part: archive_scan(options, archive, metrics, allowed, *part),
+        lambda *span: data_rows(options, scan(options, data, metrics, allowed, *span), span, reader),
+        lambda *span: archive_scan(options, archive, metrics, allowed, *span),
         period,
         reader,
         late_of,
