@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_heroic import PERIOD, Value, qualifier, row_key, stored
+from tests.schema.layouts.sent_batches import Sent, newest
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.layouts.heroic.layout import Heroic, HeroicReadable
 from timebeam.schema.points import Origins, PointBatch, Reason, Series, Stage
@@ -30,24 +29,18 @@ Slot = tuple[int, int, bool]
 """(number of the series, time in ms, whether it is a distribution)."""
 
 
-class Sent(NamedTuple):
-    """One batch: points (series, time in ms, value) with their arrivals, and where it stands."""
-
-    points: Sequence[tuple[int, int, int | float | bytes]]
-    arrivals: Sequence[int]
-    offset: int
-    source: str = "f"
+Put = tuple[int, int, int | float | bytes]
+"""A point: (number of the series, time in ms, value)."""
 
 
-def batch_of(sent: Sent) -> PointBatch:
-    n = len(sent.points)
-    origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), sent.source, sent.offset)
-    batch = PointBatch.of([(SERIES[i], time, True, value) for i, time, value in sent.points], 0, origins)
+def batch_of(sent: Sent[Put]) -> PointBatch:
+    puts = [(SERIES[i], time, True, value) for i, time, value in sent.puts]
+    batch = PointBatch.of(puts, 0, sent.origins)
     batch.arrivals_ms[:] = sent.arrivals
     return batch
 
 
-def pieces_of(layout: Heroic, batches: Sequence[Sent]) -> tuple[dict[bytes, list[bytes]], int]:
+def pieces_of(layout: Heroic, batches: Sequence[Sent[Put]]) -> tuple[dict[bytes, list[bytes]], int]:
     """The fragments by row, and the duplicates."""
     rows, duplicates = defaultdict(list), 0
     for sent in batches:
@@ -63,22 +56,16 @@ def pieces_of(layout: Heroic, batches: Sequence[Sent]) -> tuple[dict[bytes, list
     return rows, duplicates
 
 
-def model(batches: Sequence[Sent]) -> tuple[dict[Slot, tuple[int, Value]], int]:
-    """(arrival, value) by slot: newest arrival, then source, offset and place; and the duplicates."""
-    best: dict[Slot, tuple[tuple[int, ...], Value]] = {}
-    duplicates = 0
-    for sent in batches:
-        slots = set()
-        for place, ((series, time, value), arrival) in enumerate(
-            zip(sent.points, sent.arrivals, strict=True)
-        ):
-            slot = series, time, isinstance(value, bytes)
-            slots.add(slot)
-            rank = (arrival, zlib.crc32(sent.source.encode()), sent.offset, place)
-            if slot not in best or rank > best[slot][0]:
-                best[slot] = rank, stored(value)
-        duplicates += len(sent.points) - len(slots)
-    return {slot: (rank[0], value) for slot, (rank, value) in best.items()}, duplicates
+def model(batches: Sequence[Sent[Put]]) -> tuple[dict[Slot, tuple[int, Value]], int]:
+    """(arrival, value) by slot; and the duplicates."""
+
+    def slot(put: Put) -> Slot:
+        series, time, value = put
+        return series, time, isinstance(value, bytes)
+
+    duplicates = sum(len(sent.puts) - len(set(map(slot, sent.puts))) for sent in batches)
+    best = newest(batches, slot)
+    return {each: (arrival, stored(put[2])) for each, (arrival, put) in best.items()}, duplicates
 
 
 VALUES = (
@@ -94,7 +81,7 @@ POINT = st.tuples(st.integers(0, 2), TIMES, VALUES)
 
 
 @st.composite
-def sent(draw: st.DrawFn) -> list[Sent]:
+def sent(draw: st.DrawFn) -> list[Sent[Put]]:
     """Batches of three sources; each source hands its batches on with rising offsets."""
     found = []
     for number in range(draw(st.integers(1, 4))):
@@ -107,7 +94,9 @@ def sent(draw: st.DrawFn) -> list[Sent]:
 
 @LAYOUTS
 @given(batches=sent(), seed=st.integers(0, 99))
-def test_rows_hold_the_newest_point_of_each_instant(layout: Heroic, batches: list[Sent], seed: int) -> None:
+def test_rows_hold_the_newest_point_of_each_instant(
+    layout: Heroic, batches: list[Sent[Put]], seed: int
+) -> None:
     expected, duplicates = model(batches)
     rows, left_out = pieces_of(layout, batches)
     assert left_out == duplicates

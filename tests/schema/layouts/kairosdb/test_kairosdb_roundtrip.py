@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts import plain_kairosdb as plain
+from tests.schema.layouts.sent_batches import Sent, newest, sent_batches
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.layouts.kairosdb import keys
 from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
@@ -39,48 +39,32 @@ class Put(NamedTuple):
     value: Value
 
 
-class Sent(NamedTuple):
-    """One batch: its points with their arrivals, and where it stands in its source."""
-
-    puts: Sequence[Put]
-    arrivals: Sequence[int]
-    offset: int
-    source: str = "f"
-
-
 def exact(value: Value) -> tuple[str, bytes]:
     """A value that tells 5 from 5.0 and 0.0 from -0.0."""
     return plain.value_bytes(value)
 
 
-def model(batches: Sequence[Sent], spec: RowSpec) -> dict[bytes, dict[bytes, tuple[int, bytes]]]:
-    """{row key: {column: (arrival, value)}}: newest arrival, then source, offset and place in the batch."""
-    best: dict[tuple[bytes, bytes], tuple[tuple[int, ...], bytes]] = {}
-    for sent in batches:
-        for place, (put, arrival) in enumerate(zip(sent.puts, sent.arrivals, strict=True)):
-            data_type, value = plain.value_bytes(put.value)
-            series = SERIES[put.series]
-            key = plain.row_key(series.metric, plain.row_time(put.time_ms), data_type, dict(series.tags))
-            rank = (arrival, zlib.crc32(sent.source.encode()), sent.offset, place)
-            at = key, plain.column(put.time_ms, spec.value)
-            if at not in best or rank > best[at][0]:
-                best[at] = rank, value
+def model(batches: Sequence[Sent[Put]], spec: RowSpec) -> dict[bytes, dict[bytes, tuple[int, bytes]]]:
+    """{row key: {column: (arrival, value)}}."""
+
+    def slot(put: Put) -> tuple[bytes, bytes]:
+        series, (data_type, _) = SERIES[put.series], plain.value_bytes(put.value)
+        key = plain.row_key(series.metric, plain.row_time(put.time_ms), data_type, dict(series.tags))
+        return key, plain.column(put.time_ms, spec.value)
+
     rows: dict[bytes, dict[bytes, tuple[int, bytes]]] = defaultdict(dict)
-    for (key, column), (rank, value) in best.items():
-        rows[key][column] = rank[0], value
+    for (key, column), (arrival, put) in newest(batches, slot).items():
+        rows[key][column] = arrival, plain.value_bytes(put.value)[1]
     return rows
 
 
-def batch_of(sent: Sent) -> PointBatch:
-    n = len(sent.puts)
-    origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), sent.source, sent.offset)
-    batch = PointBatch.of(
-        [(SERIES[put.series], put.time_ms, True, put.value) for put in sent.puts], 0, origins
-    )
+def batch_of(sent: Sent[Put]) -> PointBatch:
+    puts = [(SERIES[put.series], put.time_ms, True, put.value) for put in sent.puts]
+    batch = PointBatch.of(puts, 0, sent.origins)
     return dataclasses.replace(batch, arrivals_ms=np.array(sent.arrivals, np.int64))
 
 
-def pieces_of(layout: KairosDb, batches: Sequence[Sent]) -> dict[bytes, list[bytes]]:
+def pieces_of(layout: KairosDb, batches: Sequence[Sent[Put]]) -> dict[bytes, list[bytes]]:
     """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
@@ -118,22 +102,11 @@ VALUES: st.SearchStrategy[Value] = (
 PUTS = st.builds(Put, st.integers(0, 2), TIMES, VALUES)
 
 
-@st.composite
-def sent_batches(draw: st.DrawFn) -> list[Sent]:
-    """Batches of two sources, each at its own offset; arrivals may be equal, also within a batch."""
-    found = []
-    for offset in draw(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=4, unique=True)):
-        puts = draw(st.lists(PUTS, min_size=1, max_size=12))
-        arrival = draw(st.integers(1, 3))
-        spread = draw(st.booleans())
-        arrivals = [draw(st.integers(1, 3)) if spread else arrival for _ in puts]
-        found.append(Sent(puts, arrivals, offset, draw(st.sampled_from("fg"))))
-    return found
-
-
 @pytest.mark.parametrize("spec", WRITABLE)
-@given(batches=sent_batches(), seed=st.integers(0, 1 << 32))
-def test_what_is_stored_is_what_kairosdb_would_store(spec: RowSpec, batches: list[Sent], seed: int) -> None:
+@given(batches=sent_batches(PUTS), seed=st.integers(0, 1 << 32))
+def test_what_is_stored_is_what_kairosdb_would_store(
+    spec: RowSpec, batches: list[Sent[Put]], seed: int
+) -> None:
     layout = KairosDb(KairosDbOptions(row_spec=spec))
     parts = pieces_of(layout, batches)
     rows = packed(layout, parts)
@@ -149,8 +122,8 @@ def test_what_is_stored_is_what_kairosdb_would_store(spec: RowSpec, batches: lis
 
 
 @pytest.mark.parametrize("spec", WRITABLE)
-@given(batches=sent_batches())
-def test_what_is_stored_is_read_back(spec: RowSpec, batches: list[Sent]) -> None:
+@given(batches=sent_batches(PUTS))
+def test_what_is_stored_is_read_back(spec: RowSpec, batches: list[Sent[Put]]) -> None:
     layout = KairosDb(KairosDbOptions(row_spec=spec))
     for key, row in packed(layout, pieces_of(layout, batches)).items():
         parts = plain.read_key(key)

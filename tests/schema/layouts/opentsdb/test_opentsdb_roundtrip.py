@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_opentsdb import Number, number, split_append, split_column
+from tests.schema.layouts.sent_batches import Sent, newest, sent_batches
 from tests.support.budget import examples
 from timebeam.schema.layouts import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbOptions
@@ -38,15 +38,6 @@ class Put(NamedTuple):
     value: float
 
 
-class Sent(NamedTuple):
-    """One batch: its points with their arrivals, and where it stands in its source."""
-
-    puts: Sequence[Put]
-    arrivals: Sequence[int]
-    offset: int
-    source: str = "f"
-
-
 def narrowed(value: float, decimals: Decimals) -> float:
     """What is stored of a value."""
     if decimals is not Decimals.FLOAT or not isinstance(value, float):
@@ -57,16 +48,12 @@ def narrowed(value: float, decimals: Decimals) -> float:
         return value
 
 
-def model(batches: Sequence[Sent], decimals: Decimals) -> dict[tuple[int, int], tuple[int, Number]]:
-    """(arrival, value) by (series, instant): newest arrival, then source, offset and place in the batch."""
-    best: dict[tuple[int, int], tuple[tuple[int, ...], Number]] = {}
-    for sent in batches:
-        for place, (put, arrival) in enumerate(zip(sent.puts, sent.arrivals, strict=True)):
-            rank = (arrival, zlib.crc32(sent.source.encode()), sent.offset, place)
-            at = put.series, put.time_ms
-            if at not in best or rank > best[at][0]:
-                best[at] = rank, number(narrowed(put.value, decimals))
-    return {at: (rank[0], value) for at, (rank, value) in best.items()}
+def model(batches: Sequence[Sent[Put]], decimals: Decimals) -> dict[tuple[int, int], tuple[int, Number]]:
+    """(arrival, value) by (series, instant)."""
+    return {
+        slot: (arrival, number(narrowed(put.value, decimals)))
+        for slot, (arrival, put) in newest(batches, lambda put: (put.series, put.time_ms)).items()
+    }
 
 
 def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
@@ -82,20 +69,18 @@ def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
 
 
 def pieces_of(
-    layout: OpenTsdb, batches: Sequence[Sent], packing: Packing = Packing.COMPACTED
+    layout: OpenTsdb, batches: Sequence[Sent[Put]], packing: Packing = Packing.COMPACTED
 ) -> dict[bytes, list[bytes]]:
     """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
-        n = len(sent.puts)
-        origins = Origins(b"", np.zeros(n, np.int64), np.zeros(n, np.int64), sent.source, sent.offset)
         puts = [(SERIES[put.series], put.time_ms, put.in_ms, put.value) for put in sent.puts]
-        batch = PointBatch.of(puts, 0, origins)
+        batch = PointBatch.of(puts, 0, sent.origins)
         batch.arrivals_ms[:] = sent.arrivals
         encoded = layout.encode(batch, keys_of(layout, batch.series), packing)
         assert not encoded.rejected
         instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
-        assert encoded.duplicates == n - len(instants)
+        assert encoded.duplicates == len(puts) - len(instants)
         for fragment in encoded.fragments:
             assert fragment.table == "tsdb"
             rows[fragment.key].append(fragment.packed)
@@ -153,19 +138,6 @@ VALUES = (
 PUTS = st.builds(lambda series, time, value: Put(series, *time, value), st.integers(0, 2), TIMES, VALUES)
 
 
-@st.composite
-def sent_batches(draw: st.DrawFn) -> list[Sent]:
-    """Batches of two sources, each at its own offset; arrivals may be equal, also within a batch."""
-    found = []
-    for offset in draw(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=4, unique=True)):
-        puts = draw(st.lists(PUTS, min_size=1, max_size=12))
-        arrival = draw(st.integers(1, 3))
-        spread = draw(st.booleans())
-        arrivals = [draw(st.integers(1, 3)) if spread else arrival for _ in puts]
-        found.append(Sent(puts, arrivals, offset, draw(st.sampled_from("fg"))))
-    return found
-
-
 @pytest.mark.parametrize("packing", Packing)
 @pytest.mark.parametrize(
     "options",
@@ -176,10 +148,10 @@ def sent_batches(draw: st.DrawFn) -> list[Sent]:
     ],
     ids=lambda options: options.decimals.value,
 )
-@given(batches=sent_batches(), seed=st.integers(0, 1 << 32))
+@given(batches=sent_batches(PUTS), seed=st.integers(0, 1 << 32))
 @examples(70)
 def test_what_is_read_is_what_was_sent(
-    options: OpenTsdbOptions, packing: Packing, batches: list[Sent], seed: int
+    options: OpenTsdbOptions, packing: Packing, batches: list[Sent[Put]], seed: int
 ) -> None:
     layout = OpenTsdb(options)
     rows = pieces_of(layout, batches, packing)
