@@ -14,6 +14,7 @@ from timebeam.schema.layouts import (
     Finding,
     Name,
     ReadableLayout,
+    Reader,
     RollupTables,
     Row,
     Selection,
@@ -118,10 +119,11 @@ def find_rolled_up(
     """
     plan = choose(config, question, now_ms)
     notes = list(plan.notes)
-    changing_s = _changing_hours(target, layout, question, plan, meter)
+    query = _RollupQuery(target, layout, config, question, meter)
+    changing_s = query.changing_hours(plan)
     for source in plan.sources:
         try:
-            rolled = _read(target, layout, config, question, source, changing_s, meter)
+            rolled = query.read(source, changing_s)
         except NotFound:
             notes.append(f"no table {_table(layout, source)}")
             continue
@@ -130,144 +132,136 @@ def find_rolled_up(
             notes.append(f"{_table(layout, source)}: {error.args[0]}")
             continue
         if len(rolled.covered):
-            return _completed(target, layout, question, plan, source, rolled, notes, meter)
+            return query.completed(plan, source, rolled, notes)
         changed = ", but changed intervals" if len(rolled.changing) else ""
         notes.append(f"nothing in {_table(layout, source)}{changed}")
     return find_points(target, layout, question, notes, meter)
 
 
-def _changing_hours(
-    target: Target, layout: RollupTables, question: Question, plan: QueryPlan, meter: Meter | None
-) -> Int64s:
-    """The starts, in s, of the hours in which rollups may differ from points, as marks and leases say.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _RollupQuery:
+    """A query of tables with rollups."""
 
-    To be read before the rollups. An hour that is marked only later has the rollups of the points until now.
-    """
-    if layout.options.marked_since_s is None or not plan.sources:
-        return np.zeros(0, np.int64)
-    from timebeam.transforms.rollup.touched import read_days  # imports Beam, which most queries do not need
+    target: Target
+    layout: RollupTables
+    config: RollupConfig
+    question: Question
+    meter: Meter | None
 
-    reader, name = metered(TableReader(target), meter), Name("metrics", question.metric)
-    uid = uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
-    hours_s = set[int]()
-    if uid is not None:
-        start_s, end_s = plan.start_ms // 1000, min(-(-plan.end_ms // 1000), LAST_MS // 1000 - 1)
-        # Intervals that the range cuts are not served, so that no hour outside of its days matters.
-        for day in read_days(reader, layout, uid, start_s, end_s):
-            hours_s |= day.changing
-    return np.array(sorted(hours_s), np.int64)
+    @property
+    def reader(self) -> Reader:
+        """Reads rows, which count for the meter."""
+        return metered(TableReader(self.target), self.meter)
 
+    def changing_hours(self, plan: QueryPlan) -> Int64s:
+        """The starts, in s, of the hours in which rollups may differ from points, as marks and leases say.
 
-def _completed(
-    target: Target,
-    layout: RollupTables,
-    question: Question,
-    plan: QueryPlan,
-    source: RollupSource,
-    rolled: _TableRollups,
-    notes: list[str],
-    meter: Meter | None,
-) -> QueryResult:
-    """The rollups, completed by points for the periods that they do not cover."""
-    how, length_ms = question.downsampling, source.interval.seconds * 1000
-    assert how is not None
-    assert how.interval_ms is not None
-    damage = list(rolled.damage)
-    missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
-    for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
-        raw_series, unread, _ = find_series(
-            target, layout, _selection(question, span), _passes(question), meter
-        )
-        damage += unread
-        for raw in raw_series:
-            series = raw.series if source.group is None else source.group.group(raw.series)
-            points = of_points(how.function, raw.times_ms, raw.values)
-            points = points.take(~is_covered(points.times_ms, rolled.covered, length_ms))
-            if series is not None and len(points.times_ms):
-                rolled.partials.setdefault(series, []).append(points)
-    complete = [
-        QuerySeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
-        for series, partials in rolled.partials.items()
-    ]
-    return QueryResult(complete, damage, [*notes, *_explained(layout, plan, source, rolled, missing)])
+        To be read before the rollups. An hour that is marked only later has rollups of the points until now.
+        """
+        if self.layout.options.marked_since_s is None or not plan.sources:
+            return np.zeros(0, np.int64)
+        # Imports Beam, which most queries do not need.
+        from timebeam.transforms.rollup.touched import read_days
 
+        layout, reader, name = self.layout, self.reader, Name("metrics", self.question.metric)
+        uid = uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+        hours_s = set[int]()
+        if uid is not None:
+            start_s, end_s = plan.start_ms // 1000, min(-(-plan.end_ms // 1000), LAST_MS // 1000 - 1)
+            # Intervals that the range cuts are not served, so that no hour outside of its days matters.
+            for day in read_days(reader, layout, uid, start_s, end_s):
+                hours_s |= day.changing
+        return np.array(sorted(hours_s), np.int64)
 
-def _read(
-    target: Target,
-    layout: RollupTables,
-    config: RollupConfig,
-    question: Question,
-    source: RollupSource,
-    changing_s: Int64s,
-    meter: Meter | None,
-) -> _TableRollups:
-    """Reads the rollups of one table for a query, but for the intervals of changing hours.
+    def read(self, source: RollupSource, changing_s: Int64s) -> _TableRollups:
+        """Reads the rollups of one table for a query, but for the intervals of changing hours.
 
-    Raises:
-      NotFound: there is no such table.
-      UnknownNameError: a name is in no table.
-    """
-    length_ms = source.interval.seconds * 1000
-    partials: dict[Series, list[Partials]] = {}
-    damage: list[str] = []
-    changing = overlapping(changing_s, length_ms)
-    broken = [changing * length_ms]
-    for row, series in _rows(target, layout, config, question, source, damage, meter):
+        Raises:
+          NotFound: there is no such table.
+          UnknownNameError: a name is in no table.
+        """
+        length_ms = source.interval.seconds * 1000
+        partials: dict[Series, list[Partials]] = {}
+        damage: list[str] = []
+        changing = overlapping(changing_s, length_ms)
+        broken = [changing * length_ms]
+        for row, series in self._rows(source, damage):
+            if source.ids:
+                partial, lacking, unread = _row_rollups(self.layout, self.config, source, row)
+                broken.append(lacking)
+            else:
+                decoded = self.layout.decode(row, series)
+                partial = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :])
+                unread = decoded.damage
+            damage += [f"row {row.key.hex()}: {text}" for text in unread]
+            if self.meter is not None:
+                self.meter.add_points(len(partial.times_ms))
+            inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
+            if inside.any():
+                partials.setdefault(series, []).append(partial.take(inside))
+        times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
+        covered = distinct(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
+        if any(map(len, broken)):
+            covered = np.setdiff1d(covered, np.concatenate(broken) // length_ms)
+            partials = {
+                series: [
+                    partial.take(is_covered(partial.times_ms, covered, length_ms))
+                    for partial in series_partials
+                ]
+                for series, series_partials in partials.items()
+            }
+        return _TableRollups(covered, changing, partials, damage)
+
+    def _rows(self, source: RollupSource, damage: list[str]) -> Iterator[tuple[Row, Series]]:
+        """The rows of a rollup table, each with its series, or group, as a query names it."""
+        layout, config, question = self.layout, self.config, self.question
+        tags = dict(question.tags)
+        if source.group is not None:
+            tags[config.agg_tag_key] = frozenset((source.aggregator.upper(),))
+        first_ms, last_ms, columns = source.first_ms, source.until_ms - 1, None
         if source.ids:
-            partial, lacking, unread = _row_rollups(layout, config, source, row)
-            broken.append(lacking)
-        else:
-            decoded = layout.decode(row, series)
-            partial, unread = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :]), decoded.damage
-        damage += [f"row {row.key.hex()}: {text}" for text in unread]
-        if meter is not None:
-            meter.add_points(len(partial.times_ms))
-        inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
-        if inside.any():
-            partials.setdefault(series, []).append(partial.take(inside))
-    times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
-    covered = distinct(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
-    if any(map(len, broken)):
-        covered = np.setdiff1d(covered, np.concatenate(broken) // length_ms)
-        partials = {
-            series: [
-                partial.take(is_covered(partial.times_ms, covered, length_ms)) for partial in series_partials
-            ]
-            for series, series_partials in partials.items()
-        }
-    return _TableRollups(covered, changing, partials, damage)
+            edges_s = np.array([first_ms, last_ms], np.int64) // 1000
+            first_ms, last_ms = (source.interval.row_span.bases(edges_s) * 1000).tolist()
+            ids = config.aggregation_ids
+            # A sum beyond the floats is in no cell, where a count says that there are points.
+            columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
+        selection = Selection(question.metric, tags, first_ms, last_ms)
+        table, uids, passes = _table(layout, source), layout.uid_table, _passes(question)
+        for selected in select.select(layout.options, table, uids, selection, self.reader, columns):
+            if isinstance(selected, Finding):
+                damage.append(f"row {selected.key.hex()}: {selected.text}")
+                continue
+            series = _named(config, source, selected.series)
+            if series is not None and (passes is None or passes(series)):
+                yield selected.row, series
 
-
-def _rows(
-    target: Target,
-    layout: RollupTables,
-    config: RollupConfig,
-    question: Question,
-    source: RollupSource,
-    damage: list[str],
-    meter: Meter | None,
-) -> Iterator[tuple[Row, Series]]:
-    """The rows of a rollup table, each with its series, or group, as a query names it."""
-    tags = dict(question.tags)
-    if source.group is not None:
-        tags[config.agg_tag_key] = frozenset((source.aggregator.upper(),))
-    first_ms, last_ms, columns = source.first_ms, source.until_ms - 1, None
-    if source.ids:
-        edges_s = np.array([first_ms, last_ms], np.int64) // 1000
-        first_ms, last_ms = (source.interval.row_span.bases(edges_s) * 1000).tolist()
-        ids = config.aggregation_ids
-        # A sum beyond the floats is in no cell, where a count says that there are points.
-        columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
-    selection = Selection(question.metric, tags, first_ms, last_ms)
-    reader = metered(TableReader(target), meter)
-    table, uids, passes = _table(layout, source), layout.uid_table, _passes(question)
-    for selected in select.select(layout.options, table, uids, selection, reader, columns):
-        if isinstance(selected, Finding):
-            damage.append(f"row {selected.key.hex()}: {selected.text}")
-            continue
-        series = _named(config, source, selected.series)
-        if series is not None and (passes is None or passes(series)):
-            yield selected.row, series
+    def completed(
+        self, plan: QueryPlan, source: RollupSource, rolled: _TableRollups, notes: Sequence[str]
+    ) -> QueryResult:
+        """The rollups, completed by points for the periods that they do not cover."""
+        question = self.question
+        how, length_ms = question.downsampling, source.interval.seconds * 1000
+        assert how is not None
+        assert how.interval_ms is not None
+        damage = list(rolled.damage)
+        missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
+        for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
+            raw_series, unread, _ = find_series(
+                self.target, self.layout, _selection(question, span), _passes(question), self.meter
+            )
+            damage += unread
+            for raw in raw_series:
+                series = raw.series if source.group is None else source.group.group(raw.series)
+                points = of_points(how.function, raw.times_ms, raw.values)
+                points = points.take(~is_covered(points.times_ms, rolled.covered, length_ms))
+                if series is not None and len(points.times_ms):
+                    rolled.partials.setdefault(series, []).append(points)
+        complete = [
+            QuerySeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
+            for series, partials in rolled.partials.items()
+        ]
+        explained = [*notes, *_explained(self.layout, plan, source, rolled, missing)]
+        return QueryResult(complete, damage, explained)
 
 
 def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:
