@@ -58,7 +58,7 @@ from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
 from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.rollup.touched import touched_table, when_complete
+from timebeam.transforms.rollup.touched import DAY_S, touched_table, when_complete
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -269,6 +269,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
         raise UsageError(
             "--follow needs tables whose writers all mark: store since when they do with `timebeam tables "
             "adopt --marked_since DAY` (docs/how-to/rollups.md)"
+        )
+    crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
+    if crossing:
+        raise UsageError(
+            f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
+            "rounds could write one interval; leave it out of the configuration"
         )
     marked_first = range(0)
     if has_range:

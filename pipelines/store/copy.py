@@ -225,6 +225,11 @@ def _table_pairs(
     if "rollups" in options.also:
         if not options.rollup_config:
             raise UsageError("--also rollups needs --rollup_config, which names their tables")
+        if layouts[1].options.marked_since and not options.verify_only:
+            raise UsageError(
+                "--also rollups: the new tables have marked_since, so `rollup --follow` alone writes their "
+                "rollups; leave it out, or store marked_since when the rollups are copied"
+            )
         config = read_config(options.rollup_config)
         for interval in config.intervals:
             for name in outputs(config, interval):

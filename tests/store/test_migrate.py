@@ -112,6 +112,17 @@ def answers(store: Store, config: Path) -> list[str]:
     return [*texts, "\n".join(sorted(tree.splitlines()))]  # leaves and collisions are listed by TSUID
 
 
+def test_rollups_are_not_copied_where_queries_trust_marks(
+    bigtable: tuple[str, str], prefix: str, config: Path
+) -> None:
+    """A copied rollup could overwrite what `rollup --follow` has made of later points."""
+    source = created(bigtable, prefix, config)
+    sink = created(bigtable, f"{prefix}new_", config, marked_since="2026-01-01")
+    ran = copied(source, sink, config)
+    assert (ran.code, "--also rollups" in ran.err) == (2, True), ran.err
+    assert copied(source, sink, config, "--verify_only").code == 0
+
+
 def rollup_cells(store: Store, config: Path) -> dict[str, set[tuple[bytes, bytes, bytes]]]:
     """(row key, qualifier, value) of the tables of rollups."""
     names = {

@@ -8,9 +8,10 @@ written to one series. Cells that arrive meanwhile stay, and are moved by the ne
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.annotations import parse_stored
@@ -26,9 +27,8 @@ from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import marked
-from timebeam.transforms.readers.table_reader import read_rows, scan_rows
-from timebeam.transforms.rollup.touched import TouchedMarker, touched_table
+from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
+from timebeam.transforms.rollup.touched import TouchedMarker, read_days
 
 _ROWS_AT_ONCE = 500
 
@@ -71,30 +71,55 @@ def merge_uids(
       GoogleAPICallError: rows could not be read or written; a repeated call goes on.
     """
     rows = cells = kept = 0
-    marker: TouchedMarker | None = TouchedMarker(capability(layout, HourMarks))
-    if not table_exists(target, touched_table(layout).name):
-        marker = None
-    for table in (layout.data_table, *rollups):
-        scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
-        while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
-            is_rollup = table != layout.data_table
-            moved = [moved_cells(layout.options, row, old, new, is_rollup=is_rollup) for row in batch]
-            existing = read_rows(target, table, [move.new.key for move in moved])
-            plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
-            if not dry_run:
-                written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
-                written = [row for row in written if row.cells]
-                with marked(target, None if is_rollup else marker, written):
-                    write_all(target, table, written)
-                stored = read_rows(target, table, [plan.new.key for plan in plans])
-                plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
-                write_all(target, table, [row for plan in plans if (row := _deletion(plan)).deleted])
-                replace_cells(target, table, [each for plan in plans for each in _append_deletions(plan)])
-            rows += sum(bool(plan.old) for plan in plans)
-            count = sum(len(plan.old) for plan in plans)
-            cells += count
-            kept += sum(len(row.cells) for row in batch) - count
+    with contextlib.nullcontext() if dry_run else _marking(target, layout, old, new) as mark:
+        for table in (layout.data_table, *rollups):
+            scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
+            while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
+                is_rollup = table != layout.data_table
+                moved = [moved_cells(layout.options, row, old, new, is_rollup=is_rollup) for row in batch]
+                existing = read_rows(target, table, [move.new.key for move in moved])
+                plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
+                if mark is not None:
+                    if not is_rollup:
+                        mark([*batch, *(plan.new for plan in plans)])
+                    written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
+                    write_all(target, table, [row for row in written if row.cells])
+                    stored = read_rows(target, table, [plan.new.key for plan in plans])
+                    plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
+                    write_all(target, table, [row for plan in plans if (row := _deletion(plan)).deleted])
+                    replace_cells(target, table, [each for plan in plans for each in _append_deletions(plan)])
+                rows += sum(bool(plan.old) for plan in plans)
+                count = sum(len(plan.old) for plan in plans)
+                cells += count
+                kept += sum(len(row.cells) for row in batch) - count
     return MergeTally(rows, cells, kept)
+
+
+@contextlib.contextmanager
+def _marking(
+    target: Target, layout: UidTables, old: UidPair, new: bytes
+) -> Iterator[Callable[[Sequence[Row]], None]]:
+    """A context in which rows and rollups are moved, with what marks the hours of rows until it ends.
+
+    A metric also gets the marks of the old one, whose rollups may differ from its points.
+    """
+    marker, hours = TouchedMarker(capability(layout, HourMarks)), set[tuple[bytes, int]]()
+    is_marked = table_exists(target, marker.table.name)
+    kind, uid = old
+
+    def mark(rows: Sequence[Row]) -> None:
+        more = set(marker.hours(rows)) - hours if is_marked else set()
+        marker.mark(target, more, stored=False)
+        hours.update(more)
+
+    if is_marked and kind == "metrics":
+        for day in read_days(TableReader(target), layout, uid):
+            hours.update((new, start_s) for start_s in day.changing)
+        marker.mark(target, hours, stored=False)
+    try:
+        yield mark
+    finally:
+        marker.mark(target, hours, stored=True)
 
 
 def scan_of_uid(options: OpenTsdbOptions, table: str, pair: UidPair) -> Scan:

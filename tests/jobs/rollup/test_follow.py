@@ -30,11 +30,13 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
 from timebeam.schema.layouts import Deletion
+from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.points import Series
 from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.ingest.write import marked
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup import lease as lease_module
 from timebeam.transforms.rollup import touched as touched_module
@@ -124,7 +126,7 @@ def test_marks_stay_if_bigtable_refuses_a_row(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
     send(store, tmp_path, points(random.Random(6), 60))
-    marked = [day.changing for day in read_days(TableReader(store.target), store.layout)]
+    changing = [day.changing for day in read_days(TableReader(store.target), store.layout)]
     is_bad = some_keys(0.3, 1)
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > 7 and is_bad(key))
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
@@ -132,7 +134,7 @@ def test_marks_stay_if_bigtable_refuses_a_row(
     assert figures["refused"].keys() == {"write-refused"}
     days = list(read_days(TableReader(store.target), store.layout))
     assert ([day.changing for day in days], [day.leases.lease for day in days]) == (
-        marked,
+        changing,
         [None] * len(days),
     )
     assert json.loads(follow(store, config).out)["refused"] == {}
@@ -146,6 +148,33 @@ def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) 
     flags = [flag for flag in store.flags if "marked_since" not in flag]
     ran = timebeam("rollup", *flags, "--rollup_config", config, "--follow")
     assert (ran.code, "--follow needs tables whose writers all mark" in ran.err) == (2, True), ran.err
+
+
+def test_a_merge_of_names_carries_marks_to_the_other_metric(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    """Else it would move rollups of deleted points to hours that nobody rolls up again."""
+    m, n = (Series.of(metric, {"host": "a"}) for metric in ("m", "n"))
+    send(store, tmp_path, {(m, DAY): 1, (m, DAY + HOUR): 2, (n, DAY + 2 * HOUR): 3})
+    follow(store, config)
+    row = next(row for row in store.rows() if row.key.startswith(METRIC + DAY.to_bytes(4, "big")))
+    with marked(store.target, TouchedMarker(store.layout), [row]):
+        write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
+    merge = ("names", "merge", "metrics", "m", "n", *store.flags, "--rollup_config", config, "--yes")
+    ran = timebeam(*merge)
+    assert (ran.code, "cells stay" in ran.out) == (1, True), ran.err  # both have a rollup of the day
+    for _ in range(2):
+        same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=1h-sum")[:2], exact=True)
+        follow(store, config)
+    assert timebeam(*merge).code == 0
+
+
+@pytest.mark.parametrize(("text", "span"), [("5h", "60h"), ("2d", "576h")])
+def test_an_interval_in_two_days_is_refused(store: Store, tmp_path: Path, text: str, span: str) -> None:
+    """The leases of its days could be those of two rounds, of which one writes what it read earlier."""
+    config = config_file(tmp_path, [interval(text, span)])
+    ran = timebeam("rollup", *store.flags, "--rollup_config", config, "--follow", "--rounds=1")
+    assert (ran.code, f"intervals of {text} do not divide a day" in ran.err) == (2, True), ran.err
 
 
 class Clock:
