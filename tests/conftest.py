@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at import: else each server that goes is a line
 os.environ |= {"COLUMNS": "80", "LINES": "24", "LANGUAGE": "C"}  # each parser of options asks for them often
-os.environ |= {"GOGC": "400", "GOMAXPROCS": "1"}  # the emulators: fewer collections of garbage, one processor
+# Of the emulators. GOGC saves processor time; on several processors, reads can miss columns of rows that are
+# written meanwhile.
+os.environ |= {"GOGC": "400", "GOMAXPROCS": "1"}
 
 import hypothesis
 import pytest
