@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from google.pubsub_v1.types import PubsubMessage
@@ -137,11 +138,49 @@ def rollup_rows(layout: OpenTsdb, rollups: RollupConfig) -> list[Row]:
     return [row for spec in specs for row in scan_table(TARGET, spec.name)]
 
 
+class StreamFigures(NamedTuple):
+    """What was done while points were sent.
+
+    Attributes:
+      points: sent.
+      compared: intervals, of which `wrong` differ through rollups.
+      kills: of the process that rolls up.
+    """
+
+    points: int
+    compared: int
+    wrong: int
+    kills: int
+
+
+def stream_and_kill(
+    minutes: float, rate: int, follow: Process, layout: OpenTsdb, rollups: RollupConfig
+) -> StreamFigures:
+    """Sends points at a rate, asks queries, and kills the process that rolls up now and then."""
+    rng = random.Random(1)
+    started_s = time.time()
+    end_s, next_kill_s = started_s + minutes * 60, started_s + 60
+    points = compared = wrong = kills = 0
+    while time.time() < end_s:
+        while points < (time.time() - started_s) * rate:
+            send(rng, _POINTS_A_MESSAGE)
+            points += _POINTS_A_MESSAGE
+        if points > 20 * rate:
+            still, differing = compare(layout, rollups, rng)
+            compared, wrong = compared + still, wrong + differing
+        if time.time() > next_kill_s:
+            follow.end(signal.SIGKILL)
+            follow.start()
+            next_kill_s, kills = time.time() + rng.uniform(20, 60), kills + 1
+        time.sleep(0.2)
+    return StreamFigures(points, compared, wrong, kills)
+
+
 def run(minutes: float, rate: int, folder: Path) -> int:
     """Everything; the exit code."""
     publisher().create_topic(name=TOPIC)
     subscriber().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
-    config, rng = folder / "rollups.json", random.Random(1)
+    config = folder / "rollups.json"
     config.write_text(json.dumps(_CONFIG))
     layout, rollups = OpenTsdb(OpenTsdbOptions(marked_since="1970-01-01")), read_config(str(config))
     place, letters = ("--layout=opentsdb", f"--rollup_config={config}"), f"--dead_letters={folder / 'dead'}"
@@ -150,15 +189,9 @@ def run(minutes: float, rate: int, folder: Path) -> int:
     subprocess.run([*program, "tables", "create", *place], check=True, stdout=subprocess.DEVNULL)
     ingest = Process(
         [
-            *(
-                "ingest",
-                "--layout=opentsdb",
-                marked,
-                "--format=opentsdb-json",
-                "--auto_create_metrics",
-                letters,
-            ),
+            *("ingest", "--layout=opentsdb", marked, "--format=opentsdb-json", letters),
             *(f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=2", "--packing=points"),
+            "--auto_create_metrics",
         ],
         folder,
     )
@@ -171,26 +204,8 @@ def run(minutes: float, rate: int, folder: Path) -> int:
     )
     ingest.start()
     follow.start()
-    end_s, next_kill_s, sent, compared, wrong, kills = (
-        time.time() + minutes * 60,
-        time.time() + 60,
-        0,
-        0,
-        0,
-        0,
-    )
     started_s = time.time()
-    while time.time() < end_s:
-        while sent < (time.time() - started_s) * rate:
-            send(rng, _POINTS_A_MESSAGE)
-            sent += _POINTS_A_MESSAGE
-        still, differing = compare(layout, rollups, rng) if sent > 20 * rate else (0, 0)
-        compared, wrong = compared + still, wrong + differing
-        if time.time() > next_kill_s:
-            follow.end(signal.SIGKILL)
-            follow.start()
-            next_kill_s, kills = time.time() + rng.uniform(20, 60), kills + 1
-        time.sleep(0.2)
+    stream = stream_and_kill(minutes, rate, follow, layout, rollups)
     time.sleep(15)
     ingest.end(signal.SIGTERM)
     whole_s = int(time.time()) // HOUR_S * HOUR_S
@@ -204,14 +219,14 @@ def run(minutes: float, rate: int, folder: Path) -> int:
     is_same = rollup_rows(layout, rollups) == followed
     lines = [json.loads(line) for line in follow.output.read_text().splitlines() if line.endswith("}")]
     lags = np.array([line["lag_seconds"] for line in lines])
-    print(f"points sent {sent:,}; rounds {len(lines):,}, killed {kills:,} times")
-    print(f"intervals compared {compared:,}, wrong {wrong:,}")
+    print(f"points sent {stream.points:,}; rounds {len(lines):,}, killed {stream.kills:,} times")
+    print(f"intervals compared {stream.compared:,}, wrong {stream.wrong:,}")
     print(f"rollup cells {sum(len(row.cells) for row in followed):,}, as from scratch: {is_same}")
     print(f"lag p50 {np.percentile(lags, 50):.1f} s, p99 {np.percentile(lags, 99):.1f} s")
     print(
         f"processor seconds: follow {follow.cpu:.0f}, ingest {ingest.cpu:.0f}: {follow.cpu / ingest.cpu:.2f}"
     )
-    return 0 if is_same and compared and followed and not wrong else 1
+    return 0 if is_same and stream.compared and followed and not stream.wrong else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -345,7 +345,7 @@ class Otlp(WholeFormat):
             encoded = b"".join(
                 encoded_bytes(1, pair) for tag, pair in field_contents(resource) if tag == _FIRST
             )
-            kept = {
+            resources = {
                 key: value
                 for key, value in read_attributes(encoded).items()
                 if self._resource is None or key in self._resource
@@ -366,8 +366,8 @@ class Otlp(WholeFormat):
         if is_delta:
             tags[DELTA_TAG[0]] = DELTA_TAG[1]
         if self._as_resources:
-            return Series.of(metric, tags, kept)
-        return Series.of(metric, kept | tags)
+            return Series.of(metric, tags, resources)
+        return Series.of(metric, resources | tags)
 
 
 def _levels(padded: bytes, starts: Int64s, ends: Int64s) -> _Levels:
