@@ -53,7 +53,7 @@ class DueDay(NamedTuple):
     Attributes:
       hours: with the marks that are to be deleted; none where only a dead holder may have changed rollups.
       since_ms: since when each hour could be rolled up.
-      dead: lost leases whose holders write no more.
+      dead: lost or ended leases whose holders write no more.
     """
 
     day: MarkedDay
@@ -91,8 +91,9 @@ class Rounds:
             for mark in day.hours:
                 hour = mark.metric, mark.start_s
                 seen_ms[hour] = self._seen_ms.get(hour, now_ms)
-            if day.leases.lease is None or day.leases.lease.end_ms <= now_ms:
-                dead = [lost for lost in day.leases.lost if lost.is_dead]
+            lease = day.leases.lease
+            if lease is None or lease.end_ms <= now_ms:
+                dead = [each for each in (*day.leases.lost, lease) if each is not None and each.is_dead]
                 since_ms = dict(self._due_hours(day, dead, seen_ms, now_ms))
                 days += [DueDay(day, list(since_ms), list(since_ms.values()), dead)] if since_ms else []
         self._seen_ms = seen_ms

@@ -385,3 +385,24 @@ def test_a_follower_that_is_killed_after_a_stale_write(model: Model) -> None:
         model.check()
     assert model.hours[STALE_HOUR] == 2
     assert list(read_days(TableReader(model.store.target), model.store.layout)) == []
+
+
+def test_a_follower_that_is_killed_with_a_lease_of_hours_without_marks(model: Model) -> None:
+    """Another one has rolled up what it read the marks of; its lease does not stay in the table."""
+    store, clock = model.store, model.clock
+    marker = TouchedMarker(store.layout)
+    marker.mark(store.target, [STALE_HOUR], stored=False)
+    model.points[STALE_HOUR] = 1
+    marker.mark(store.target, [STALE_HOUR], stored=True)
+    clock.now_s += QUIET_S + 1
+    killed = model.follower()
+    next(killed)  # it has read the marks
+    for _ in model.follower():
+        model.check()
+    next(killed)  # it has the lease
+    (day,) = read_days(TableReader(store.target), store.layout)
+    assert (day.hours, day.leases.lease is None) == ([], False)
+    clock.now_s += 2 * HOUR
+    for _ in model.follower():
+        model.check()
+    assert list(read_days(TableReader(store.target), store.layout)) == []
