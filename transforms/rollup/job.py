@@ -114,39 +114,45 @@ class RollupSeriesKeys:
             key for pre_aggregate in job.config.pre_aggregates for key in pre_aggregate.keep
         )
         self._groups: dict[tuple[object, ...], list[tuple[Series, tuple[str, ...]]]] = {}
-        self._single: dict[Series, SeriesKey | None] = {}
+        self._named: dict[Series, SeriesKey | None] = {}
         self._grouped: Sequence[Series] = ()
         self._groupings: list[Grouping] = []
         self._aggregators: dict[Series, tuple[str, ...]] = {}  # by group
-        self._stored: dict[Series, SeriesKey | None] = {}  # None for several
+        self._first: dict[Series, SeriesKey] = {}
 
     def noted(self, selection: Iterable[Selected | Finding]) -> Iterator[Selected | Finding]:
-        """The same rows; a series gets the key that its rows have, so that its names are not looked up.
+        """The same rows; notes the key of the first row of each series, so that its names are not looked up.
 
-        With `tag_raw` its rollups have another key. If two UIDs have one name, rows of several keys are one
-        series: the names say which key it gets. A thread may read ahead of `single`.
+        With `tag_raw` rollups have other keys. A thread may read ahead of `single`.
         """
         options = self._job.layout.options
         base_at = options.salt_width + options.uid_width_metric
         for selected in selection:
             if type(selected) is Selected and not self._job.config.tag_raw:
-                row_key, series = selected.row.key, selected.series
-                key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
-                if self._stored.setdefault(series, key) != key:
-                    self._stored[series] = None
+                row_key = selected.row.key
+                self._first.setdefault(
+                    selected.series, SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
+                )
             yield selected
 
-    def single(self, buckets: Buckets) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each series, None if it has none; refusals of new series)."""
+    def single(self, buckets: Buckets, *, is_shared: bool) -> tuple[list[SeriesKey | None], list[Rejected]]:
+        """(the key of each series, None if it has none; refusals of new series).
+
+        If two UIDs have one name, rows of several keys are one series. What the chunk writes alone gets the
+        key of the first of its rows.
+
+        Args:
+          is_shared: whether other chunks have points of the same intervals. Their rows may have other keys,
+            so the names say which key the sum of all gets.
+        """
         config = self._job.config
         rejected = []
+        stored: Mapping[Series, SeriesKey] = {} if is_shared else self._first
         named: dict[Series, Series] = {}
         for series in buckets.series:
-            if series in self._single:
+            if series in stored or series in self._named:
                 continue
-            self._single[series] = self._stored.get(series)
-            if self._single[series] is not None:
-                continue
+            self._named[series] = None
             try:
                 named[series] = config.rollup_series(series)
             except RefusedError as error:
@@ -155,8 +161,8 @@ class RollupSeriesKeys:
             if isinstance(key, RefusedError):
                 rejected.append(_unnamed(str(series), key))
             else:
-                self._single[series] = key
-        return [self._single[series] for series in buckets.series], rejected
+                self._named[series] = key
+        return [stored.get(series) or self._named[series] for series in buckets.series], rejected
 
     def groupings(self, series: Sequence[Series]) -> list[Grouping]:
         """The groups of the series; a series is in at most one group of each grouping."""

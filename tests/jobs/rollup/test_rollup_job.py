@@ -148,6 +148,28 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     check(store, points)
 
 
+@all_cuts(("by sampled keys", 0))
+@pytest.mark.usefixtures("chunks_cut")
+def test_two_uids_of_one_name_are_one_series_whose_hours_add_up(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    """The first hours have rows of one UID only, the last ones of the other."""
+    old, new = (Series.of("sys.m", {"host": host, "dc": "d"}) for host in ("old", "new"))
+    points: Points = {
+        (new if hour < 4 else old, (DAY + hour * HOUR + second) * 1000): hour
+        for hour in range(8)
+        for second in range(0, HOUR, 60)
+    }
+    send(store, tmp_path, points, 1)
+    (uid,) = [uid for (kind, uid), name in store.names().items() if (kind, name) == ("tagv", "old")]
+    renamed = SetCell("name", "tagv", b"new", 4_000_000_000_000_000)
+    open_table(store.target, store.layout.uid_table).mutate_row(uid, renamed)
+    points = {(new, time_ms): value for (_, time_ms), value in points.items()}
+    for _ in range(2):
+        assert rollup(store, config).code == 0
+        same(stored(store, SECONDS), expected(points))
+
+
 @all_cuts(("by turns", 1))
 @pytest.mark.usefixtures("chunks_cut")
 def test_a_second_run_changes_nothing_and_late_data_all_that_it_must(

@@ -1,4 +1,4 @@
-"""Rollup rows of single series have the keys of their points; where those are not enough, names decide."""
+"""Rollup rows of single series have the keys of their points; of what chunks share, names decide."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def selected(series: Series, salt: bytes, hour: int, tail: bytes) -> Selected:
 
 @pytest.mark.parametrize("salt", [b"", b"\7"])
 @pytest.mark.parametrize("tag_raw", [False, True])
-def test_names_are_looked_up_with_tag_raw_and_for_two_uids_of_one_name(salt: bytes, tag_raw: bool) -> None:
+def test_names_are_looked_up_with_tag_raw_and_for_what_chunks_share(salt: bytes, tag_raw: bool) -> None:
     intervals = [interval("1m", "1h", table="tsdb", defaultInterval=True), interval("1h", "1d")]
     config = {"aggregationIds": {"sum": 0, "count": 1}, "intervals": intervals}
     layout = OpenTsdb(OpenTsdbOptions(salt_width=len(salt)))
@@ -55,10 +55,13 @@ def test_names_are_looked_up_with_tag_raw_and_for_two_uids_of_one_name(salt: byt
         selected(TWICE, salt, 3, b"\0\0\1\0\0\2"),
     ]
     assert list(names.noted(rows)) == rows
-    keys, refused = names.single(empty((ALONE, TWICE), 60))
+    keys, refused = names.single(empty((ALONE, TWICE), 60), is_shared=False)
     assert not refused
     if tag_raw:
         assert keys == [BY_NAME, BY_NAME]
     else:
-        assert keys == [SeriesKey(salt + b"\0\0\1", b"\0\0\1\0\0\1"), BY_NAME]
-        assert by_name.asked == [TWICE]
+        tails = [b"\0\0\1\0\0\1", b"\0\0\1\0\0\2"]
+        assert keys == [SeriesKey(salt + b"\0\0\1", tail) for tail in tails]
+        assert not by_name.asked
+    assert names.single(empty((ALONE, TWICE), 60), is_shared=True) == ([BY_NAME, BY_NAME], [])
+    assert len(by_name.asked) == 2
