@@ -22,11 +22,12 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
-from timebeam.pipelines.options.values import layout_with, readable_of, rollups_of, target_of
+from timebeam.pipelines.options.values import layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
-from timebeam.schema.common.times import DAY_MS, utc_text
+from timebeam.pipelines.store.retention import old_points
+from timebeam.schema.common.times import utc_text
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import (
     Annotations,
@@ -36,27 +37,22 @@ from timebeam.schema.layouts import (
     ReadableLayout,
     Reader,
     Selection,
-    SeriesIndex,
     TableSpec,
-    UidTables,
     UnknownNameError,
     WritableLayout,
     find_capability,
 )
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY, POINT_BYTES, ROLLUP_BYTES
-from timebeam.schema.store.retention import parse_rules, rule_of
+from timebeam.schema.rollup.opentsdb_rollup import FAMILY
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.job import outputs
 from timebeam.transforms.store.delete import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
-    RolledTable,
     is_begun,
     marker_of,
     use_up,
@@ -281,7 +277,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
     options.dry_run = options.dry_run or not (options.token or options.unattended)
     if options.keep_days:
-        tasks = _old_points(options, layout, TableReader(target), token.newest_ms)
+        tasks = old_points(options, layout, TableReader(target), token.newest_ms)
     else:
         tasks = [DeleteTask(_selected(options, layout, TableReader(target), token.newest_ms))]
     work = DeleteJob(
@@ -318,69 +314,6 @@ def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reade
     if full and not options.full_scan:
         raise UsageError(f"{full}: give --tag for these, or --full_scan")
     return question
-
-
-def _old_points(
-    options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int
-) -> list[DeleteTask]:
-    """For each metric that a rule of `--keep_days` matches, the points and rollups of too old UTC days.
-
-    Raises:
-      UsageError: other options select points too, or the layout does not list its metrics or rollups.
-    """
-    if options.metric or options.tag or options.explicit_tags or options.tsuid or options.start:
-        raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --tag and --tsuid")
-    with_uids, indexed = find_capability(layout, UidTables), find_capability(layout, SeriesIndex)
-    if with_uids is not None:
-        metrics = list(with_uids.metric_uids(reader))
-    elif indexed is not None:
-        metrics = sorted({series.metric for series, _ in indexed.indexed(None, reader)})
-    else:
-        raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
-    try:
-        rules = parse_rules(options.keep_days)
-    except ValueError as error:
-        raise UsageError(f"--keep_days: {error}") from error
-    if options.keep_rollups and any(rule.separate for rule in rules):
-        raise UsageError("--keep_rollups: the rules have days of rollups: leave it out")
-    expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
-    rolled = _rolled_tables(options) if expiring and not options.annotations else ()
-    tasks = []
-    for metric in metrics:
-        rule = rule_of(rules, metric)
-        if rule is None:
-            continue
-        if (old := _older(metric, rule.days, now_ms)) is not None:
-            tasks.append(DeleteTask(old, str(rule), marks=not rule.separate))
-        if rule.separate and (old := _older(metric, rule.rollup_days, now_ms)) is not None:
-            tasks += [DeleteTask(old, str(rule), table, marks=False) for table in rolled]
-    return tasks
-
-
-def _older(metric: str, days: int | None, now_ms: int) -> Question | None:
-    """The UTC days of a metric that are older than so many; None if there are none."""
-    end_ms = -1 if days is None else now_ms // DAY_MS * DAY_MS - days * DAY_MS - 1
-    return Question(metric, {}, (), NONE, None, 0, end_ms) if end_ms > 0 else None
-
-
-def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
-    """The tables of rollups and pre-aggregates.
-
-    Raises:
-      UsageError: no option names their configuration, or the layout has none.
-    """
-    if not options.rollup_config:
-        raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
-    layout, config = rollups_of(options)
-    tables = []
-    for interval in config.intervals:
-        interval_ms = interval.seconds * 1000
-        step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
-        tables += [
-            RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
-            for name in outputs(config, interval)
-        ]
-    return tables
 
 
 def _selection(question: Question) -> Selection:

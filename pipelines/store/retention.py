@@ -1,0 +1,79 @@
+"""What `timebeam delete` deletes by rules of retention: the points and rollups of old days, by metric."""
+
+from __future__ import annotations
+
+import argparse
+
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import rollups_of
+from timebeam.schema.common.times import DAY_MS
+from timebeam.schema.layouts import ReadableLayout, Reader, SeriesIndex, UidTables, find_capability
+from timebeam.schema.query.question import NONE, Question
+from timebeam.schema.rollup.opentsdb_rollup import POINT_BYTES, ROLLUP_BYTES
+from timebeam.schema.store.retention import parse_rules, rule_of
+from timebeam.transforms.rollup.job import outputs
+from timebeam.transforms.store.delete import DeleteTask, RolledTable
+
+
+def old_points(
+    options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int
+) -> list[DeleteTask]:
+    """For each metric that a rule of `--keep_days` matches, the points and rollups of too old UTC days.
+
+    Raises:
+      UsageError: other options select points too, or the layout does not list its metrics or rollups.
+    """
+    others = options.metric, options.tag, options.explicit_tags, options.tsuid, options.start
+    if any(others) or options.origins["end"] == "--end":
+        raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --end, --tag and --tsuid")
+    with_uids, indexed = find_capability(layout, UidTables), find_capability(layout, SeriesIndex)
+    if with_uids is not None:
+        metrics = list(with_uids.metric_uids(reader))
+    elif indexed is not None:
+        metrics = sorted({series.metric for series, _ in indexed.indexed(None, reader)})
+    else:
+        raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
+    try:
+        rules = parse_rules(options.keep_days)
+    except ValueError as error:
+        raise UsageError(f"--keep_days: {error}") from error
+    if options.keep_rollups and any(rule.separate for rule in rules):
+        raise UsageError("--keep_rollups: the rules have days of rollups: leave it out")
+    expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
+    rolled = _rolled_tables(options) if expiring and not options.annotations else ()
+    tasks = []
+    for metric in metrics:
+        rule = rule_of(rules, metric)
+        if rule is None:
+            continue
+        if (old := _older(metric, rule.days, now_ms)) is not None:
+            tasks.append(DeleteTask(old, str(rule), marks=not rule.separate))
+        if rule.separate and (old := _older(metric, rule.rollup_days, now_ms)) is not None:
+            tasks += [DeleteTask(old, str(rule), table, marks=False) for table in rolled]
+    return tasks
+
+
+def _older(metric: str, days: int | None, now_ms: int) -> Question | None:
+    """The UTC days of a metric that are older than so many; None if there are none."""
+    end_ms = -1 if days is None else now_ms // DAY_MS * DAY_MS - days * DAY_MS - 1
+    return Question(metric, {}, (), NONE, None, 0, end_ms) if end_ms > 0 else None
+
+
+def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
+    """The tables of rollups and pre-aggregates.
+
+    Raises:
+      UsageError: no option names their configuration, or the layout has none.
+    """
+    if not options.rollup_config:
+        raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
+    layout, config = rollups_of(options)
+    tables = []
+    for interval in config.intervals:
+        interval_ms = interval.seconds * 1000
+        step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
+        tables += [
+            RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
+            for name in outputs(config, interval)
+        ]
+    return tables
