@@ -35,6 +35,7 @@ from timebeam.transforms.store import delete as delete_module
 from timebeam.transforms.store import sealing
 from timebeam.transforms.store.delete import DeleteChunk, DeleteJob, DeleteTask
 from timebeam.transforms.store.removals import PendingRemovals
+from timebeam.transforms.store.sealed_removals import SealedRemovals
 from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
 
 START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
@@ -494,18 +495,50 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
     assert contents[0] == contents[1] == contents[2]
 
 
-def delete(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int = NOW_S * 1000) -> None:
-    """Deletes points of a series that arrived until a time, as `timebeam delete` does."""
+def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int, log: str) -> DeleteJob:
     question = Question("m", {"host": frozenset({host})}, (), NONE, None, start_ms, end_ms)
-    job = DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, "", None)
-    chunk = DeleteChunk(0, WHOLE_TABLE)
-    removals = [*delete_module._removals(job, chunk)]
+    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None)
+
+
+def carry_out(job: DeleteJob) -> None:
+    """Deletes as `timebeam delete` does."""
+    sealed = delete_module._sealed_removals(job, job.tasks[0])
+    pending = PendingRemovals(job.target, job.log, None, "", sealed)
+    for removal, of_series in [*delete_module._removals(job, DeleteChunk(0, WHOLE_TABLE))]:
+        pending.add(removal, of_series)
+    pending.flush()
+
+
+def delete(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int = NOW_S * 1000) -> None:
+    """Deletes points of a series that arrived until a time."""
     with tempfile.TemporaryDirectory() as folder:
-        sealed = delete_module._sealed_removals(job, job.tasks[0])
-        pending = PendingRemovals(store.target, f"{folder}/log", None, "", sealed)
-        for removal, of_series in removals:
-            pending.add(removal, of_series)
-        pending.flush()
+        carry_out(deletion(store, host, start_ms, end_ms, newest_ms, f"{folder}/log"))
+
+
+def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_back(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The deletion runs again before the seal writes what it has read."""
+    job = deletion(store, "a", 0, NOW_S * 1000, NOW_S * 1000, f"{tmp_path}/log")
+    write = sealing.replace_cells
+
+    def paused(*args: Any) -> Any:
+        monkeypatch.setattr(sealing, "replace_cells", write)
+        with monkeypatch.context() as patch:
+            patch.setattr(SealedRemovals, "carry_out", killed)
+            with pytest.raises(KilledError):
+                carry_out(job)
+        (tmp_path / "log-torn.jsonl").write_text('{"table": "t')
+        assert list(delete_module._AgainFn(job).process(True)) == [True]
+        carry_out(job)
+        return write(*args)
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(sealing, "replace_cells", paused)
+    seal(store)
+    check_reads(store, {series("b"): points[series("b")]})
 
 
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])

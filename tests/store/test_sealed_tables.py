@@ -298,12 +298,17 @@ def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: P
 
 
 def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
-    """Deletes with the token of a dry run."""
-    log = f"--log={folder / store.layout.options.table_prefix}"
-    arguments = ("delete", "m", *store.flags, log, "--summary=json", *flags)
+    """Deletes with the token of a dry run; from sealed tables as after an interrupted run."""
+    log = folder / store.layout.options.table_prefix
+    arguments = ("delete", "m", *store.flags, f"--log={log}", "--summary=json", *flags)
     dry = timebeam(*arguments)
     assert dry.code == 0, dry.err
-    ran = timebeam(*arguments, f"--token={json.loads(dry.out)['token']}")
+    token = json.loads(dry.out)["token"]
+    if store.layout.options.archive:
+        Path(f"{log}-{token}-begun.json").write_text("{}")
+        lines = [json.dumps({"table": row.table, "row": row.key.hex()}) for row in store.rows()]
+        Path(f"{log}-{token}-1.jsonl").write_text("\n".join(lines))
+    ran = timebeam(*arguments, f"--token={token}")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["tables"] == json.loads(dry.out)["tables"]
     return json.loads(ran.out)["tables"]  # type: ignore[no-any-return]

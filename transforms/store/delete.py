@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from timebeam.schema.layouts import (
     Finding,
     HourMarks,
     ReadableLayout,
+    Row,
     Selected,
     Selection,
     UidTables,
@@ -45,10 +47,11 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.touched import TouchedMarker
-from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal
+from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal, logged_rows
 from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 _SERIES = 100_000  # whose test of the filters is remembered
+_ROWS_AT_ONCE = 500
 
 
 class RolledTable(NamedTuple):
@@ -153,6 +156,8 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.ParDo(_CompareFn(job))
         else:
             may_delete = root | "Begun" >> beam.Create([True], reshuffle=False)
+            if job.begun and _has_archive(job):
+                may_delete |= "Again" >> beam.ParDo(_AgainFn(job)).with_output_types(bool)
         deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
         refused = chunks | "Delete" >> deleting
         if job.checksum is not None and not job.series:  # with series, more is deleted afterwards
@@ -224,6 +229,26 @@ class _CompareFn(beam.DoFn):
         else:
             COUNTERS.count("changed")
         yield is_same
+
+
+class _AgainFn(beam.DoFn):
+    """True in; true out, after the rows of the archive that an interrupted run has not reached are written.
+
+    That run may have deleted from the data table, and not yet from the archive. `timebeam seal` may have
+    these points in memory: it writes nothing into a row that was written since it read it.
+    """
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, may_delete: bool) -> Iterator[bool]:
+        layout = capability(self._job.layout, Archive)
+        none = Deleted(0, -1, 0)  # what is left is deleted afterwards
+        sealed = SealedRemovals(self._job.target, layout, none)
+        keys = (key for table, key in logged_rows(self._job.log) if table == layout.data_table)
+        while batch := list(itertools.islice(keys, _ROWS_AT_ONCE)):
+            sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
+        yield may_delete
 
 
 def write_begun(job: DeleteJob) -> None:
@@ -315,11 +340,15 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
 
 def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
     """What deletes from the archive; None without one, and for rollups and annotations alone."""
-    layout = find_capability(job.layout, Archive)
-    if layout is None or not layout.options.archive or task.rolled is not None or not job.points:
+    if not _has_archive(job) or task.rolled is not None or not job.points:
         return None
     deleted = Deleted(task.question.start_ms, task.question.end_ms, job.newest_ms)
-    return SealedRemovals(job.target, layout, deleted)
+    return SealedRemovals(job.target, capability(job.layout, Archive), deleted)
+
+
+def _has_archive(job: DeleteJob) -> bool:
+    layout = find_capability(job.layout, Archive)
+    return layout is not None and layout.options.archive
 
 
 def _rollup_removals(

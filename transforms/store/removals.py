@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -190,3 +191,14 @@ def _log_line(removal: Removal, series: Series) -> bytes:
         "bytes": removal.bytes,
     }
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def logged_rows(log: str) -> Iterator[tuple[str, bytes]]:
+    """(table, key) of the rows in the files of a log; a line that was not written in full is left out."""
+    for matched in FileSystems.match([f"{log}-*.jsonl"]):
+        for file in matched.metadata_list:
+            with FileSystems.open(file.path) as lines:
+                for line in lines:
+                    with contextlib.suppress(ValueError):
+                        entry = json.loads(line)
+                        yield entry["table"], bytes.fromhex(entry["row"])
