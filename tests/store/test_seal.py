@@ -600,6 +600,16 @@ def test_a_correction_of_old_arrival_wins_whenever_it_is_stored(
     assert store.rows() == []
 
 
+def test_a_compaction_does_not_lift_an_old_value_over_a_sealed_correction(store: Store) -> None:
+    hour_of(store, 0, {0: 2}, 200)
+    seal(store, delete_source=True)
+    hour_of(store, 0, {0: 1}, 100)  # delivered again
+    hour_of(store, 0, {1000: 3}, 300)
+    period = (f"--start={START_S}", f"--end={START_S + DAY_S}")
+    assert timebeam("compact", *store.flags, *period).code == 0
+    assert read(store) == {series("a"): {START_S * 1000: 2, START_S * 1000 + 1000: 3}}
+
+
 class _History:
     """Random commands on one store, beside a model: points by series and time, the latest arrival wins."""
 

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.layouts import Cell, Compaction, Packing, Row
+from timebeam.schema.layouts import Archive, Cell, Compaction, Packing, Row, find_capability
+from timebeam.schema.layouts.archive.keys import SPANS_S, archive_key
+from timebeam.schema.layouts.archive.select import archive_scan
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.compact import compact_row
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
@@ -110,10 +112,12 @@ class _CompactFn(beam.DoFn):
         options = job.layout.options
         start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
         scan = select.scan(options, job.layout.data_table, chunk.uids, {}, start_ms, last_ms)
+        sealed = _sealed_keys(job, chunk)
         for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
-            mutation = compact_row(row, job.form, job.settled_ms)
+            is_sealed = sealed and any(archive_key(options, row.key, code) in sealed for code in SPANS_S)
+            mutation = None if is_sealed else compact_row(row, job.form, job.settled_ms)
             _count(row, mutation)
             if mutation is None:
                 continue
@@ -124,6 +128,20 @@ class _CompactFn(beam.DoFn):
             metrics.count("rows_written")
             yield mutation
         metrics.work_done()
+
+
+def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
+    """The keys of the archive rows of a chunk.
+
+    Their data rows are not compacted: an old value in one of them would get the arrival of the newest point,
+    and win over a correction that is in the archive.
+    """
+    layout = find_capability(job.layout, Archive)
+    if layout is None or not layout.options.archive:
+        return set()
+    period_ms = chunk.start_s * 1000, chunk.end_s * 1000 - 1
+    scan = archive_scan(layout.options, layout.archive_table, chunk.uids, {}, *period_ms)
+    return {row.key for row in TableReader(job.target).scan(dataclasses.replace(scan, keys_only=True))}
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
