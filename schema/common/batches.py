@@ -1,4 +1,4 @@
-"""Several batches of points as one, the points of a batch that count, and distinct integers."""
+"""Several batches of points as one, the points of a batch that count, runs, and distinct integers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def distinct(values: Int64s) -> Int64s:
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     firsts: Int64s = ordered[is_first]
     return firsts
+
+
+def run_starts(numbers: Int64s | Int32s) -> Int64s:
+    """int64[r]: where each run of equal numbers begins, of at least one number."""
+    return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
 
 
 def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import latest_points
-from timebeam.schema.points import Bools, Floats, Int32s, Int64s, Kind, PointBatch, Series
+from timebeam.schema.common.batches import latest_points, run_starts
+from timebeam.schema.points import Bools, Floats, Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling
 from timebeam.schema.query.numbers import Values, to_floats
 
@@ -141,15 +141,15 @@ class Intervals:
         """
         if not len(batch):
             return True
-        bounds = _bounds(batch.index)
-        runs = _runs(batch, bounds)
+        starts = run_starts(batch.index)
+        runs = _runs(batch, starts)
         later = batch.times_ms[1:] > batch.times_ms[:-1]
-        later[bounds[1:] - 1] = True
+        later[starts[1:] - 1] = True
         # Without other values two runs of a series may become one, which is in order only if they were.
         if batch.kinds.max() > Kind.FLOAT or not later.all() or _overlap(*runs):
             batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
-            bounds = _bounds(batch.index)
-            runs = _runs(batch, bounds)
+            starts = run_starts(batch.index)
+            runs = _runs(batch, starts)
         renumber = np.zeros(len(batch.series), np.int64)
         for number in np.flatnonzero(np.bincount(runs[0])).tolist():
             renumber[number] = self._series.setdefault(batch.series[number], len(self._series))
@@ -163,11 +163,11 @@ class Intervals:
             batch = batch.take(np.flatnonzero(is_number))
             if not len(batch):
                 return True
-            bounds = _bounds(batch.index)
+            starts = run_starts(batch.index)
         starts_ms = batch.times_ms // self._interval_ms
         is_first = np.ones(len(batch), np.bool_)
         np.not_equal(starts_ms[1:], starts_ms[:-1], out=is_first[1:])
-        is_first[bounds] = True
+        is_first[starts] = True
         firsts = np.flatnonzero(is_first)
         floats = batch.floats
         with np.errstate(invalid="ignore", over="ignore"):  # what overflows is an infinity
@@ -204,15 +204,10 @@ class Intervals:
             yield IntervalSeries(series, starts_ms[low:high], values[low:high], self._skipped.get(number, 0))
 
 
-def _bounds(index: Int32s) -> Int64s:
-    """int64[r]: where each run of points of one series begins; at least one point."""
-    return np.append(0, np.flatnonzero(index[1:] != index[:-1]) + 1)
-
-
-def _runs(batch: PointBatch, bounds: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def _runs(batch: PointBatch, starts: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """(number of the series, first time, last time) int64[r] of each run."""
-    lasts = np.append(bounds[1:], len(batch)) - 1
-    return batch.index[bounds].astype(np.int64), batch.times_ms[bounds], batch.times_ms[lasts]
+    lasts = np.append(starts[1:], len(batch)) - 1
+    return batch.index[starts].astype(np.int64), batch.times_ms[starts], batch.times_ms[lasts]
 
 
 def _overlap(series_numbers: Int64s, firsts_ms: Int64s, lasts_ms: Int64s) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import join, latest_points
+from timebeam.schema.common.batches import join, latest_points, run_starts
 from timebeam.schema.layouts import (
     Archive,
     DecodedRows,
@@ -157,7 +157,7 @@ class _Runs(NamedTuple):
     @classmethod
     def of(cls, batch: PointBatch, numbers: dict[Series, int]) -> _Runs:
         """The runs of a batch with points; new series get the next numbers."""
-        starts = np.append(0, np.flatnonzero(batch.index[1:] != batch.index[:-1]) + 1)
+        starts = run_starts(batch.index)
         index = batch.index[starts]
         renumber = np.zeros(len(batch.series), np.int64)
         for number in np.unique(index).tolist():

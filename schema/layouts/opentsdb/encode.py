@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.batches import run_starts
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import histogram_cells
@@ -278,7 +279,7 @@ def encode(
     order, columns = _sorted_rows(_columns_of(rows, batch.arrivals_ms), instants, bits)
     elements = elements.take(order)
     rows = rows[order] if packing is Packing.POINTS else columns
-    bounds = np.concatenate([[0], np.flatnonzero(rows[1:] != rows[:-1]) + 1, [len(rows)]])
+    bounds = np.append(run_starts(rows), len(rows))
     first = order[bounds[:-1]]
     if packing is Packing.POINTS:
         codes = elements.codes.astype(np.int64)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from timebeam.schema.common.batches import run_starts
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
 
 TAG = "tag_"
@@ -169,7 +170,7 @@ def _checksum(column: pa.Array, start: int) -> int:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         table = np.array([*map(_hash, encoded.dictionary.to_pylist()), 0], np.uint64)
         numbers = encoded.indices.fill_null(len(table) - 1).to_numpy()
-        firsts = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
+        firsts = run_starts(numbers)
         bounds = np.append(firsts, len(numbers)).astype(np.uint64) + np.uint64(start)
         squares = bounds * bounds
         return int(np.dot(table[numbers[firsts]], squares[1:] - squares[:-1]))
