@@ -56,9 +56,10 @@ from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
+from timebeam.transforms.rollup.clearing import when_complete
 from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
 from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.rollup.touched import DAY_S, touched_table, when_complete
+from timebeam.transforms.rollup.touched import DAY_S, touched_table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

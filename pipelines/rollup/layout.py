@@ -19,12 +19,11 @@ from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
+from timebeam.transforms.rollup.clearing import CoveredMarksFn, clear_when_written
 from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import (
-    CoveredMarksFn,
     HourMark,
     Touched,
-    clear_when_written,
     read_marks,
     touched_ranges,
 )

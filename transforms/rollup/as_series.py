@@ -49,8 +49,8 @@ from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwri
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, within
+from timebeam.transforms.rollup.clearing import when_complete
 from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
-from timebeam.transforms.rollup.touched import when_complete
 
 SeriesText = bytes
 """A series as JSON: a deterministic key."""

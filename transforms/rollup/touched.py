@@ -30,14 +30,9 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import apache_beam as beam
-from apache_beam.pvalue import AsIter, PCollection
+from typing import NamedTuple
 
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
-from timebeam.schema.points import Reason, Rejected
-from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, EncodedRow
 from timebeam.transforms.bigtable.target import Target
@@ -301,25 +296,6 @@ def touched_ranges(
     return [Touched(*each) for each in ranges]
 
 
-def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
-    """Whether a part writes all intervals of a marked hour that are over.
-
-    Args:
-      lengths: of all intervals of the configuration that are written, in s.
-      complete_s: hours and intervals that end up to this time, in s, are over.
-    """
-    if mark.start_s + HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
-        return False
-    planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
-    for length in lengths:
-        first_s = mark.start_s // length * length
-        end_s = min(-(-(mark.start_s + HOUR_S) // length), complete_s // length) * length
-        plan = planned.get(length)
-        if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
-            return False
-    return True
-
-
 def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark]) -> None:
     """Deletes marks up to the times that were read.
 
@@ -339,74 +315,3 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark])
 def mark_deletions(mark: HourMark) -> list[Deletion]:
     """What deletes a mark up to the times that were read."""
     return [Deletion(FAMILY, column, time_ms + 1) for column, time_ms in mark.times_ms]
-
-
-class CoveredMarksFn(beam.DoFn):
-    """Anything in; the `HourMark`s that a rollup covers out.
-
-    Args:
-      parts, lengths, complete_s: see `is_covered`.
-    """
-
-    def __init__(
-        self,
-        target: Target,
-        layout: StoredLayout,
-        parts: Sequence[RollupPart],
-        lengths: Sequence[int],
-        complete_s: int,
-    ) -> None:
-        self._target, self._layout, self._parts = target, layout, parts
-        self._lengths, self._complete_s = lengths, complete_s
-
-    def process(self, _: object) -> Iterator[HourMark]:
-        for mark in read_marks(self._target, self._layout):
-            if any(is_covered(mark, part, self._lengths, self._complete_s) for part in self._parts):
-                yield mark
-
-
-def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
-    """The same elements, after another collection is complete."""
-    return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
-
-
-def clear_when_written(
-    marks: PCollection[HourMark],
-    target: Target,
-    layout: StoredLayout,
-    refused: Sequence[PCollection[Rejected]],
-) -> None:
-    """Adds the step that clears marks when a rollup has written all rows; none if Bigtable refused a row."""
-    unwritten = (
-        refused
-        | "Refused" >> beam.Flatten()
-        | "Unwritten" >> beam.Filter(lambda rejected: rejected.reason is Reason.WRITE_REFUSED)
-    )
-    marks | "ClearMarks" >> beam.ParDo(_ClearMarksFn(target, layout), AsIter(unwritten))
-
-
-class _ClearMarksFn(beam.DoFn):
-    """`HourMark` in; clears them before the bundle ends, unless a row was not written."""
-
-    _MARKS_AT_ONCE = 10_000
-
-    def __init__(self, target: Target, layout: StoredLayout) -> None:
-        self._target, self._layout = target, layout
-        self._marks: list[HourMark] = []
-
-    def start_bundle(self) -> None:
-        self._marks = []
-
-    def process(self, mark: HourMark, unwritten: Iterable[Rejected]) -> None:
-        if any(True for _ in unwritten):
-            return
-        self._marks.append(mark)
-        if len(self._marks) >= self._MARKS_AT_ONCE:
-            self._clear()
-
-    def finish_bundle(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        marks, self._marks = self._marks, []
-        clear_marks(self._target, self._layout, marks)
