@@ -307,35 +307,41 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
     deleted = Deleted(question.start_ms, question.end_ms, job.newest_ms)
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
-    annotated = find_capability(job.layout, Annotations) if job.annotations else None
     skips = metrics.SkipLog(COUNTERS)
     for selected in job.layout.select(selection, within(TableReader(job.target), job.layout, chunk.keys)):
         if isinstance(selected, Finding):
-            skips.skip("unreadable", f"row {selected.key.hex()} of {selected.table}: {selected.text}")
-            continue
-        if not passes(selected.series):
-            continue
-        late = (
-            [Selected(row, selected.series) for row in selected.late]
-            if isinstance(selected, Archived)
-            else ()
-        )
-        for row_selected in (*late, selected):
-            row = row_selected.row
-            if annotated is not None and row.table == data_tables(job.layout)[0]:
-                base_ms = row_keys.base_s_of(annotated.options, row.key) * 1000
-                notes = remove_annotations(row, base_ms, deleted)
-                if notes is not None:
-                    yield notes._replace(points=0), selected.series
-            if not job.points:
-                continue
-            try:
-                removal = job.layout.remove(row_selected, deleted)
-            except ValueError as error:
-                skips.skip("unreadable", f"row {row.key.hex()} of {row.table}: {error}")
-                continue
-            if removal is not None:
-                yield removal, selected.series
+            _skip(skips, selected.table, selected.key, selected.text)
+        elif passes(selected.series):
+            late = selected.late if isinstance(selected, Archived) else ()
+            for row in (*late, selected.row):
+                try:
+                    for removal in _row_removals(job, Selected(row, selected.series), deleted):
+                        yield removal, selected.series
+                except ValueError as error:
+                    _skip(skips, row.table, row.key, error)
+
+
+def _skip(skips: metrics.SkipLog, table: str, key: bytes, why: object) -> None:
+    skips.skip("unreadable", f"row {key.hex()} of {table}: {why}")
+
+
+def _row_removals(job: DeleteJob, selected: Selected, deleted: Deleted) -> Iterator[Removal]:
+    """What is deleted from a row: annotations, then points.
+
+    Raises:
+      ValueError: the row cannot be read; its annotations may have been given before.
+    """
+    row = selected.row
+    annotated = find_capability(job.layout, Annotations) if job.annotations else None
+    if annotated is not None and row.table == data_tables(job.layout)[0]:
+        base_ms = row_keys.base_s_of(annotated.options, row.key) * 1000
+        notes = remove_annotations(row, base_ms, deleted)
+        if notes is not None:
+            yield notes._replace(points=0)
+    if job.points:
+        removal = job.layout.remove(selected, deleted)
+        if removal is not None:
+            yield removal
 
 
 def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
@@ -362,7 +368,7 @@ def _rollup_removals(
     skips = metrics.SkipLog(COUNTERS)
     for selected in select.select(layout.options, table.name, layout.uid_table, selection, reader):
         if isinstance(selected, Finding):
-            skips.skip("unreadable", f"row {selected.key.hex()} of {selected.table}: {selected.text}")
+            _skip(skips, selected.table, selected.key, selected.text)
             continue
         base_ms = row_keys.base_s_of(layout.options, selected.row.key) * 1000
         removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)

@@ -95,7 +95,7 @@ class PendingRemovals:
         log: str,
         marker: TouchedMarker | None,
         rule: str,
-        sealed: SealedRemovals | None = None,
+        sealed: SealedRemovals | None,
     ) -> None:
         self._target, self._log, self._marker, self._rule = target, log, marker, rule
         self._sealed = sealed
@@ -132,9 +132,6 @@ class PendingRemovals:
             self._mutate()
         self._removals, self._mutations, self._bytes = [], 0, 0
 
-    def _is_of_archive(self, removal: Removal) -> bool:
-        return self._sealed is not None and self._sealed.is_of_archive(removal)
-
     def _changed_rows(self, removal: Removal) -> Sequence[Row]:
         """Data rows that tell the hours of a removal."""
         if self._sealed is not None and self._sealed.is_of_archive(removal):
@@ -145,7 +142,11 @@ class PendingRemovals:
         """Changes the rows, and counts them."""
         refused = set[bytes]()
         request, size = list[Row](), 0
-        mutations = [removal.mutation for removal, _ in self._removals if not self._is_of_archive(removal)]
+        mutations = [
+            removal.mutation
+            for removal, _ in self._removals
+            if not (self._sealed and self._sealed.is_of_archive(removal))
+        ]
         for piece in (piece for mutation in mutations for piece in _pieces(mutation)):
             count = len(piece.deleted) + len(piece.cells)
             if request and (size + count > MUTATIONS or piece.table != request[0].table):
