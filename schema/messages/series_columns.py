@@ -158,7 +158,7 @@ class SeriesCache:
 
 def _size(key: Hashable, outcome: Outcome) -> int:
     """About the bytes of a key and what it stands for."""
-    size = len(key) if isinstance(key, bytes) else 0
+    size = len(key) if isinstance(key, bytes | str) else 0
     size += sum(len(each) for each in key if isinstance(each, bytes)) if isinstance(key, tuple) else 0
     if isinstance(outcome, RefusedError):
         return size + len(outcome.message)

@@ -183,7 +183,8 @@ class RemoteWrite(WholeFormat):
         texts = texts or [b""]  # the refs of wrong series become 0
         numbers = np.array([self._symbol_number(text) for text in texts], np.int64)
         values[wrong[owners]] = 0
-        raw, bounds = numbers[values].tobytes(), np.concatenate([[0], np.cumsum(counts)]).tolist()
+        raw = numbers[values].tobytes().decode("latin-1")  # a string: keys of version 1.0 are any bytes
+        bounds = np.concatenate([[0], np.cumsum(counts)]).tolist()
         keys = [raw[start * 8 : end * 8] for start, end in itertools.pairwise(bounds)]
 
         def labels(number: int) -> Outcome:

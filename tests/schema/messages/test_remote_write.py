@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 import struct
 import tracemalloc
@@ -183,6 +184,18 @@ def test_samples_of_the_usual_size(end: str) -> None:
     form.parse(Message(series, 5))
     text = series[:-7] + bytes.fromhex(end)
     assert outcome(form.parse(Message(text, 5))) == outcome(RemoteWrite().parse(Message(text, 5)))
+
+
+def test_labels_are_not_taken_for_symbols_of_version_2() -> None:
+    """The bytes of the numbers of symbols, where a request of version 1.0 has its labels."""
+    form, one = RemoteWrite(), [({"__name__": "m"}, [(1.0, TIME)])]
+    assert len(form.parse(Message(request_2(one), 5)).batch) == 1
+    sample = request_1([({}, [(1.0, TIME)])])[2:]
+    for first, second in itertools.product(range(5), repeat=2):
+        series = struct.pack("<2Q", first, second) + sample
+        request = b"\n" + bytes([len(series)]) + series
+        assert form.good_points(snappy(request)) is None
+        assert outcome(form.parse(Message(request, 5))) == outcome(RemoteWrite().parse(Message(request, 5)))
 
 
 @versions
