@@ -230,6 +230,7 @@ def _joined(fragments: Sequence[UnpackedFragment]) -> UnpackedFragment:
         for fragment in by_time:
             forms |= fragment.forms
         return by_time[0]._replace(
+            last_ms=by_time[-1].last_ms,
             forms=forms,
             qualifiers=b"".join(fragment.qualifiers for fragment in by_time),
             values=b"".join(fragment.values for fragment in by_time),

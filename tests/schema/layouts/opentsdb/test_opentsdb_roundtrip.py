@@ -218,6 +218,23 @@ def test_a_correction_wins_over_a_point_that_is_packed_beside_a_newer_one() -> N
         assert [value for _, _, value in decoded.batch.points()] == [1, 5, 7]
 
 
+def test_a_corrected_point_of_two_batches_of_one_arrival_is_in_one_column() -> None:
+    """A TSD refuses rows with an instant in two compacted columns, unless it repairs duplicates."""
+    layout = OpenTsdb()
+    base = 1_356_998_400_000
+    seconds = [(1, (0, 10)), (1, (20, 25, 30)), (2, (15, 25))]
+    batches = [
+        Sent([Put(0, base + second * 1000, False, arrival) for second in each], [arrival] * len(each), offset)
+        for offset, (arrival, each) in enumerate(seconds)
+    ]
+    ((key, parts),) = pieces_of(layout, batches).items()
+    row = layout.pack("tsdb", key, parts, Packing.COMPACTED)
+    assert [(cell.timestamp_ms, cell.qualifier.hex()) for cell in row.cells] == [
+        (1, "000000a0014001e0"),
+        (2, "00f00190"),
+    ]
+
+
 def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns() -> None:
     layout = OpenTsdb()
     base = 1_356_998_400_000
