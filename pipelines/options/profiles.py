@@ -101,6 +101,8 @@ class Profiles:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"{path} is not TOML: {error}") from error
+        except RecursionError as error:
+            raise UsageError(f"{path} has too many levels of arrays or tables") from error
         tables = content.pop(PROFILES, {})
         if not isinstance(tables, dict):
             raise UsageError(f"{path}: {PROFILES} must be tables: [{PROFILES}.NAME]")

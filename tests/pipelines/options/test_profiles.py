@@ -75,6 +75,7 @@ def test_a_table_of_retention_is_the_option_keep_days() -> None:
         ("profiles = 1", "timebeam.toml: profiles must be tables: [profiles.NAME]"),
         ("[profiles]\np = 1", "timebeam.toml, profile p: a profile is a table: [profiles.p]"),
         ("layout = ", "timebeam.toml is not TOML: Invalid value (at end of document)"),
+        ("layout = " + "[" * 5_000, "timebeam.toml has too many levels of arrays or tables"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, message: str) -> None:
