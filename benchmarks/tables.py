@@ -35,7 +35,7 @@ def with_tables(page: str, report: dict[str, Any]) -> str:
         if name == "machine":
             return f"{name}{match[2]}{_machine(report)}\n"
         if name not in report["benchmarks"]:
-            return f"{name}{match[2]}`python -m benchmarks.{name}` was not among those of this run.\n"
+            return f"{name}{match[2]}This run did not include `python -m benchmarks.{name}`.\n"
         benchmark = report["benchmarks"][name]
         options = " ".join(
             f"--{option} {' '.join(map(str, value)) if isinstance(value, list) else value}"

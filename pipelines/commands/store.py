@@ -55,8 +55,8 @@ DELETE_COMMAND = Command(
         ),
         Parameter(
             "keep_days",
-            "instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS; with "
-            "DAYS/DAYS rollups have their own; the first that matches applies; table [retention] of the "
+            "instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS, or "
+            "DAYS/DAYS of points and rollups; the first that matches applies; table [retention] of the "
             "settings file",
             "Retention",
             _rules_text,
@@ -69,7 +69,7 @@ DELETE_COMMAND = Command(
         ),
         dataclasses.replace(
             _SELECTED["rollup_config"],
-            help="opentsdb: rollup configuration, whose tables the days of rollups are for",
+            help="opentsdb: rollup configuration, which names the tables of rollups; needed with DAYS/DAYS",
             group="Retention",
             template=TemplateType.READ_FILE,
             regex=BUCKET_PATH,

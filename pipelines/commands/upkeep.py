@@ -64,7 +64,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "follow",
-            "run rounds until it is stopped: each rolls up marked hours that are over (needs --marked_since)",
+            "run until it is stopped, in rounds that roll up marked hours (needs --marked_since)",
             "Follow",
             boolean,
             False,
@@ -72,7 +72,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "every_seconds",
-            "follow: from the end of a round to the next one, unless hours wait",
+            "follow: seconds from the end of a round to the next one, unless hours wait",
             "Follow",
             not_negative,
             60.0,
@@ -89,7 +89,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "quiet_seconds",
-            "follow: an hour is rolled up so long after its end and after its last mark",
+            "follow: seconds that an hour waits after its end and after its last mark",
             "Follow",
             not_negative,
             60.0,
@@ -99,7 +99,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "lease_seconds",
-            "follow: when another process may take over what a round has leased; more than a round takes",
+            "follow: seconds until another process may take over a round's hours; more than a round takes",
             "Follow",
             not_negative,
             600.0,
@@ -109,7 +109,7 @@ ROLLUP_COMMAND = Command(
         ),
         Parameter(
             "most_hours",
-            "follow: most hours in a round, of all metrics together; the others wait for the next one",
+            "follow: hours in a round at most, of all metrics together; the others wait for the next one",
             "Follow",
             positive,
             10_000,

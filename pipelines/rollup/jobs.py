@@ -244,6 +244,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     has_range = bool(options.day or options.start or options.end or options.lookback_days)
     if options.touched and has_range:
         raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+    if options.follow and options.touched:
+        raise UsageError("--follow and --touched: give one of them")
+    if options.rounds and not options.follow:
+        raise UsageError("--rounds is for --follow: give both, or leave it out")
     if options.layout == DECLARED:
         if options.follow:
             raise UsageError("--follow is not for declared tables: leave it out")
@@ -261,15 +265,14 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     if not options.follow:
         if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
             raise UsageError(
-                f"all writers mark these tables since {options.marked_since}, and queries trust the marks: "
-                "rollups from then on are written by `timebeam rollup --follow` alone, which leases what it "
-                "writes; --rounds 1 ends it after one round"
+                f"--marked_since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
+                "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
             )
         return rollup
     if since_s is None and find_capability(rollup.work.layout, RollupTables) is not None:
         raise UsageError(
-            "--follow needs tables whose writers all mark: store since when they do with `timebeam tables "
-            "adopt --marked_since DAY` (docs/how-to/rollups.md)"
+            "--follow needs tables with --marked_since: store the day from which on all writers mark with "
+            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/how-to/rollups.md)"
         )
     crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
     if crossing:

@@ -22,7 +22,7 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
-from timebeam.pipelines.options.values import layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
@@ -45,7 +45,7 @@ from timebeam.schema.layouts import (
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
-from timebeam.transforms.bigtable.existing import table_exists
+from timebeam.transforms.bigtable.existing import check_tables, table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
@@ -252,6 +252,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
 
     Raises:
       UsageError: they make no sense together, or are not those of the token.
+      BigtableError: a table is missing.
     """
     layout, target = readable_of(options), target_of(options)
     if isinstance(layout, DeclaredTables):
@@ -276,6 +277,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     if options.token and token.options != digest:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
     options.dry_run = options.dry_run or not (options.token or options.unattended)
+    if options.keep_days or options.tsuid:  # names are read here
+        check_tables(target, layout.tables(), create_command(options))
     if options.keep_days:
         tasks = old_points(options, layout, TableReader(target), token.newest_ms)
     else:

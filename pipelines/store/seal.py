@@ -54,8 +54,8 @@ class Seal(Job):
             tally=tally._asdict(),
             rows=[
                 ("rows read", f"{tally.rows_read:,}"),
-                ("left: written lately", f"{tally.rows_busy:,}"),
-                ("left: damaged", f"{tally.rows_damaged:,}"),
+                ("skipped: written lately", f"{tally.rows_busy:,}"),
+                ("skipped: damaged", f"{tally.rows_damaged:,}"),
                 ("points read", f"{tally.points_read:,}"),
                 ("archive rows written", f"{tally.rows_written:,}"),
                 ("bytes per archived point", f"{per_point:.2f}"),

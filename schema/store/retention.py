@@ -58,7 +58,10 @@ def parse_rules(texts: Iterable[str]) -> tuple[RetentionRule, ...]:
     for text in texts:
         for item in text.split(","):
             if not re.fullmatch(_RULE, item):
-                raise ValueError(f"{item[:80]!r} is not [PATTERN=]DAYS or [PATTERN=]DAYS/DAYS of rollups")
+                raise ValueError(
+                    f"{item[:80]!r} is not [PATTERN=]DAYS or, of points and rollups, [PATTERN=]DAYS/DAYS; "
+                    f"DAYS is a whole number or {FOREVER}"
+                )
             if rules and rules[-1].pattern == "*":
                 raise ValueError(f"{item[:80]!r} never applies: put the days of all metrics last")
             pattern, _, days = item.rpartition("=")

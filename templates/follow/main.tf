@@ -19,7 +19,7 @@ locals {
       instance      = var.instance
       rollup_config = var.rollup_config
       dead_letters  = var.dead_letters
-      rounds        = 10 # of a minute: the next execution begins before, and leases keep both apart
+      rounds        = 10 # about ten minutes; if the next execution begins before that, leases keep them apart
       summary       = "json"
     },
   )

@@ -51,7 +51,7 @@ variable "rollup_config" {
 }
 
 variable "dead_letters" {
-  description = "Where rows go that cannot be rolled up, gs://BUCKET/PREFIX."
+  description = "Destination of rows that cannot be rolled up, gs://BUCKET/PREFIX."
   type        = string
 
   validation {
@@ -67,7 +67,7 @@ variable "options" {
 }
 
 variable "lag_seconds" {
-  description = "From which lag on the alert is sent."
+  description = "Lag in seconds above which the alert is sent."
   type        = number
   default     = 900
 }

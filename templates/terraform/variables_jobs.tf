@@ -416,7 +416,7 @@ variable "delete" {
   description = <<-EOT
     The nightly deletion of old points and rollups; see delete_schedule.
 
-    keep_days: instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS; with DAYS/DAYS rollups have their own; the first that matches applies; table [retention] of the settings file; required here or in the file of config
+    keep_days: instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS, or DAYS/DAYS of points and rollups; the first that matches applies; table [retention] of the settings file; required here or in the file of config
     annotations: opentsdb: delete annotations of series instead of points
     keep_rollups: do not mark the hours for `rollup touched`, so that rollups stay as they are
     dry_run: count what would be deleted, also with token

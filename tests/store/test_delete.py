@@ -430,6 +430,13 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     )
 
 
+@pytest.mark.parametrize("flags", [["--keep_days=7"], ["--tsuid=000001000001000001", "--start=0"]])
+def test_missing_tables_are_named(bigtable: tuple[str, str], prefix: str, flags: list[str]) -> None:
+    target = f"--project={bigtable[0]}", f"--instance={bigtable[1]}"
+    ran = timebeam("delete", "--layout=opentsdb", f"--table_prefix={prefix}", *target, *flags)
+    assert (ran.code, "Create what is missing with" in ran.err) == (1, True), ran.err
+
+
 def test_index_rows_of_all_metrics_are_in_the_figures(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:

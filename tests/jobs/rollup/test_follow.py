@@ -144,10 +144,24 @@ def test_marks_stay_if_bigtable_refuses_a_row(
 def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
     for flags in (["--day=2024-02-28"], ["--touched"]):
         ran = timebeam("rollup", *store.flags, "--rollup_config", config, *flags)
-        assert (ran.code, "rollup --follow` alone" in ran.err) == (2, True), ran.err
+        assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
     flags = [flag for flag in store.flags if "marked_since" not in flag]
     ran = timebeam("rollup", *flags, "--rollup_config", config, "--follow")
-    assert (ran.code, "--follow needs tables whose writers all mark" in ran.err) == (2, True), ran.err
+    assert (ran.code, "--follow needs tables with --marked_since" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--follow", "--touched", "--rounds=1"], "--follow and --touched: give one of them"),
+        (["--rounds=1"], "--rounds is for --follow"),
+    ],
+)
+def test_options_that_make_no_sense_together(
+    store: Store, config: Path, flags: list[str], message: str
+) -> None:
+    ran = timebeam("rollup", *store.flags, "--rollup_config", config, *flags)
+    assert (ran.code, message in ran.err) == (2, True), ran.err
 
 
 def test_a_merge_of_names_carries_marks_to_the_other_metric(
