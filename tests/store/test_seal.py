@@ -51,7 +51,7 @@ Points = dict[Series, dict[int, int | float]]
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str) -> Store:
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=2, archive=True)
-    names = {("metrics", 1): "m", ("tagk", 1): "host", ("tagv", 1): "a", ("tagv", 2): "b"}
+    names = {("metrics", 1): "m", ("tagk", 1): "host", ("tagv", 1): "a", ("tagv", 2): "b", ("tagv", 3): "c"}
     uid_rows = []
     for (kind, number), text in names.items():
         uid = number.to_bytes(3, "big")
@@ -79,7 +79,7 @@ def put(
     ]
     batch = PointBatch.of(records, arrival_ms)
     uids = {Name("metrics", "m"): METRIC, Name("tagk", "host"): METRIC}
-    uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("ab", 1)}
+    uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("abc", 1)}
     keys: list[SeriesKey | None] = [layout.series_key(series, uids) for series in batch.series]
     encoded = layout.encode(batch, keys, packing)
     assert not encoded.rejected
@@ -191,6 +191,24 @@ def test_sealed_points_are_read_as_before_with_and_without_their_source(store: S
     assert archive(store) == before
     check_reads(store, points)
     assert seal(store, delete_source=True) == SealTally()
+
+
+def test_archive_rows_of_few_series_are_in_memory_together(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though rows are read hour by hour, of all series."""
+    read_rows, most = sealing.read_rows, 0
+
+    def noted(target: Any, table: str, keys: list[bytes]) -> dict[bytes, Row]:
+        nonlocal most
+        most = max(most, len({store.layout.tsuid_of(table, key) for key in keys}))
+        return read_rows(target, table, keys)
+
+    put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
+    monkeypatch.setattr(sealing, "read_rows", noted)
+    monkeypatch.setattr(sealing, "SERIES_AT_ONCE", 1)
+    seal(store, delete_source=True)
+    assert (most, store.rows()) == (1, [])
 
 
 def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Points) -> None:
@@ -713,6 +731,8 @@ def test_every_random_history_reads_as_its_model(
 ) -> None:
     if seed % 2:
         monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
+    elif seed % 3:
+        monkeypatch.setattr(sealing, "SERIES_AT_ONCE", 1)
     _History(store, seed, monkeypatch).run(12)
 
 

@@ -43,6 +43,8 @@ from timebeam.transforms.rollup.touched import read_days
 
 BUFFER_BYTES = 64 << 20
 """About the memory of the data rows that are sealed together."""
+SERIES_AT_ONCE = 100
+"""Series that are sealed together: an hour of a series may go into an archive row of 20,000 points."""
 _ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _ATTEMPTS = 5
 
@@ -126,7 +128,19 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
     marked_s = _marked_hours(job, metric)
     for rows in _buffered(sound, lambda row: parse_key(layout.options, row.key).base_s // BLOCK_S):
         quiet = [row for row in _quiet(job, rows) if base_s_of(layout.options, row.key) not in marked_s]
-        yield _seal(job, quiet)._replace(rows_read=len(rows), rows_busy=len(rows) - len(quiet))
+        yield SealTally(rows_read=len(rows), rows_busy=len(rows) - len(quiet))
+        for some in _by_series(layout, quiet):
+            yield _seal(job, some)
+
+
+def _by_series(layout: Archive, rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """The rows of `SERIES_AT_ONCE` series at a time."""
+    by_tsuid: dict[bytes, list[Row]] = {}
+    for row in rows:
+        by_tsuid.setdefault(layout.tsuid_of(row.table, row.key), []).append(row)
+    of_series = iter(by_tsuid.values())
+    while some := list(itertools.islice(of_series, SERIES_AT_ONCE)):
+        yield list(itertools.chain.from_iterable(some))
 
 
 def _quiet(job: SealJob, rows: Iterable[Row]) -> list[Row]:
@@ -147,7 +161,7 @@ def _marked_hours(job: SealJob, metric: bytes) -> set[int]:
 
 
 def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """Rows in lists of one block and about `BUFFER_BYTES`."""
+    """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
     buffer: list[Row] = []
     size = 0
     for row in rows:
