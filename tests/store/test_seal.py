@@ -533,26 +533,32 @@ def delete(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int =
         carry_out(deletion(store, host, start_ms, end_ms, newest_ms, f"{folder}/log"))
 
 
+def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes a series; the first run is killed between both tables."""
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = deletion(store, host, 0, NOW_S * 1000, NOW_S * 1000, f"{folder}/log")
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(SealedRemovals, "carry_out", killed)
+            carry_out(job)
+        Path(folder, "log-torn.jsonl").write_text('{"table": "t')
+        assert list(delete_module._AgainFn(job).process(True)) == [True]
+        carry_out(job)
+
+
 def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_back(
-    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion runs again before the seal writes what it has read."""
-    job = deletion(store, "a", 0, NOW_S * 1000, NOW_S * 1000, f"{tmp_path}/log")
     write = sealing.replace_cells
 
     def paused(*args: Any) -> Any:
         monkeypatch.setattr(sealing, "replace_cells", write)
-        with monkeypatch.context() as patch:
-            patch.setattr(SealedRemovals, "carry_out", killed)
-            with pytest.raises(KilledError):
-                carry_out(job)
-        (tmp_path / "log-torn.jsonl").write_text('{"table": "t')
-        assert list(delete_module._AgainFn(job).process(True)) == [True]
-        carry_out(job)
+        delete_after_kill(store, "a", monkeypatch)
         return write(*args)
-
-    def killed(*_: object) -> None:
-        raise KilledError
 
     monkeypatch.setattr(sealing, "replace_cells", paused)
     seal(store)
@@ -668,6 +674,23 @@ class _History:
         if not values:
             self.points.pop(series(host), None)
 
+    def killed_delete(self) -> None:
+        """Between both tables, while `seal` runs; the same deletion runs again before the seal goes on."""
+        write, host = sealing.replace_cells, self.rng.choice("ab")
+
+        def beside(*args: Any) -> Any:
+            self.monkeypatch.setattr(sealing, "replace_cells", write)
+            delete_after_kill(self.store, host, self.monkeypatch)
+            for name, time_ms in [*self.arrivals]:
+                if name == series(host):
+                    del self.arrivals[name, time_ms]
+            self.points.pop(series(host), None)
+            return write(*args)
+
+        self.monkeypatch.setattr(sealing, "replace_cells", beside)
+        self.seal()
+        self.monkeypatch.setattr(sealing, "replace_cells", write)
+
     def seal(self) -> None:
         rng = self.rng
         seal(
@@ -715,7 +738,7 @@ class _History:
         self.put()
         for _ in range(steps):
             draws = [self.put, self.put, self.seal, self.seal, self.killed_seal, self.seal_beside_other]
-            draws.append(self.delete)
+            draws += [self.delete, self.killed_delete]
             self.rng.choice(draws)()
             check_reads(self.store, self.points)
         seal(self.store, delete_source=True)

@@ -24,6 +24,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows
 
 _ATTEMPTS = 20
+_ROWS_AT_ONCE = 200  # a row can have megabytes
 
 
 class SealedRemovals(NamedTuple):
@@ -59,7 +60,12 @@ class SealedRemovals(NamedTuple):
           RuntimeError: other programs keep changing a row.
           GoogleAPICallError: rows could not be changed; others may have been.
         """
-        pending = self._archive_keys(rows)
+        keys = self._archive_keys(rows)
+        for start in range(0, len(keys), _ROWS_AT_ONCE):
+            self._rewrite(keys[start : start + _ROWS_AT_ONCE])
+
+    def _rewrite(self, pending: Sequence[bytes]) -> None:
+        """Rewrites rows of the archive; see `carry_out`."""
         for _ in range(_ATTEMPTS):
             if not pending:
                 return
