@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,8 +30,10 @@ from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import StoreRows, data_tables
+from timebeam.transforms.ingest.write import StoreRows, data_tables, marked
+from timebeam.transforms.rollup.touched import TouchedMarker
 
 
 @pytest.fixture
@@ -226,3 +229,18 @@ def test_appends_refused_for_good_are_dead_letters(store: Store, emulator: str) 
     assert (rejected.reason, rejected.stage) == (Reason.WRITE_REFUSED, Stage.WRITE)
     assert row_of(rejected) == bad
     assert {(key, value) for key, _, _, value in store.cells()} == {(b"good-row", b"\0\0\1")}
+
+
+def test_a_context_of_marks_does_not_hold_its_rows(store: Store) -> None:
+    """Beam's writer leaves the contexts of all rows of a bundle at the end of the bundle."""
+
+    class Rows(list[Row]):
+        """A list with weak references."""
+
+    marker = TouchedMarker(store.layout)
+    assert list(create_tables(store.target, [marker.table], dry_run=False))
+    rows = Rows([Row(store.layout.data_table, ROW_KEY, ())])
+    reference = weakref.ref(rows)
+    with marked(store.target, marker, rows):
+        del rows
+        assert reference() is None
