@@ -10,6 +10,7 @@ there: both exports have the same manifests, which have a checksum of each colum
 |---|---|
 | `share of the scan` | processor time of reading the rows, by that of an export without its start |
 | `share of the read` | processor time of reading the rows and decoding their points, by the same |
+| `share of the scan, files alone` | the same, by what pyarrow takes to write these files from memory |
 | `CPU s/M points` | processor seconds of an export for a million points, without its start |
 | `times the peak of a tenth` | the peak memory by that of a tenth of the points |
 | `bytes/point` | of the files |
@@ -18,11 +19,14 @@ there: both exports have the same manifests, which have a checksum of each colum
 from __future__ import annotations
 
 import functools
+import io
 import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, Child, run_child
@@ -30,6 +34,7 @@ from benchmarks.rollup import START, configure, create, load, scan
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.messages.parquet.columns import written
 from timebeam.schema.points import PointBatch
 from timebeam.transforms.copy.points import read_batches
 from timebeam.transforms.readers.parallel import ParallelReader
@@ -50,6 +55,20 @@ def read(prefix: str) -> int:
     whole = Selection(None, {}, START * 1000, 2 * START * 1000)
     batches = read_batches(layout, whole, ParallelReader(TARGET))
     return sum(len(batch) for batch in batches if isinstance(batch, PointBatch))
+
+
+def write_again(folder: Path) -> Callable[[], None]:
+    """Reads the files of an export into memory; what it returns writes them, with the same row groups."""
+    written_files = [pq.ParquetFile(path) for path in folder.glob("*/*.parquet")]
+    parts = [[file.read_row_group(group) for group in range(file.num_row_groups)] for file in written_files]
+
+    def write() -> None:
+        for groups in parts:
+            with pq.ParquetWriter(io.BytesIO(), groups[0].schema, **written(groups[0].schema)) as writer:
+                for group in groups:
+                    writer.write_table(group, row_group_size=len(group))
+
+    return write
 
 
 def export(prefix: str, folder: Path, start: int, end: int) -> Child:
@@ -108,10 +127,12 @@ def measure(
         for _ in range(turns):
             scan_s, read_s = (worked(functools.partial(run, prefix)) for run in (scan, read))
             child = export(prefix, output, START, START + seconds)
+            write_s = worked(write_again(output))
             export_s = child.cpu - start.cpu
             for name, figure in {
                 "share of the scan": scan_s / export_s,
                 "share of the read": read_s / export_s,
+                "share of the scan, files alone": scan_s / write_s,
                 "CPU s/M points": export_s / case_points * 1e6,
             }.items():
                 figures.setdefault(name, []).append(figure)
