@@ -136,7 +136,7 @@ class ParallelReader:
         return [split for split in splits if split.ranges]
 
 
-def in_turn(reads: Iterable[Callable[[], Iterable[Row]]], at_once: int = AT_ONCE) -> Iterator[Row]:
+def in_turn(reads: Iterable[Callable[[], Iterable[Row]]]) -> Iterator[Row]:
     """The rows of some reads in order, while threads run the next reads ahead.
 
     Closing it ends all threads, at once or when the network answers.
@@ -149,7 +149,7 @@ def in_turn(reads: Iterable[Callable[[], Iterable[Row]]], at_once: int = AT_ONCE
             running.append(Ahead(functools.partial(_lists, read), _LISTS))
 
     try:
-        start(at_once)
+        start(AT_ONCE)
         while running:
             for rows in running[0]:
                 yield from rows
