@@ -73,7 +73,7 @@ class Seal(Job):
         if not rows:
             return "0"
         hours = self.work.reader_ms / _HOUR_MS
-        return f"{rows:,}, by a run that begins {hours:g} hours or more after this one (--reader_hours)"
+        return f"{rows:,}, by a run that begins {hours:g} h or more after this one (--reader_hours)"
 
     def _why_nothing(self) -> str:
         """Why no row was read."""

@@ -431,9 +431,9 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
         r"none matches the selection: hours that ended by 2002-.*, --older_than 9000d$", ran.err.strip()
     ), ran.err
     ran = timebeam("seal", *flags, "--older_than=1d", "--delete_source=true")
-    assert re.search(
-        r"rows to be deleted later +[\d,]+, by a run that begins 1 hours or more after", ran.out
-    ), ran.out
+    assert re.search(r"rows to be deleted later +[\d,]+, by a run that begins 1 h or more after", ran.out), (
+        ran.out
+    )
     ran = timebeam(
         "seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
     )
