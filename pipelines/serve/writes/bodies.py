@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
+from timebeam.schema.common.encodings import GZIP, ZSTD, unpack
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, RefusedError, Rejected
@@ -24,7 +25,7 @@ from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
 
 SHORT_BYTES = 1 << 18
-"""Longer bodies are parsed in a thread of their own, so that short ones need not wait for them."""
+"""Bodies that are longer when unpacked are parsed in a thread of their own: short ones need not wait."""
 
 BODIES_AT_ONCE = 256
 
@@ -120,8 +121,9 @@ class BodyParser:
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
         """What a body holds."""
-        lane = self._lanes[len(body) > SHORT_BYTES]
-        if len(body) <= SHORT_BYTES and "content-encoding" not in attributes:
+        is_short = _is_short(body, attributes)
+        lane = self._lanes[not is_short]
+        if is_short and "content-encoding" not in attributes:
             good = lane.good_points(body, attributes)
             if good is not None:
                 return BodyContent(good)
@@ -131,6 +133,18 @@ class BodyParser:
         """Ends the threads."""
         for lane in self._lanes:
             lane.thread.shutdown(wait=False)
+
+
+def _is_short(body: bytes, attributes: Mapping[str, str]) -> bool:
+    """Whether a body has at most `SHORT_BYTES`: 2 KB of zstd may be 64 MiB, whose records take minutes."""
+    if len(body) > SHORT_BYTES:
+        return False
+    content = "gzip" if body.startswith(GZIP) else "zstd" if body.startswith(ZSTD) else ""
+    encoding = attributes.get("content-encoding", content)
+    try:
+        return not encoding or len(unpack(encoding, body, SHORT_BYTES)) <= SHORT_BYTES
+    except RefusedError:  # longer, or damaged
+        return False
 
 
 class _Lane:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gzip
 import json
+import threading
 
 import zstandard
 from hypothesis import given
@@ -114,3 +115,20 @@ def test_bodies_are_told_apart(numbers: list[int]) -> None:
             parser.close()
 
     assert list(map(plain, asyncio.run(parse_all()))) == alone
+
+
+def test_a_body_that_is_long_when_unpacked_keeps_no_short_ones_waiting() -> None:
+    """It is parsed while the thread of short bodies is busy."""
+    body, attributes = gzip.compress(put(*[POINT] * 5_000)), {"format": "opentsdb-json"}
+    assert len(body) < SHORT_BYTES
+
+    async def parsed() -> BodyContent:
+        parser, resume = BodyParser({}), threading.Event()
+        parser._lanes[0].thread.submit(resume.wait)
+        try:
+            return await asyncio.wait_for(parser.parse(body, attributes | {"content-encoding": "gzip"}), 30)
+        finally:
+            resume.set()
+            parser.close()
+
+    assert asyncio.run(parsed()).points == 5_000
