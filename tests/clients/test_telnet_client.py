@@ -45,7 +45,9 @@ def test_lines_of_a_telnet_client(
                 time.sleep(0.05)
         process.stdin.write("exit\n")
         process.stdin.flush()
-        shown = process.communicate(timeout=60)[0]
+        process.wait(60)  # the server closes: at the end of its input telnet would drop what it has not sent
+        assert process.stdout is not None
+        shown = process.stdout.read()
         assert "net.opentsdb.tools 2.4.1 built at revision" in shown
         assert "put: invalid value: Unable to parse value to a number: 'x'" in shown
         assert "Connection closed by foreign host." in shown

@@ -104,6 +104,15 @@ def test_the_checksum_changes_with_every_field_of_a_cell() -> None:
     assert len({each.checksum for each in found if each is not None}) == len(cells)
 
 
+def test_a_rewritten_column_still_wins_over_one_of_its_timestamp() -> None:
+    """The compacted column is read last; what stays of it has a qualifier that is read first."""
+    row = row_of((10, "0011", "0000"), (10, "f00000000010", "000000"))
+    made = removal(row, 0, 0)
+    assert made is not None
+    assert [(cell.qualifier.hex(), cell.value.hex()) for cell in made.mutation.cells] == [("0010", "00")]
+    assert [cell.qualifier.hex() for cell in made.old] == ["f00000000010", "0011"]
+
+
 @given(rows(), RANGES)
 @examples(300)
 def test_points_outside_stay_and_points_inside_go(row: Row, offsets: list[int]) -> None:

@@ -13,6 +13,7 @@ from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, offset_ms
 from timebeam.schema.layouts.opentsdb.encode import columns
 from timebeam.schema.layouts.opentsdb.rows import (
+    RowColumns,
     Winner,
     is_append,
     is_histogram,
@@ -45,8 +46,9 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> R
     stored = read_columns(row.cells)
     is_old = np.array([cell.timestamp_ms <= deleted.newest_ms for cell in stored.cells], np.bool_)
     is_deleted = inside(stored.elements.offsets_ms) & is_old[stored.column]
-    changed = np.unique(stored.column[is_deleted]).tolist()
     merged, column = merge_elements(stored.elements, stored.column, winner)
+    winners = column[np.searchsorted(merged.offsets_ms, stored.elements.offsets_ms)]
+    changed = _with_ties(stored, winners, is_old, np.unique(stored.column[is_deleted])).tolist()
     stays = ~(inside(merged.offsets_ms) & is_old[column])
     new: list[Cell] = []
     for number in changed:
@@ -71,6 +73,25 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> R
     if not old:
         return None
     return Removal(row._replace(cells=new, deleted=deletions(old)), old, len(points) + len(histograms))
+
+
+def _with_ties(stored: RowColumns, winners: Int64s, is_old: Bools, changed: Int64s) -> Int64s:
+    """The columns to rewrite, and those with a timestamp of theirs that lost an instant to them.
+
+    Between equal timestamps the qualifier decides, and that of a rewritten column is another one.
+
+    Args:
+      winners: int64[n], the column whose point is read, for each element.
+      is_old: for each column, whether the deletion may change it.
+    """
+    times_ms = np.array([cell.timestamp_ms for cell in stored.cells], np.int64)
+    ties = (times_ms[stored.column] == times_ms[winners]) & (stored.column != winners)
+    ties &= is_old[stored.column]
+    while True:
+        lost = np.setdiff1d(stored.column[ties & np.isin(winners, changed)], changed)
+        if not len(lost):
+            return changed
+        changed = np.union1d(changed, lost)
 
 
 def _rewritten(cell: Cell, remaining: el.Elements) -> list[Cell]:
