@@ -40,6 +40,7 @@ def with_tables(page: str, report: dict[str, Any]) -> str:
         options = " ".join(
             f"--{option} {' '.join(map(str, value)) if isinstance(value, list) else value}"
             for option, value in benchmark["options"].items()
+            if value not in ("", [])
         )
         command = f"`python -m benchmarks.{name} {options}`".replace(" `", "`")
         return f"{name}{match[2]}{command}\n\n{table(benchmark['cases'])}\n"
