@@ -84,6 +84,8 @@ def _with_ties(stored: RowColumns, winners: Int64s, is_old: Bools, changed: Int6
       winners: int64[n], the column whose point is read, for each element.
       is_old: for each column, whether the deletion may change it.
     """
+    if not len(changed):
+        return changed
     times_ms = np.array([cell.timestamp_ms for cell in stored.cells], np.int64)
     ties = (times_ms[stored.column] == times_ms[winners]) & (stored.column != winners)
     ties &= is_old[stored.column]
