@@ -69,10 +69,6 @@ class IngestFiles(PortionedJob):
         """See `AnyJob.needs`."""
         return dataclasses.replace(self.graph.needs(), inputs=self.patterns)
 
-    def check(self) -> None:
-        """See `Job.check`."""
-        match(self.patterns)
-
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
         return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))

@@ -88,7 +88,7 @@ class Needs:
       layout: None for declared tables.
       packing: None if nothing is appended.
       creates_metrics: whether metrics without a UID get one; True where no metric is new.
-      inputs: patterns of files.
+      inputs: patterns of files; each matches some.
       source: the subscription or topic that is read; None for files.
     """
 
@@ -138,22 +138,19 @@ class AnyJob(abc.ABC):
         """What `--preflight` checks beside the tables and the dead letters."""
         return Needs()
 
-
-class Job(AnyJob):
-    """A job over input that ends."""
-
-    __slots__ = ()
-
-    def check(self) -> None:
-        """Raises an error if the input does not exist."""
-
-    def planned(self) -> Job | None:
+    def planned(self) -> AnyJob | None:
         """The job with the work that its tables name, once they are checked; None if there is none."""
         return self
 
     def run_here(self, run: Run) -> int | None:
-        """Does work that needs no pipeline, and returns the exit code; None if it needs one."""
+        """Does work without a pipeline of `run_job`, and returns the exit code; None if there is none."""
         return None
+
+
+class Job(AnyJob):
+    """A job over input that ends, in one pipeline."""
+
+    __slots__ = ()
 
     def prepare(self, run: Run) -> None:
         """What is done before the graph is built: by this program, also if Dataflow runs the graph."""

@@ -42,6 +42,7 @@ from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.store import TOPIC
 from timebeam.transforms.ingest import coders
+from timebeam.transforms.input.files import match
 from timebeam.transforms.input.messages import ReadMessages
 
 _SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
@@ -89,21 +90,19 @@ def run_job(job: AnyJob, run: Run) -> int:
 
         return preflight(job, run)
     _check_dataflow(job, run)
-    if isinstance(job, StreamJob):
-        check_tables(job.target, job.tables, run.create_command)
-        _check_dead_letters(run)
-        return _run_stream(job, run)
-    assert isinstance(job, Job)
-    job.check()
+    match(job.needs().inputs)
     check_tables(job.target, job.tables, run.create_command)
     planned = job.planned()
     if planned is None:
         return 0
-    job = planned
-    code = job.run_here(run)
+    code = planned.run_here(run)
     if code is not None:
         return code
     _check_dead_letters(run)
+    if isinstance(planned, StreamJob):
+        return _run_stream(planned, run)
+    assert isinstance(planned, Job)
+    job = planned
     job.prepare(run)
     if isinstance(job, PortionedJob) and is_in_process(run.flags):
         assert run.dead_letters is not None

@@ -17,15 +17,14 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.jobs.job import Job, Needs, Run
+from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
 from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, UidTables, capability
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.points import Reason
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.lease import Lease, claim, deletion_of, give_up, release
 from timebeam.transforms.rollup.touched import (
@@ -149,8 +148,9 @@ class Rounds:
           now_ms: as for `job`.
           is_written: whether all rows were written; else the marks stay.
         """
-        deleted = {lease.key: list(_deletions(day)) for lease, day in leased.items()} if is_written else {}
-        cells = {lease.key: self._later(day, now_ms) for lease, day in leased.items()} if is_written else {}
+        rolled_up = leased if is_written else {}
+        deleted = {lease.key: list(_deletions(day)) for lease, day in rolled_up.items()}
+        cells = {lease.key: self._later(day, now_ms) for lease, day in rolled_up.items()}
         released = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
         lost = [lease for lease in leased if lease not in released]
         marks = {lease.key: list(map(mark_cell, leased[lease].day.noted(lease))) for lease in lost}
@@ -207,7 +207,7 @@ class Figures(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FollowedRollup(Job):
+class FollowedRollup(AnyJob):
     """Rounds until the process is stopped.
 
     Attributes:
@@ -231,7 +231,7 @@ class FollowedRollup(Job):
         return self.rounds.rollup.needs()
 
     def run_here(self, run: Run) -> int:
-        """Runs the rounds, and prints a line for each; see `Job.run_here`."""
+        """Runs the rounds, and prints a line for each; see `AnyJob.run_here`."""
         if self.marked_first and not run.dry_run:
             self._mark_first()
         stopping = threading.Event()
@@ -271,7 +271,3 @@ class FollowedRollup(Job):
         waiting = sum(len(day.hours) for day in due) - hours
         seconds = (ended_ms - now_ms) / 1000
         return Figures(number, hours, waiting, points, rows, lost, refused, seconds, lag_ms / 1000)
-
-    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`: it runs pipelines of its own."""
-        raise NotImplementedError

@@ -45,7 +45,7 @@ class DescribedRollup(Job):
         """What a dry run prints, in lines."""
 
     def run_here(self, run: Run) -> int | None:
-        """Describes what it would do, in a dry run; see `Job.run_here`."""
+        """Describes what it would do, in a dry run; see `AnyJob.run_here`."""
         if not run.dry_run:
             return None
         print("\n".join(self.describe()))
@@ -74,7 +74,7 @@ class LayoutRollup(DescribedRollup):
         return "--touched runs on this machine: leave --runner out" if self.touched else ""
 
     def planned(self) -> LayoutRollup | None:
-        """With `--touched`, the same job for all marked hours; see `Job.planned`."""
+        """With `--touched`, the same job for all marked hours; see `AnyJob.planned`."""
         if not self.touched:
             return self
         layout = self.work.layout

@@ -90,7 +90,7 @@ class Copy(Job):
     translate: TranslateJob | None = None
 
     def run_here(self, run: Run) -> int | None:
-        """Compares only, if that is asked for; see `Job.run_here`."""
+        """Compares only, if that is asked for; see `AnyJob.run_here`."""
         return self.verify(_RefusedByCopy(), as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:

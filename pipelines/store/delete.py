@@ -180,7 +180,7 @@ class Delete(Job):
         return ""
 
     def planned(self) -> Job | None:
-        """See `Job.planned`: whether the log says that a run with this token has begun; looks for marks.
+        """See `AnyJob.planned`: whether the log says that a run with this token has begun; looks for marks.
 
         Raises:
           UsageError: the token is used, no table knows a name, or the log cannot be written.

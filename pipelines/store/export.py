@@ -50,7 +50,7 @@ class Export(Job):
         return f"--output {self.work.folder} would be on the workers' own disks: give gs://BUCKET/FOLDER"
 
     def run_here(self, run: Run) -> int | None:
-        """See `Job.run_here`: verifies; returns 1 if a file is not as its manifest says."""
+        """See `AnyJob.run_here`: verifies; returns 1 if a file is not as its manifest says."""
         if not self.verify:
             return None
         points, problems = 0, []
@@ -68,7 +68,7 @@ class Export(Job):
         return 1 if problems else 0
 
     def planned(self) -> Job | None:
-        """See `Job.planned`; raises UsageError if no files can be written."""
+        """See `AnyJob.planned`; raises UsageError if no files can be written."""
         if not (self.verify or self.work.dry_run):
             check_place("--output", self.work.folder)
         return self
