@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from timebeam.schema.common.batches import join_joined
-from timebeam.schema.common.encodings import GZIP, LARGEST, ZSTD, snappy, unpack
+from timebeam.schema.common.encodings import COMPRESSED, LARGEST, compression, snappy, unpack
 from timebeam.schema.common.protobuf import ProtoError
 from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.messages.whole_format import WholeFormat
@@ -23,7 +23,7 @@ _WRAPPINGS = 2
 """Most content encodings of a message that are decoded."""
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
-_CONTENTS = (GZIP, ZSTD, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
+_CONTENTS = (*COMPRESSED, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
 _JSON = (b"{", b"[")
 """What no content encoding begins with."""
 
@@ -79,10 +79,8 @@ def _encoding(text: bytes) -> str:
     """The encoding that a text of lines, JSON or OTLP has by its content; empty for none."""
     if text[:1] in _JSON:
         return ""
-    if text.startswith(GZIP):
-        return "gzip"
-    if text.startswith(ZSTD):
-        return "zstd"
+    if encoding := compression(text):
+        return encoding
     # No line of a format is of these characters alone; protobuf begins with a control character.
     return "base64" if _BASE64.fullmatch(text) and _is_content(text) else ""
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.schema.common.encodings import GZIP, ZSTD, unpack
+from timebeam.schema.common.encodings import compression, unpack
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
 from timebeam.schema.points import Envelope, RefusedError, Rejected
@@ -121,13 +121,16 @@ class BodyParser:
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
         """What a body holds."""
-        is_short = _is_short(body, attributes)
-        lane = self._lanes[not is_short]
-        if is_short and "content-encoding" not in attributes:
-            good = lane.good_points(body, attributes)
-            if good is not None:
-                return BodyContent(good)
-        return await lane.parse(body, attributes)
+        short, long = self._lanes
+        encoding = attributes.get("content-encoding") or compression(body)
+        plain = _unpacked(encoding, body)
+        if plain is None:
+            return await long.parse(body, attributes)
+        if "content-encoding" in attributes:
+            rest = {name: value for name, value in attributes.items() if name != "content-encoding"}
+            body, attributes = plain, rest
+        good = short.good_points(body, attributes)
+        return await short.parse(body, attributes) if good is None else BodyContent(good)
 
     def close(self) -> None:
         """Ends the threads."""
@@ -135,16 +138,14 @@ class BodyParser:
             lane.thread.shutdown(wait=False)
 
 
-def _is_short(body: bytes, attributes: Mapping[str, str]) -> bool:
-    """Whether a body has at most `SHORT_BYTES`: 2 KB of zstd may be 64 MiB, whose records take minutes."""
+def _unpacked(encoding: str, body: bytes) -> bytes | None:
+    """A short body without its encoding; None if it is long, as 2 KB of zstd may be 64 MiB, or damaged."""
     if len(body) > SHORT_BYTES:
-        return False
-    content = "gzip" if body.startswith(GZIP) else "zstd" if body.startswith(ZSTD) else ""
-    encoding = attributes.get("content-encoding", content)
+        return None
     try:
-        return not encoding or len(unpack(encoding, body, SHORT_BYTES)) <= SHORT_BYTES
-    except RefusedError:  # longer, or damaged
-        return False
+        return unpack(encoding, body, SHORT_BYTES) if encoding else body
+    except RefusedError:
+        return None
 
 
 class _Lane:

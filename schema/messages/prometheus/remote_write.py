@@ -28,7 +28,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from timebeam.schema.common.encodings import GZIP, ZSTD, snappy, unpack
+from timebeam.schema.common.encodings import compression, snappy, unpack
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.common.protobuf import fields as fields_of
@@ -94,10 +94,8 @@ class RemoteWrite(WholeFormat):
 
     def plain(self, text: bytes) -> bytes:
         """See `WholeFormat.plain`: its encoding is told by the content."""
-        if text.startswith(GZIP):
-            return unpack("gzip", text)
-        if text.startswith(ZSTD):
-            return unpack("zstd", text)
+        if encoding := compression(text):
+            return unpack(encoding, text)
         try:
             return snappy(text)
         except (ProtoError, IndexError, OSError):
