@@ -17,9 +17,6 @@ stored yet may be deleted, but not the second one.
 
 `rollup --follow` takes a lease (`timebeam.transforms.rollup.lease`) in the row of a metric and day before it
 reads the points. The note of the lease, 3 bytes, has a bit for each hour in which it may write.
-
-Earlier versions wrote a row for each hour, named by its start; a qualifier of another length is such a mark.
-A row `end` of theirs is ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from typing import NamedTuple
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, EncodedRow
-from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.bigtable.wire import encoded_mutations
 from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
@@ -46,8 +43,6 @@ HOUR_S, DAY_S = 3600, 86_400
 _LAST_S = 1 << 32
 _QUALIFIER_BYTES = 9
 _OPEN = b"\1"
-_NOTE = b"end"
-"""The row key of a note of earlier versions: shorter than the key of any mark."""
 
 
 def touched_table(layout: StoredLayout) -> TableSpec:
@@ -85,7 +80,7 @@ class MarkedDay(NamedTuple):
     """A row of marks.
 
     Attributes:
-      start_s: of the day, in seconds; or of the hour, in a row of an earlier version.
+      start_s: of the day, in seconds.
       hours: those with marks.
       leases: of those who recompute hours of the day.
     """
@@ -236,19 +231,26 @@ def read_days(
 
     Args:
       metric: its UID; empty for all metrics, and for all times.
+
+    Raises:
+      BigtableError: a row has other columns, such as those of the table before the first release.
     """
     keys = (day_key(metric, start_s), metric + end_s.to_bytes(4, "big")) if metric else WHOLE_TABLE
     for row in reader.scan(Scan(touched_table(layout).name, [keys])):
-        if row.key == _NOTE:
-            continue
         row_metric, row_s = row.key[:-4], int.from_bytes(row.key[-4:], "big")
         times_ms = collections.defaultdict[int, list[tuple[bytes, int]]](list)
         still_open = frozenset(cell.qualifier for cell in row.cells if cell.value == _OPEN)
         for cell in row.cells:
-            if not is_lease(cell.qualifier):
-                is_of_day = len(cell.qualifier) == _QUALIFIER_BYTES
-                hour = cell.qualifier[0] * HOUR_S if is_of_day else 0
-                times_ms[row_s + hour].append((cell.qualifier, cell.timestamp_ms))
+            if is_lease(cell.qualifier):
+                continue
+            if len(cell.qualifier) != _QUALIFIER_BYTES:
+                raise BigtableError(
+                    f"table {row.table}: row {row.key.hex()} has column {cell.qualifier.hex() or '(empty)'}, "
+                    "which is no mark: delete the table, create it with `timebeam tables create`, and roll "
+                    "up the days again whose points changed"
+                )
+            hour_s = row_s + cell.qualifier[0] * HOUR_S
+            times_ms[hour_s].append((cell.qualifier, cell.timestamp_ms))
         hours = [
             HourMark(row_metric, hour_s, tuple(times), still_open)
             for hour_s, times in sorted(times_ms.items())
@@ -305,10 +307,7 @@ def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark])
     table = touched_table(layout).name
     deletions = collections.defaultdict[bytes, list[Deletion]](list)
     for mark in marks:
-        for deletion in mark_deletions(mark):
-            is_of_day = len(deletion.qualifier) == _QUALIFIER_BYTES
-            key = mark.metric + mark.start_s.to_bytes(4, "big")
-            deletions[day_key(mark.metric, mark.start_s) if is_of_day else key].append(deletion)
+        deletions[day_key(mark.metric, mark.start_s)] += mark_deletions(mark)
     write_all(target, table, [Row(table, key, [], deleted) for key, deleted in deletions.items()])
 
 

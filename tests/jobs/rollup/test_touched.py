@@ -34,6 +34,7 @@ from tests.support.plain.rollup_day import (
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Row
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.readers.table_reader import scan_table
 from timebeam.transforms.rollup import touched
 from timebeam.transforms.rollup.lease import DEAD_MS
 from timebeam.transforms.rollup.touched import (
@@ -217,18 +218,21 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
     assert marks(store) == []
 
 
-def test_marks_of_earlier_versions(store: Store, config: Path, tmp_path: Path) -> None:
-    points = points_of(random.Random(19), DAY, 1)
-    send(store, tmp_path, points, 1)
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row("", b"\0\0\1" + (DAY + HOUR).to_bytes(4, "big"), [Cell("t", b"", 1_772_400_000_000, b"")]),
+        Row("", b"end", [Cell("t", b"", DAY * 1000, b"")]),
+    ],
+)
+def test_rows_from_before_the_first_release_are_refused(store: Store, config: Path, row: Row) -> None:
+    """One was named by an hour: read as a row of a day, it would mark other hours."""
     table = touched_table(store.layout).name
-    metric = store.rows()[0].key[:3]
-    old = Cell("t", b"", 1_772_400_000_000, b"")
-    end = Row(table, b"end", [Cell("t", b"", DAY * 1000, b"")])
-    write_all(store.target, table, [Row(table, metric + DAY.to_bytes(4, "big"), [old]), end])
-    assert marks(store) == [HourMark(metric, DAY, ((b"", 1_772_400_000_000),))]
-    assert rollup(store, config, "--touched").code == 0
-    assert marks(store) == []
-    assert stored(store, SECONDS)
+    write_all(store.target, table, [row._replace(table=table)])
+    ran = rollup(store, config, "--touched")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"row {row.key.hex()} has column (empty), which is no mark: delete the table" in ran.err
+    assert list(scan_table(store.target, table)) == [row._replace(table=table)]
 
 
 def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
