@@ -134,6 +134,10 @@ class Selected(NamedTuple):
         """About the number of its points: a cell may hold many."""
         return _size(self.row.cells)
 
+    def renamed(self, series: Series) -> Selected:
+        """The same row, of another series."""
+        return self._replace(series=series)
+
 
 class Archived(Selected):
     """A row of the archive that a query reads, and its series.
@@ -150,6 +154,12 @@ class Archived(Selected):
     def size(self) -> int:
         """The number of its points, and about that of the late ones."""
         return self.points + _size([cell for row in self.late for cell in row.cells])
+
+    def renamed(self, series: Series) -> Archived:
+        """The same row, of another series."""
+        archived = Archived(self.row, series)
+        archived.late, archived.points = self.late, self.points
+        return archived
 
 
 def _size(cells: Sequence[Cell]) -> int:

@@ -254,7 +254,7 @@ class _ChunkWork:
             if output.of_groups:
                 keys, refused = self._names.of_groups(buckets.series, aggregator)
             else:
-                keys, refused = self._names.single(buckets, is_shared=table is None)
+                keys, refused = self._names.single(buckets.series)
             yield from map(refuse, refused)
             if table is None:
                 yield from _packed_groups(buckets, keys, interval, output.table, aggregator)

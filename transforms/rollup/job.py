@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts import Finding, RollupTables, Selected, SeriesKey, TableSpec
+from timebeam.schema.layouts import Archived, Finding, RollupTables, Selected, SeriesKey, TableSpec
+from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, SPAN_S
 from timebeam.schema.points import RefusedError, Rejected, Series, Stage
-from timebeam.schema.rollup.buckets import Buckets, Grouping
+from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
 from timebeam.schema.rollup.plan import IntervalPlan, RollupPart
@@ -118,51 +119,53 @@ class RollupSeriesKeys:
         self._grouped: Sequence[Series] = ()
         self._groupings: list[Grouping] = []
         self._aggregators: dict[Series, tuple[str, ...]] = {}  # by group
-        self._first: dict[Series, SeriesKey] = {}
+        self._stored: dict[Series, SeriesKey] = {}
 
     def noted(self, selection: Iterable[Selected | Finding]) -> Iterator[Selected | Finding]:
-        """The same rows; notes the key of the first row of each series, so that its names are not looked up.
+        """The rows; notes the key of each series, so that its names are not looked up.
 
-        With `tag_raw` rollups have other keys. A thread may read ahead of `single`.
+        If two UIDs have one name, rows of several keys have the same series. Those of the first key keep it.
+        Others get one that differs in its resources, so that each key has rollups of its own points. A thread
+        may read ahead of `single`.
         """
         options = self._job.layout.options
         base_at = options.salt_width + options.uid_width_metric
         for selected in selection:
-            if type(selected) is Selected and not self._job.config.tag_raw:
+            if not isinstance(selected, Finding):
                 row_key = selected.row.key
-                self._first.setdefault(
-                    selected.series, SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
-                )
+                if isinstance(selected, Archived):
+                    row_key = archive_keys.parse_key(options, row_key).data
+                key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
+                if self._stored.setdefault(selected.series, key) != key:
+                    uids = ("uids", b"".join(key).hex())
+                    selected = selected.renamed(selected.series._replace(resources=(uids,)))
+                    self._stored[selected.series] = key
             yield selected
 
-    def single(self, buckets: Buckets, *, is_shared: bool) -> tuple[list[SeriesKey | None], list[Rejected]]:
+    def single(self, series: Sequence[Series]) -> tuple[list[SeriesKey | None], list[Rejected]]:
         """(the key of each series, None if it has none; refusals of new series).
 
-        If two UIDs have one name, rows of several keys are one series. What the chunk writes alone gets the
-        key of the first of its rows.
-
-        Args:
-          is_shared: whether other chunks have points of the same intervals. Their rows may have other keys,
-            so the names say which key the sum of all gets.
+        It is that of its rows; with `tag_raw`, that of its names with the tag of raw series.
         """
         config = self._job.config
+        if not config.tag_raw:
+            return [self._stored[each] for each in series], []
         rejected = []
-        stored: Mapping[Series, SeriesKey] = {} if is_shared else self._first
         named: dict[Series, Series] = {}
-        for series in buckets.series:
-            if series in stored or series in self._named:
+        for each in series:
+            if each in self._named:
                 continue
-            self._named[series] = None
+            self._named[each] = None
             try:
-                named[series] = config.rollup_series(series)
+                named[each] = config.rollup_series(each._replace(resources=()))
             except RefusedError as error:
-                rejected.append(_unnamed(str(series), error))
-        for series, key in zip(named, self._keys.series_keys(list(named.values())), strict=True):
+                rejected.append(_unnamed(str(each), error))
+        for each, key in zip(named, self._keys.series_keys(list(named.values())), strict=True):
             if isinstance(key, RefusedError):
-                rejected.append(_unnamed(str(series), key))
+                rejected.append(_unnamed(str(each), key))
             else:
-                self._named[series] = key
-        return [stored.get(series) or self._named[series] for series in buckets.series], rejected
+                self._named[each] = key
+        return [self._named[each] for each in series], rejected
 
     def groupings(self, series: Sequence[Series]) -> list[Grouping]:
         """The groups of the series; a series is in at most one group of each grouping."""

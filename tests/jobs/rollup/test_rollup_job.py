@@ -18,6 +18,7 @@ from google.cloud.bigtable.data import SetCell
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE
+from tests.support.plain.rolled import both
 from tests.support.plain.rollup_day import (
     CONFIG,
     DAY,
@@ -148,26 +149,53 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     check(store, points)
 
 
-@all_cuts(("by sampled keys", 0))
+@all_cuts(("by day", 0), ("by sampled keys", 0))
 @pytest.mark.usefixtures("chunks_cut")
-def test_two_uids_of_one_name_are_one_series_whose_hours_add_up(
-    store: Store, config: Path, tmp_path: Path
-) -> None:
-    """The first hours have rows of one UID only, the last ones of the other."""
+def test_the_rows_of_two_uids_of_one_name_are_two_series(store: Store, config: Path, tmp_path: Path) -> None:
+    """As in a query for the name, which reads the rows of the UID that the name has; hours overlap."""
     old, new = (Series.of("sys.m", {"host": host, "dc": "d"}) for host in ("old", "new"))
     points: Points = {
-        (new if hour < 4 else old, (DAY + hour * HOUR + second) * 1000): hour
-        for hour in range(8)
-        for second in range(0, HOUR, 60)
+        (series, (DAY + hour * HOUR + second) * 1000): hour
+        for series, hours in ((new, range(5)), (old, range(3, 8)))
+        for hour in hours
+        for second in range(0 if series == new else 30, HOUR, 60)
     }
+    send(store, tmp_path, points, 1)
+    (uid,) = [uid for (kind, uid), name in store.names().items() if (kind, name) == ("tagv", "old")]
+
+    def name_it(name: bytes, version: int) -> None:
+        renamed = SetCell("name", "tagv", name, 4_000_000_000_000_000 + version * 1000)
+        open_table(store.target, store.layout.uid_table).mutate_row(uid, renamed)
+
+    name_it(b"new", 1)
+    for _ in range(2):
+        assert rollup(store, config).code == 0
+    for text in ("5m-max", "1h-sum", "1d-sum"):
+        for tag in ("host=new", "host=*"):
+            flags = (f"--tag={tag}", f"--downsample={text}")
+            through, raw, _ = both(store, config, "sys.m", DAY, DAY + 24 * HOUR, *flags)
+            assert through == raw
+    name_it(b"old", 2)
+    same(stored(store, SECONDS), expected(points))
+
+
+@pytest.mark.parametrize("tag_raw", [False, True])
+def test_two_uids_of_one_name_with_the_same_instants(store: Store, tmp_path: Path, tag_raw: bool) -> None:
+    """They add up, as those of two series in a group."""
+    config = tmp_path / "raw.json"
+    config.write_text(json.dumps(CONFIG | {"timebeam": {**CONFIG["timebeam"], "tagRaw": tag_raw}}))
+    old, new = (Series.of("sys.m", {"host": host, "dc": "d"}) for host in ("old", "new"))
+    points: Points = {(series, (DAY + 60 * n) * 1000): n for series in (old, new) for n in range(90)}
     send(store, tmp_path, points, 1)
     (uid,) = [uid for (kind, uid), name in store.names().items() if (kind, name) == ("tagv", "old")]
     renamed = SetCell("name", "tagv", b"new", 4_000_000_000_000_000)
     open_table(store.target, store.layout.uid_table).mutate_row(uid, renamed)
-    points = {(new, time_ms): value for (_, time_ms), value in points.items()}
-    for _ in range(2):
-        assert rollup(store, config).code == 0
-        same(stored(store, SECONDS), expected(points))
+    assert rollup(store, config).code == 0
+    through, _, _ = both(
+        store, config, "sys.m", DAY, DAY + 24 * HOUR, "--tag=host=*", "--downsample=1h-count"
+    )
+    (answer,) = through
+    assert answer["dps"] == {str(DAY): 120, str(DAY + HOUR): 60}
 
 
 @all_cuts(("by turns", 1))

@@ -1,4 +1,4 @@
-"""Rollup rows of single series have the keys of their points; of what chunks share, names decide."""
+"""Rollup rows of single series have the keys of their points; with `tag_raw` those of their names."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.plain.rolled import interval
-from timebeam.schema.layouts import Row, Selected, SeriesKey
+from timebeam.schema.layouts import Archived, Row, Selected, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
-from timebeam.schema.rollup.buckets import empty
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
@@ -39,29 +38,37 @@ def selected(series: Series, salt: bytes, hour: int, tail: bytes) -> Selected:
 
 @pytest.mark.parametrize("salt", [b"", b"\7"])
 @pytest.mark.parametrize("tag_raw", [False, True])
-def test_names_are_looked_up_with_tag_raw_and_for_what_chunks_share(salt: bytes, tag_raw: bool) -> None:
+def test_each_key_has_a_series_and_names_are_looked_up_with_tag_raw(salt: bytes, tag_raw: bool) -> None:
     intervals = [interval("1m", "1h", table="tsdb", defaultInterval=True), interval("1h", "1d")]
     config = {"aggregationIds": {"sum": 0, "count": 1}, "intervals": intervals}
-    layout = OpenTsdb(OpenTsdbOptions(salt_width=len(salt)))
+    layout = OpenTsdb(OpenTsdbOptions(salt_width=len(salt), archive=True))
     parsed = parse_config(json.dumps(config | {"timebeam": {"tagRaw": tag_raw}}))
     job = RollupJob(Target("p", "i"), layout, parsed, [], UidOptions())
     by_name = NamedKeys()
     names = RollupSeriesKeys(job, by_name)
+    late = selected(TWICE, salt, 4, b"\0\0\1\0\0\3")
+    sealed = Archived(Row("archive", salt + b"\0\0\1\1" + bytes(4) + b"\0\0\1\0\0\3", []), TWICE)
+    sealed.late, sealed.points = [late.row], 7
     rows = [
         selected(ALONE, salt, 1, b"\0\0\1\0\0\1"),
         selected(TWICE, salt, 1, b"\0\0\1\0\0\2"),
         selected(ALONE, salt, 2, b"\0\0\1\0\0\1"),
         selected(TWICE, salt, 2, b"\0\0\1\0\0\3"),
         selected(TWICE, salt, 3, b"\0\0\1\0\0\2"),
+        sealed,
     ]
-    assert list(names.noted(rows)) == rows
-    keys, refused = names.single(empty((ALONE, TWICE), 60), is_shared=False)
+    noted = [each for each in names.noted(rows) if isinstance(each, Selected)]
+    assert [each.row for each in noted] == [each.row for each in rows]
+    other = TWICE._replace(resources=(("uids", (salt + b"\0\0\1\0\0\1\0\0\3").hex()),))
+    assert [each.series for each in noted] == [ALONE, TWICE, ALONE, other, TWICE, other]
+    archived = noted[-1]
+    assert isinstance(archived, Archived)
+    assert (archived.late, archived.points) == ([late.row], 7)
+    keys, refused = names.single([ALONE, TWICE, other])
     assert not refused
     if tag_raw:
-        assert keys == [BY_NAME, BY_NAME]
+        assert (keys, len(by_name.asked)) == ([BY_NAME] * 3, 3)
+        assert by_name.asked[1] == by_name.asked[2]  # both in one row
     else:
-        tails = [b"\0\0\1\0\0\1", b"\0\0\1\0\0\2"]
-        assert keys == [SeriesKey(salt + b"\0\0\1", tail) for tail in tails]
-        assert not by_name.asked
-    assert names.single(empty((ALONE, TWICE), 60), is_shared=True) == ([BY_NAME, BY_NAME], [])
-    assert len(by_name.asked) == 2
+        tails = [b"\0\0\1\0\0\1", b"\0\0\1\0\0\2", b"\0\0\1\0\0\3"]
+        assert (keys, by_name.asked) == ([SeriesKey(salt + b"\0\0\1", tail) for tail in tails], [])
