@@ -41,7 +41,6 @@ from timebeam.schema.layouts import (
     RollupSeries,
     RollupTables,
     TableSpec,
-    UidTables,
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
@@ -262,14 +261,34 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
         rollup = series_rollup(options, read_config(options.rollup_config), period)
     rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
     since_s = required(rollup.work.layout, HourMarks).marked_since_s
-    if not options.follow:
-        if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
-            raise UsageError(
-                f"--marked_since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
-                "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
-            )
-        return rollup
-    if since_s is None and find_capability(rollup.work.layout, RollupTables) is not None:
+    if options.follow:
+        return _followed(options, rollup, since_s, period if has_range else None)
+    if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
+        raise UsageError(
+            f"--marked_since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
+            "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
+        )
+    return rollup
+
+
+def _followed(
+    options: argparse.Namespace, rollup: LayoutRollup, since_s: int | None, marked: Period | None
+) -> FollowedRollup:
+    """The rounds that the options describe.
+
+    Args:
+      since_s: all writers mark from this time on; None if some may not.
+      marked: the hours that are marked before the first round; None for none.
+
+    Raises:
+      UsageError: the options make no sense together.
+    """
+    layout = rollup.work.layout
+    if find_capability(layout, RollupTables) is None:
+        raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
+    if options.delay_hours:
+        raise UsageError("--follow waits for --quiet_seconds: leave --delay_hours out")
+    if since_s is None:
         raise UsageError(
             "--follow needs tables with --marked_since: store the day from which on all writers mark with "
             f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/how-to/rollups.md)"
@@ -281,10 +300,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
             "rounds could write one interval; leave it out of the configuration"
         )
     marked_first = range(0)
-    if has_range:
-        required(rollup.work.layout, UidTables)
-        start_s = period.start_ms // 1000 // SPAN_S * SPAN_S
-        marked_first = range(start_s, -(-period.end_ms // 1000), SPAN_S)
+    if marked is not None:
+        marked_first = range(marked.start_ms // 1000 // SPAN_S * SPAN_S, -(-marked.end_ms // 1000), SPAN_S)
     rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
     return FollowedRollup(
         rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first

@@ -155,6 +155,7 @@ def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) 
     [
         (["--follow", "--touched", "--rounds=1"], "--follow and --touched: give one of them"),
         (["--rounds=1"], "--rounds is for --follow"),
+        (["--follow", "--delay_hours=1", "--rounds=1"], "leave --delay_hours out"),
     ],
 )
 def test_options_that_make_no_sense_together(

@@ -131,6 +131,13 @@ def test_wrong_configurations(place: Place) -> None:
 
 
 @kairosdb
+def test_these_tables_have_no_leases(place: Place) -> None:
+    """A run of a range beside `--follow` could write what it read before a late point."""
+    ran = place.rollup("--follow", "--rounds=1")
+    assert (ran.code, f"--follow is not for layout {place.name}" in ran.err) == (2, True), ran.err
+
+
+@kairosdb
 def test_touched_hours(place: Place) -> None:
     """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
     rng = random.Random(9)
