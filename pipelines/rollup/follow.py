@@ -12,19 +12,22 @@ import dataclasses
 import itertools
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
 from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
+from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, UidTables, capability
-from timebeam.schema.points import Reason
+from timebeam.schema.meta.search import CachedUidNames
+from timebeam.transforms.metrics import counted
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.lease import Lease, claim, deletion_of, give_up, release
 from timebeam.transforms.rollup.touched import (
@@ -45,6 +48,12 @@ from timebeam.transforms.rollup.touched import (
 _PATIENCE = 10
 """An hour that is marked all the time is rolled up after so many quiet times."""
 
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 60_000, 3_600_000
+"""How long a day waits after Bigtable has refused one of its rows; each time twice as long."""
+
+_COUNTERS = "timebeam-follow"
+"""The namespace of a round's counters: `lost`, and the UID of each metric with unwritten rows, in hex."""
+
 
 class DueDay(NamedTuple):
     """The hours of a day that a round can roll up.
@@ -63,7 +72,10 @@ class DueDay(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Rounds:
-    """What is done in each round; it remembers since when it has seen each marked hour.
+    """What is done in each round.
+
+    It remembers since when it has seen each marked hour, and of days with refused rows how long they wait,
+    and until when.
 
     Attributes:
       rollup: the job, without its parts.
@@ -77,6 +89,7 @@ class Rounds:
     lease_seconds: float
     most_hours: int
     _seen_ms: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict, init=False)
+    _waits_ms: dict[bytes, tuple[int, int]] = dataclasses.field(default_factory=dict, init=False)
 
     @property
     def table(self) -> str:
@@ -114,9 +127,14 @@ class Rounds:
             yield HourMark(day.metric, start_s, ()), now_ms
 
     def taken(self, due: Iterable[DueDay], now_ms: int) -> dict[Lease, DueDay]:
-        """Leases the rows of days for one round; some may have been leased by others meanwhile."""
+        """Leases the rows of days for one round, but for those that wait after a refusal.
+
+        Some may have been leased by others meanwhile.
+        """
         chosen, hours = dict[bytes, DueDay](), 0
         for day in due:
+            if self._waits_ms.get(day.day.leases.key, (0, 0))[1] > now_ms:
+                continue
             hours += len(day.hours)
             if chosen and hours > self.most_hours:
                 break
@@ -136,26 +154,36 @@ class Rounds:
         marks = [mark for day in days for mark in day.hours]
         return touched_ranges(marks, lengths, (now_ms - self.quiet_ms) // 1000)
 
-    def job(self, days: Iterable[DueDay], now_ms: int) -> LayoutRollup:
-        """The job that rolls up leased days."""
-        rollup = dataclasses.replace(self.rollup, complete_ms=now_ms - self.quiet_ms, leased=True)
-        return rollup.of_ranges(self._ranges(days, now_ms))
+    def job(self, leased: Mapping[Lease, DueDay], now_ms: int) -> LayoutRollup:
+        """The job that rolls up leased days, and gives their leases back."""
+        ending = _EndFn(dataclasses.replace(self), dict(leased), now_ms)
+        rollup = dataclasses.replace(self.rollup, complete_ms=now_ms - self.quiet_ms, ending=ending)
+        return rollup.of_ranges(self._ranges(leased.values(), now_ms))
 
-    def end(self, leased: Mapping[Lease, DueDay], now_ms: int, *, is_written: bool) -> int:
+    def end(self, leased: Mapping[Lease, DueDay], now_ms: int, unwritten: Collection[bytes] = ()) -> int:
         """Deletes the marks that were read and gives the leases back; how many of these were lost.
 
         Args:
           now_ms: as for `job`.
-          is_written: whether all rows were written; else the marks stay.
+          unwritten: the metrics of rows that were not written; their marks stay.
         """
-        rolled_up = leased if is_written else {}
-        deleted = {lease.key: list(_deletions(day)) for lease, day in rolled_up.items()}
-        cells = {lease.key: self._later(day, now_ms) for lease, day in rolled_up.items()}
+        written = {lease: day for lease, day in leased.items() if day.day.metric not in unwritten}
+        deleted = {lease.key: list(_deletions(day)) for lease, day in written.items()}
+        cells = {lease.key: self._later(day, now_ms) for lease, day in written.items()}
         released = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
         lost = [lease for lease in leased if lease not in released]
         marks = {lease.key: list(map(mark_cell, leased[lease].day.noted(lease))) for lease in lost}
         give_up(self.rollup.target, self.table, lost, marks)
         return len(lost)
+
+    def refused(self, days: Iterable[DueDay], unwritten: Collection[bytes], now_ms: int) -> None:
+        """Notes the days of a round that are to wait, since Bigtable refused rows of their metrics."""
+        for day in days:
+            key = day.day.leases.key
+            before_ms, _ = self._waits_ms.pop(key, (0, 0))
+            if day.day.metric in unwritten:
+                wait_ms = min(max(2 * before_ms, _FIRST_WAIT_MS), _LONGEST_WAIT_MS)
+                self._waits_ms[key] = wait_ms, now_ms + wait_ms
 
     def _later(self, day: DueDay, now_ms: int) -> list[Cell]:
         """Marks of the last hours of intervals that are not over yet, so that they are written then."""
@@ -166,6 +194,22 @@ class Rounds:
             for interval in self.rollup.work.config.written
         }
         return [mark_cell((end_s - 1) // HOUR_S * HOUR_S) for end_s in sorted(ends_s) if end_s > complete_s]
+
+
+class _EndFn(beam.DoFn):
+    """Anything in, with the metrics of rows that were not written; ends a round, see `Rounds.end`.
+
+    A step of the pipeline, since the counters of some runners are too low.
+    """
+
+    def __init__(self, rounds: Rounds, leased: Mapping[Lease, DueDay], now_ms: int) -> None:
+        self._rounds, self._leased, self._now_ms = rounds, leased, now_ms
+
+    def process(self, _: object, unwritten: Sequence[bytes]) -> None:
+        lost = self._rounds.end(self._leased, self._now_ms, unwritten)
+        Metrics.counter(_COUNTERS, "lost").inc(lost)
+        for metric in unwritten:
+            Metrics.counter(_COUNTERS, metric.hex()).inc()
 
 
 def _deletions(day: DueDay) -> Iterator[Deletion]:
@@ -182,6 +226,7 @@ class Figures(NamedTuple):
       hours: rolled up, of all metrics together.
       waiting: hours that could have been rolled up too.
       lost: leases that another process took over.
+      unwritten: hours that stay marked, since Bigtable refused rows of their metric, by metric.
       refused: dead letters by reason.
       lag_seconds: how long the hour that could be rolled up first has waited, at the end of the round.
     """
@@ -192,6 +237,7 @@ class Figures(NamedTuple):
     points_read: int
     rows: int
     lost: int
+    unwritten: dict[str, int]
     refused: dict[str, int]
     seconds: float
     lag_seconds: float
@@ -199,6 +245,10 @@ class Figures(NamedTuple):
     def text(self) -> str:
         """One line for people."""
         refused = "".join(f"; refused {count:,} {reason}" for reason, count in self.refused.items())
+        refused += "".join(
+            f"; {count:,} hours of {printable(metric)} stay marked"
+            for metric, count in self.unwritten.items()
+        )
         lost = f"; {self.lost:,} leases lost" if self.lost else ""
         return (
             f"round {self.round}: {self.hours:,} hours of metrics from {self.points_read:,} points in "
@@ -241,7 +291,7 @@ class FollowedRollup(AnyJob):
                 print(json.dumps(figures._asdict()) if run.as_json else figures.text(), flush=True)
                 if stopping.is_set() or number == self.most_rounds or run.dry_run:
                     break
-                if not (figures.waiting and figures.hours) or figures.refused:
+                if not (figures.waiting and (figures.hours or figures.unwritten)):
                     stopping.wait(self.every_seconds)
         return 0
 
@@ -256,18 +306,32 @@ class FollowedRollup(AnyJob):
         now_ms, rounds = clock_ms(), self.rounds
         due = rounds.due(now_ms)
         leased = {} if run.dry_run else rounds.taken(due, now_ms)
-        hours, points, rows, lost, refused = 0, 0, 0, 0, dict[str, int]()
+        points, rows, lost, unwritten, refused = 0, 0, 0, dict[str, int](), dict[str, int]()
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
             pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
-            build(pipeline, rounds.job(leased.values(), now_ms), run)
-            summary = summary_of(run_with_progress(pipeline), run)
+            build(pipeline, rounds.job(leased, now_ms), run)
+            result = run_with_progress(pipeline)
+            summary, counters = summary_of(result, run), counted(result, _COUNTERS)
             points, rows, refused = summary.points_read, summary.rows, summary.refused
-            lost = rounds.end(leased, now_ms, is_written=Reason.WRITE_REFUSED.value not in refused)
-            hours = sum(len(day.hours) for day in leased.values())
+            lost = counters.pop("lost", 0)
+            uids = set(map(bytes.fromhex, counters))
+            rounds.refused(leased.values(), uids, now_ms)
+            unwritten = self._hours_by_name(day for day in leased.values() if day.day.metric in uids)
+        hours = sum(len(day.hours) for day in leased.values()) - sum(unwritten.values())
         ended_ms = clock_ms()
         lag_ms = max((ended_ms - since_ms for day in due for since_ms in day.since_ms), default=0)
         waiting = sum(len(day.hours) for day in due) - hours
         seconds = (ended_ms - now_ms) / 1000
-        return Figures(number, hours, waiting, points, rows, lost, refused, seconds, lag_ms / 1000)
+        return Figures(number, hours, waiting, points, rows, lost, unwritten, refused, seconds, lag_ms / 1000)
+
+    def _hours_by_name(self, days: Iterable[DueDay]) -> dict[str, int]:
+        """The number of hours of each metric, by name."""
+        layout = capability(self.rounds.rollup.work.layout, UidTables)
+        names = CachedUidNames(layout.options, layout.uid_table, TableReader(self.target))
+        hours = collections.Counter[str]()
+        for day in days:
+            uid = "metrics", day.day.metric
+            hours[names.resolve([uid]).get(uid, day.day.metric.hex())] += len(day.hours)
+        return dict(sorted(hours.items()))

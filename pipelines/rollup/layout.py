@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsList, PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Needs, Run
@@ -19,7 +19,7 @@ from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.plan import RollupPart, plan
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.rollup.as_series import SeriesRollupJob
-from timebeam.transforms.rollup.clearing import CoveredMarksFn, clear_when_written
+from timebeam.transforms.rollup.clearing import ClearMarksFn, CoveredMarksFn, unwritten_metrics
 from timebeam.transforms.rollup.job import RollupJob
 from timebeam.transforms.rollup.touched import (
     HourMark,
@@ -60,13 +60,14 @@ class LayoutRollup(DescribedRollup):
       work: the layout of the points, the rollup configuration, and what is written of each interval.
       complete_ms: all points before this time are there.
       touched: roll up only marked hours.
-      leased: the caller has leased the hours, and deletes their marks.
+      ending: ends a round of `--follow`, which has leased the hours: anything in, and the metrics with
+        unwritten rows as a list. None if the job clears the marks that it covers.
     """
 
     work: RollupJob | SeriesRollupJob
     complete_ms: int = 0
     touched: bool = False
-    leased: bool = False
+    ending: beam.DoFn | None = None
 
     @property
     def local_only(self) -> str:
@@ -102,15 +103,19 @@ class LayoutRollup(DescribedRollup):
         return Needs(self.work.layout)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`. Marks are read before the points, and cleared after all rows are written."""
+        """See `Job.build`. Marks are read before the points, and cleared after all rows are written.
+
+        Those of metrics with rows that Bigtable refused stay.
+        """
         work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
-        if self.leased:
-            return self.add_rollup(root, once)
-        lengths = [interval.seconds for interval in work.config.written]
-        covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
-        marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
+        marks, clearing = once, self.ending
+        if clearing is None:
+            lengths = [interval.seconds for interval in work.config.written]
+            covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
+            marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
+            clearing = ClearMarksFn(self.target, work.layout)
         refused = self.add_rollup(root, marks)
-        clear_when_written(marks, self.target, work.layout, refused)
+        marks | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
         return refused
 
     @abc.abstractmethod

@@ -1,17 +1,18 @@
-"""The steps of a rollup that read the marks that it covers, and clear them when all its rows are written."""
+"""The steps of a rollup that read the marks that it covers, and clear them when its rows are written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection
 
-from timebeam.schema.layouts import StoredLayout
+from timebeam.schema.layouts import StoredLayout, UidTables, find_capability
 from timebeam.schema.points import Reason, Rejected
 from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import row_of
 from timebeam.transforms.rollup.touched import HOUR_S, HourMark, clear_marks, read_marks
 
 
@@ -63,23 +64,34 @@ def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollectio
     return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
 
 
-def clear_when_written(
-    marks: PCollection[HourMark],
-    target: Target,
-    layout: StoredLayout,
-    refused: Sequence[PCollection[Rejected]],
-) -> None:
-    """Adds the step that clears marks when a rollup has written all rows; none if Bigtable refused a row."""
-    unwritten = (
+def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: StoredLayout) -> PCollection[bytes]:
+    """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
+    return (
         refused
         | "Refused" >> beam.Flatten()
-        | "Unwritten" >> beam.Filter(lambda rejected: rejected.reason is Reason.WRITE_REFUSED)
+        | "Unwritten" >> beam.ParDo(_UnwrittenFn(layout)).with_output_types(bytes)
+        | "DistinctUnwritten" >> beam.Distinct()
     )
-    marks | "ClearMarks" >> beam.ParDo(_ClearMarksFn(target, layout), AsIter(unwritten))
 
 
-class _ClearMarksFn(beam.DoFn):
-    """`HourMark` in; clears them before the bundle ends, unless a row was not written."""
+class _UnwrittenFn(beam.DoFn):
+    """`Rejected` in; see `unwritten_metrics`."""
+
+    def __init__(self, layout: StoredLayout) -> None:
+        self._with_uids = find_capability(layout, UidTables)
+
+    def process(self, rejected: Rejected) -> Iterator[bytes]:
+        if rejected.reason is not Reason.WRITE_REFUSED:
+            return
+        if self._with_uids is None:
+            yield b""
+            return
+        options, key = self._with_uids.options, row_of(rejected.payload).key
+        yield key[options.salt_width : options.salt_width + options.uid_width_metric]
+
+
+class ClearMarksFn(beam.DoFn):
+    """`HourMark` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
 
     _MARKS_AT_ONCE = 10_000
 
@@ -90,8 +102,8 @@ class _ClearMarksFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._marks = []
 
-    def process(self, mark: HourMark, unwritten: Iterable[Rejected]) -> None:
-        if any(True for _ in unwritten):
+    def process(self, mark: HourMark, unwritten: Sequence[bytes]) -> None:
+        if mark.metric in unwritten or b"" in unwritten:
             return
         self._marks.append(mark)
         if len(self._marks) >= self._MARKS_AT_ONCE:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.support.commands import timebeam
-from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
+from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty
 from tests.support.plain.rolled import (
     DAY,
     HOUR,
@@ -122,21 +122,28 @@ def test_a_range_is_marked_first(store: Store, config: Path, tmp_path: Path) -> 
     assert "nothing in" not in both(store, config, "m", DAY, DAY + 47 * HOUR, "--downsample=1h-sum")[2]
 
 
-def test_marks_stay_if_bigtable_refuses_a_row(
+def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
+    """Those of others go, also if its hours fill a round."""
     send(store, tmp_path, points(random.Random(6), 60))
-    changing = [day.changing for day in read_days(TableReader(store.target), store.layout)]
-    is_bad = some_keys(0.3, 1)
-    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > 7 and is_bad(key))
-    with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
-        figures = json.loads(follow(store, config).out)
-    assert figures["refused"].keys() == {"write-refused"}
     days = list(read_days(TableReader(store.target), store.layout))
-    assert ([day.changing for day in days], [day.leases.lease for day in days]) == (
-        changing,
-        [None] * len(days),
-    )
+    changing = {day.start_s: day.changing for day in days if day.metric == METRIC}
+    hours = sum(map(len, changing.values()))
+    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > 7 and key.startswith(METRIC))
+    with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
+        ran = follow(store, config, f"--most_hours={hours}", rounds=2)
+    first, second = map(json.loads, ran.out.splitlines())
+    assert (first["unwritten"], second["unwritten"]) == ({"m": hours}, {})
+    assert first["refused"].keys() == {"write-refused"}
+    assert (first["hours"], second["waiting"]) == (0, hours)
+    assert second["lag_seconds"] > first["lag_seconds"]
+    days = list(read_days(TableReader(store.target), store.layout))
+    assert {day.metric for day in days} == {METRIC}
+    assert {day.start_s: day.changing for day in days} == changing
+    assert [day.leases.lease for day in days] == [None] * len(days)
+    for metric in ("m", "n"):
+        same(*both(store, config, metric, DAY, DAY + 48 * HOUR, "--downsample=1h-sum")[:2], exact=True)
     assert json.loads(follow(store, config).out)["refused"] == {}
     assert list(read_days(TableReader(store.target), store.layout)) == []
 
@@ -249,7 +256,7 @@ class Model:
         yield
         leased = rounds.taken(due, now_ms)
         yield
-        job = rounds.job(leased.values(), now_ms) if leased else None
+        job = rounds.job(leased, now_ms) if leased else None
         for part in job.work.parts if job else ():
             for metric in part.metrics or ():
                 for each in part.plan.intervals:
@@ -267,7 +274,7 @@ class Model:
                     yield
         if leased:
             touched_module._WRITER, before = column, touched_module._WRITER
-            rounds.end(leased, now_ms, is_written=True)
+            rounds.end(leased, now_ms)
             touched_module._WRITER = before
         yield
 
@@ -339,6 +346,26 @@ def test_no_order_of_steps_shows_a_stale_rollup(
     store: Store, config: Path, clock: Clock, seeds: range
 ) -> None:
     assert sum(run_model(store, config, clock, seed) for seed in seeds) > 100
+
+
+def test_a_day_with_refused_rows_waits_longer_each_time(store: Store, config: Path, clock: Clock) -> None:
+    rounds = Rounds(Model(store, config, clock, 1).rollup, 0, LEASE_S, 1000)
+    for metric in (METRIC, OTHER):
+        TouchedMarker(store.layout).mark(store.target, [(metric, DAY)], stored=True)
+
+    def taken() -> list[bytes]:
+        now_ms = clock.now_s * 1000
+        leased = rounds.taken(rounds.due(now_ms), now_ms)
+        rounds.end(leased, now_ms, [METRIC, OTHER])
+        rounds.refused(leased.values(), [METRIC], now_ms)
+        return [day.day.metric for day in leased.values()]
+
+    assert taken() == [METRIC, OTHER]
+    for wait_s in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        clock.now_s += wait_s - 1
+        assert taken() == [OTHER]
+        clock.now_s += 1
+        assert taken() == [METRIC, OTHER]
 
 
 @pytest.fixture

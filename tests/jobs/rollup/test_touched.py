@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import ingest, timebeam
-from tests.support.fault_proxy import INCREMENT, MUTATE_ROWS, BadEntries, Call, Do, faulty, some_keys
+from tests.support.fault_proxy import INCREMENT, MUTATE_ROWS, BadEntries, Call, Do, faulty
 from tests.support.plain.rollup_day import (
     CONFIG,
     DAY,
@@ -116,7 +116,7 @@ def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path)
     assert (again.code, "no late points" in again.err) == (0, True)
 
 
-def test_marks_stay_if_bigtable_refuses_a_row(
+def test_marks_of_a_metric_stay_if_bigtable_refuses_a_row(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
     points = points_of(random.Random(17), DAY, 2)
@@ -124,12 +124,18 @@ def test_marks_stay_if_bigtable_refuses_a_row(
     late = {key: 1 for key in sorted(points) if not key[1] % 1000}
     send_late(store, tmp_path, late, 2)
     marked = marks(store)
-    is_bad = some_keys(0.3, 1)
-    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > MARK_BYTES and is_bad(key))
+    metric = marked[0].metric
+    kept = [mark for mark in marked if mark.metric == metric]
+    assert len(kept) < len(marked)
+    bad = itertools.count()
+    fault = BadEntries(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda key: len(key) > MARK_BYTES and key.startswith(metric) and not next(bad),
+    )
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = rollup(store, config, "--touched")
-    assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
-    assert marks(store) == marked
+    assert json.loads(ran.out)["refused"] == {"write-refused": 1}
+    assert marks(store) == kept
     assert rollup(store, config, "--touched").code == 0
     assert marks(store) == []
     same(stored(store, SECONDS), expected(points | late))

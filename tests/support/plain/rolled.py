@@ -80,10 +80,11 @@ def roll_up(store: Store, config: Path, start_s: int, end_s: int) -> None:
     assert ran.code == 0, ran.err
 
 
-def follow(store: Store, config: Path, *flags: str) -> Ran:
-    """One round of `timebeam rollup --follow`, without waiting."""
+def follow(store: Store, config: Path, *flags: str, rounds: int = 1) -> Ran:
+    """Rounds of `timebeam rollup --follow`, without waiting for quiet hours."""
     ran = timebeam(
-        *("rollup", *store.flags, "--rollup_config", config, "--follow", "--rounds=1", "--quiet_seconds=0"),
+        *("rollup", *store.flags, "--rollup_config", config, "--follow", f"--rounds={rounds}"),
+        "--quiet_seconds=0",
         *("--dead_letters", config.parent / "letters", "--summary=json", *flags),
     )
     assert ran.code == 0, ran.err
