@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,7 @@ DOUBLES = {"heroic", "heroic-readable"}
 """Layouts that store every value as a float."""
 
 QUERIES = 60
+LITERAL = {"host": ["a", "b", "c", "d"], "dc": ["x", "y"]}
 ORDERED = {"first", "last", "diff"}
 """Aggregators that go by the order of the series, which is that of UIDs in a layout that has them."""
 
@@ -102,14 +104,16 @@ def expected_body(query: PlainQuery, series: Series) -> list[dict[str, Any]]:
     ]
 
 
-def url(query: PlainQuery) -> str:
+def url(query: PlainQuery, literal: Mapping[str, Sequence[str]]) -> str:
     words = [query.aggregator]
     if query.downsample:
         count, unit, function, fill, _ = query.downsample
         words.append(f"{count}{unit}-{function}-{fill}")
     if query.is_rate:
         words.append("rate{dropcounter}" if query.is_counter else "rate")
-    braces = "{" + ",".join(f"{key}=*" for key in query.group_by) + "}" if query.group_by else ""
+    grouping = ",".join(f"{key}=*" for key in query.group_by)
+    filters = ",".join(f"{key}=literal_or({'|'.join(values)})" for key, values in literal.items())
+    braces = f"{{{grouping}}}{{{filters}}}" if grouping or filters else ""
     m = quote(":".join([*words, "sys.load" + braces]))
     return f"/api/query?start={query.start_ms}ms&end={query.end_ms}ms&ms=true&m={m}"
 
@@ -123,16 +127,23 @@ def test_random_queries(store: tuple[str, AnyStore]) -> None:
     answered = 0
     for number in range(QUERIES):
         query = random_query(chance)
-        response = respond(Api(made.target, made.layout), request_of("GET", url(query)))
+        literal = {key: values for key, values in LITERAL.items() if chance.random() < 0.3}
+        literal = {key: chance.sample(values, chance.randint(1, 2)) for key, values in literal.items()}
+        response = respond(Api(made.target, made.layout), request_of("GET", url(query, literal)))
         body = json.loads(json.dumps(response.body))
         assert response.status == 200, (query, body)
-        expected = expected_body(query, series)
+        selected = [
+            (tags, points)
+            for tags, points in series
+            if all(tags.get(key) in values for key, values in literal.items())
+        ]
+        expected = expected_body(query, selected)
         for result in (*body, *expected):
             result.pop("annotations", None)
         assert differences(normal(body), normal(expected)) == [], query
         answered += any(result["dps"] for result in body)
         if number % 10 == 0:
-            check_command(made, query, [result for result in body if result["dps"]])
+            check_command(made, query, literal, [result for result in body if result["dps"]])
     assert answered > QUERIES // 2
 
 
@@ -212,7 +223,9 @@ def test_remote_read_of_intervals(store: tuple[str, AnyStore]) -> None:
     assert "Label __rollup__" in response.body["error"]["message"]
 
 
-def check_command(made: AnyStore, query: PlainQuery, body: list[dict[str, Any]]) -> None:
+def check_command(
+    made: AnyStore, query: PlainQuery, literal: Mapping[str, Sequence[str]], body: list[dict[str, Any]]
+) -> None:
     """`timebeam query` gives the same in seconds, without the results that have no points."""
     flags = [f"--start={query.start_ms}", f"--end={query.end_ms}", f"--aggregator={query.aggregator}"]
     if query.downsample:
@@ -221,6 +234,7 @@ def check_command(made: AnyStore, query: PlainQuery, body: list[dict[str, Any]])
     if query.is_rate:
         flags.append("--rate=rate{dropcounter}" if query.is_counter else "--rate=rate")
     flags += ["--group_by", *query.group_by] if query.group_by else []
+    flags += ["--tag", *(f"{key}={'|'.join(values)}" for key, values in literal.items())] if literal else []
     ran = timebeam("query", "sys.load", *made.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err
     in_seconds = [

@@ -131,5 +131,7 @@ class Transcript:
 
     @property
     def key_count(self) -> int:
-        """How many keys and scans it has in memory."""
-        return sum(1 if isinstance(read, _Scanned) else len(read.keys) for read, _ in self.reads)
+        """How many keys and key ranges it has in memory."""
+        return sum(
+            len(read.scan.ranges if isinstance(read, _Scanned) else read.keys) for read, _ in self.reads
+        )

@@ -308,6 +308,13 @@ def base_s_of(options: OpenTsdbOptions, key: bytes) -> int:
     return int.from_bytes(key[start : start + BASE_BYTES], "big")
 
 
+def bases(start_ms: int, end_ms: int) -> range:
+    """The base times, in s, of the hours with times from start_ms to end_ms, both inclusive."""
+    first = max(0, start_ms // 1000) // SPAN_S * SPAN_S
+    last = min(end_ms // 1000, 0xFFFFFFFF) // SPAN_S * SPAN_S
+    return range(first, last + 1, SPAN_S)
+
+
 def ranges(
     options: OpenTsdbOptions, metric: bytes, start_ms: int, end_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
@@ -315,10 +322,10 @@ def ranges(
 
     One range for each salt bucket, ascending; none if there are no such times.
     """
-    first = max(0, start_ms // 1000) // SPAN_S * SPAN_S
-    last = min(end_ms // 1000, 0xFFFFFFFF) // SPAN_S * SPAN_S
-    if first > last:
+    base_times = bases(start_ms, end_ms)
+    if not base_times:
         return
+    first, last = base_times[0], base_times[-1]
     buckets = range(options.salt_buckets) if options.salt_width else range(1)
     for bucket in buckets:
         head = bucket.to_bytes(options.salt_width, "big") + metric

@@ -41,6 +41,7 @@ from timebeam.schema.layouts.opentsdb import (
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.leading import LeadingTags
 from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.rows import winner_of
 from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
@@ -83,9 +84,14 @@ class OpenTsdb(
     RefusedRows,
     HourMarks,
 ):
-    """The layout with its options; see `OpenTsdbOptions`."""
+    """The layout with its options; see `OpenTsdbOptions`.
+
+    Attributes:
+      leading: what its reads have learned of row keys.
+    """
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
+    leading: LeadingTags = dataclasses.field(default_factory=LeadingTags, compare=False, repr=False)
 
     name = "opentsdb"
     declared_options = OPTIONS
@@ -231,7 +237,8 @@ class OpenTsdb(
         """See `Layout.select`."""
         if self.options.archive:
             return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
-        return select.select(self.options, self.data_table, self.uid_table, selection, reader)
+        tables = self.data_table, self.uid_table
+        return select.select(self.options, *tables, selection, reader, leading=self.leading)
 
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader

@@ -9,6 +9,7 @@ from timebeam.schema.layouts.archive.rows import count_points
 from timebeam.schema.layouts.archive.select import archive_scan, archived_rows, sealed_metrics
 from timebeam.schema.layouts.opentsdb import keys, uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
+from timebeam.schema.layouts.opentsdb.leading import LeadingTags, cut_ranges, literal_filters
 from timebeam.schema.layouts.opentsdb.names import Names
 from timebeam.schema.layouts.reading import (
     Archived,
@@ -38,13 +39,16 @@ def scan(
     tags: Mapping[bytes, Collection[bytes]],
     start_ms: int,
     end_ms: int,
+    leading: LeadingTags | None = None,
 ) -> Scan:
-    """The rows of some metrics in a time range.
+    """The rows of some metrics in a time range; a few other rows may match too.
 
     Args:
       metrics: their UIDs; empty for every metric, which reads the whole table.
       tags: for the UID of each tag key that a series must have, the UIDs of its values; empty for any.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
+      leading: what is known of rows of an hour, which are left out if they have other values; None for rows
+        of another span, or to read one range for each metric and salt.
     """
     if not metrics:
         # After the rows of global annotations, whose metric is zero.
@@ -54,6 +58,9 @@ def scan(
         ranges = sorted(
             key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
         )
+        if leading is not None:
+            bases = [base.to_bytes(keys.BASE_BYTES, "big") for base in keys.bases(start_ms, end_ms)]
+            ranges = cut_ranges(ranges, bases, tags, leading, options.salt_width)
     return Scan(table, ranges, keys.key_pattern(tags))
 
 
@@ -90,21 +97,23 @@ def select(
     selection: Selection,
     reader: Reader,
     columns: ColumnRange | None = None,
+    leading: LeadingTags | None = None,
 ) -> Iterator[Selected | Finding]:
     """See `Layout.select`. A UID without a name is shown in hex; for all metrics, it is a finding.
 
     Args:
       data, uids: names of the data table and of the UID table.
       columns: the columns to read; None for all.
+      leading: as in `scan`; takes what the rows show.
 
     Raises:
       UnknownNameError: a name has no UID.
     """
     metrics, allowed = _resolve(options.names, uids, selection, reader)
     period = selection.start_ms, selection.end_ms
-    rows = dataclasses.replace(scan(options, data, metrics, allowed, *period), columns=columns)
+    rows = dataclasses.replace(scan(options, data, metrics, allowed, *period, leading), columns=columns)
     names = _SeriesResolver(options, uids, reader, refuse_lost=selection.metric is None)
-    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
+    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names, leading)
 
 
 def select_metrics(
@@ -234,13 +243,16 @@ def _selected(
     rows: Iterable[tuple[Row, bytes]],
     allowed: Mapping[bytes, set[bytes]],
     names: _SeriesResolver,
+    leading: LeadingTags | None = None,
 ) -> Iterator[Selected | Finding]:
     """The selected rows, with their series.
 
     Args:
       rows: each with the key of a data row of its series.
       allowed: for the UID of a tag key, the UIDs of values that a series may have; empty for any.
+      leading: takes the tags in front of the first key with values.
     """
+    filters = literal_filters(allowed)
     batch: list[tuple[Row, bytes]] = []
     size = 0
     passes_of: dict[bytes, bool] = {}
@@ -255,12 +267,15 @@ def _selected(
             except ValueError as error:
                 yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
                 continue
-            value_of = dict(keys.parse_key(options, key).tags) if allowed else {}
+            tags = keys.parse_key(options, key).tags if allowed else ()
+            value_of = dict(tags)
             passes = all(
                 key_uid in value_of and (not values or value_of[key_uid] in values)
                 for key_uid, values in allowed.items()
             )
             passes_of[tsuid] = passes
+            if passes and filters and leading is not None:
+                leading.add(key[salt_end:base_at], filters[0][0], tags)
         if passes:
             batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
