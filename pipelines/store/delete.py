@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import operator
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ from timebeam.transforms.store.delete import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
-    is_begun,
+    interrupted_logs,
     marker_of,
     use_up,
     used_s,
@@ -180,7 +181,7 @@ class Delete(Job):
         return ""
 
     def planned(self) -> Job | None:
-        """See `AnyJob.planned`: whether the log says that a run with this token has begun; looks for marks.
+        """See `AnyJob.planned`: looks for interrupted runs in the log, and for marks.
 
         Raises:
           UsageError: the token is used, no table knows a name, or the log cannot be written.
@@ -188,16 +189,17 @@ class Delete(Job):
         work = self.work
         if not work.dry_run:
             check_place("--log", work.log)
-        used = None if work.checksum is None or work.dry_run else used_s(work)
+        used = None if work.dry_run else used_s(work)
         if used is not None:
             raise UsageError(f"--token {self.token} was used at {utc_text(used)}: do a dry run again")
-        begun = work.checksum is not None and not work.dry_run and is_begun(work)
+        interrupted = [] if work.dry_run else interrupted_logs(work)
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
             marker = None
-        if not begun and len(work.tasks) == 1:
+        work = dataclasses.replace(work, interrupted=interrupted, marker=marker)
+        if not work.is_begun and len(work.tasks) == 1:
             _check_names(work, work.tasks[0].question)
-        return dataclasses.replace(self, work=dataclasses.replace(work, begun=begun, marker=marker))
+        return dataclasses.replace(self, work=work)
 
     def prepare(self, run: Run) -> None:
         """See `Job.prepare`: waits until no append can have the timestamp of one that the dry run saw."""
@@ -223,7 +225,7 @@ class Delete(Job):
             )
             for table, figures in delete_rows(work.target, stale, dry_run=False).items():
                 by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
-            if work.checksum is not None and not tally.refused:
+            if not tally.refused:
                 use_up(work)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
@@ -270,8 +272,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     if options.unattended:
         if options.token or not options.keep_days:
             raise UsageError("--unattended is for --keep_days, without --token")
-        token = token._replace(newest_ms=now_ms - SETTLED_MS)
-    digest = _digest(options)
+        token = token._replace(newest_ms=now_ms - SETTLED_MS, options=_digest(options, ()))
+    digest = _digest(options, _SELECTING)
     if token.newest_ms > now_ms + SETTLED_MS:
         raise UsageError(f"--token {token} is of a dry run in the future: compare the clocks of the machines")
     if options.token and token.options != digest:
@@ -283,13 +285,18 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         tasks = old_points(options, layout, TableReader(target), token.newest_ms)
     else:
         tasks = [DeleteTask(_selected(options, layout, TableReader(target), token.newest_ms))]
+    # Beam matches no pattern without a folder.
+    place = options.log if "://" in options.log else os.path.abspath(options.log)
+    log = f"{place}-{token}"
     work = DeleteJob(
         target,
         layout,
         tasks,
         token.newest_ms,
-        f"{options.log}-{token}",
+        log,
         None if options.keep_rollups else marker_of(layout),
+        # Each unattended run completes the last one on these tables, whatever its rules.
+        f"{place}-*-{token.options:08x}-0" if options.unattended else log,
         token.checksum if options.token else None,
         points=not options.annotations,
         annotations=options.annotations or options.series,
@@ -353,8 +360,8 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
         raise UsageError(str(error)) from error
 
 
-def _digest(options: argparse.Namespace) -> int:
-    """A digest of what is selected, and of the tables that it is selected from."""
-    names = [*_SELECTING, *(parameter.name for parameter in (*LAYOUT, TABLES, *BIGTABLE))]
+def _digest(options: argparse.Namespace, selecting: Sequence[str]) -> int:
+    """A digest of options that select, and of the tables that they select from."""
+    names = [*selecting, *(parameter.name for parameter in (*LAYOUT, TABLES, *BIGTABLE))]
     values = repr([(name, vars(options)[name]) for name in names if name != "app_profile"])
     return int.from_bytes(hashlib.blake2b(values.encode(), digest_size=4).digest(), "big")

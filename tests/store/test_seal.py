@@ -515,7 +515,7 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
 
 def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int, log: str) -> DeleteJob:
     question = Question("m", {"host": frozenset({host})}, (), NONE, None, start_ms, end_ms)
-    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None)
+    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None, log)
 
 
 def carry_out(job: DeleteJob) -> None:
@@ -545,7 +545,10 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
             patch.setattr(SealedRemovals, "carry_out", killed)
             carry_out(job)
         Path(folder, "log-torn.jsonl").write_text('{"table": "t')
-        assert list(delete_module._AgainFn(job).process(True)) == [True]
+        delete_module.write_begun(job)
+        resumed = dataclasses.replace(job, interrupted=delete_module.interrupted_logs(job))
+        assert resumed.is_begun
+        assert list(delete_module._AgainFn(resumed).process(True)) == [True]
         carry_out(job)
 
 
@@ -563,6 +566,33 @@ def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_bac
     monkeypatch.setattr(sealing, "replace_cells", paused)
     seal(store)
     check_reads(store, {series("b"): points[series("b")]})
+
+
+def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both_tables(
+    store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the seal would write what it has read before both; the log is in the current folder."""
+    write = sealing.replace_cells
+    monkeypatch.chdir(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    def paused(*args: Any) -> Any:
+        monkeypatch.setattr(sealing, "replace_cells", write)
+        command = ("delete", *store.flags, "--keep_days=30", "--unattended")
+        with monkeypatch.context() as patch:
+            patch.setattr(SealedRemovals, "carry_out", killed)
+            assert timebeam(*command).code == 1
+        assert [path.name[-11:] for path in tmp_path.glob("*.json")] == ["-begun.json"]
+        ran = timebeam(*command)
+        assert ran.code == 0, ran.err
+        assert [path.name[-10:] for path in tmp_path.glob("*.json")] == ["-done.json"] * 2
+        return write(*args)
+
+    monkeypatch.setattr(sealing, "replace_cells", paused)
+    seal(store)
+    check_reads(store, {})
 
 
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])

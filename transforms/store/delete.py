@@ -103,8 +103,9 @@ class DeleteJob:
     Attributes:
       newest_ms: cells with a later timestamp stay.
       checksum: of all cells that the dry run saw; None to delete what there is.
-      begun: whether a run with this token has already begun to delete.
       log: how the names of the log's files begin.
+      killed: a pattern of the logs of runs that this one completes, if they have begun and are not done.
+      interrupted: the logs of these runs.
       marker: marks changed hours for the next rollup; None if rollups stay.
       points, annotations: whether these are deleted.
       series: whether what refers to series without data rows is deleted too.
@@ -116,22 +117,18 @@ class DeleteJob:
     newest_ms: int
     log: str
     marker: TouchedMarker | None
+    killed: str
     checksum: int | None = None
-    begun: bool = False
+    interrupted: Sequence[str] = ()
     points: bool = True
     annotations: bool = False
     series: bool = False
     dry_run: bool = False
 
     @property
-    def begun_path(self) -> str:
-        """The file that a run with a token writes before it deletes."""
-        return f"{self.log}-begun.json"
-
-    @property
-    def done_path(self) -> str:
-        """The same file after all is deleted: the token is used."""
-        return f"{self.log}-done.json"
+    def is_begun(self) -> bool:
+        """Whether an interrupted run has written the same log."""
+        return self.log in self.interrupted
 
 
 class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
@@ -149,18 +146,17 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             | "Chunks" >> beam.ParDo(_DeleteChunksFn(job)).with_output_types(DeleteChunk)
             | "SpreadChunks" >> beam.Reshuffle()
         )
-        if job.dry_run or (job.checksum is not None and not job.begun):
+        if job.dry_run or (job.checksum is not None and not job.is_begun):
             sums = chunks | "Scan" >> beam.ParDo(_ScanFn(job)).with_output_types(int)
             if job.dry_run:
                 return
             may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.ParDo(_CompareFn(job))
         else:
-            may_delete = root | "Begun" >> beam.Create([True], reshuffle=False)
-            if job.begun and _has_archive(job):
-                may_delete |= "Again" >> beam.ParDo(_AgainFn(job)).with_output_types(bool)
+            begun = root | "Begun" >> beam.Create([True], reshuffle=False)
+            may_delete = begun | "Again" >> beam.ParDo(_AgainFn(job)).with_output_types(bool)
         deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
         refused = chunks | "Delete" >> deleting
-        if job.checksum is not None and not job.series:  # with series, more is deleted afterwards
+        if not job.series:  # else more is deleted afterwards
             refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
 
 
@@ -232,9 +228,9 @@ class _CompareFn(beam.DoFn):
 
 
 class _AgainFn(beam.DoFn):
-    """True in; true out, after the rows of the archive that an interrupted run has not reached are written.
+    """True in; true out, after the rows of the archive that interrupted runs have not reached are written.
 
-    That run may have deleted from the data table, and not yet from the archive. `timebeam seal` may have
+    Such a run may have deleted from the data table, and not yet from the archive. `timebeam seal` may have
     these points in memory: it writes nothing into a row that was written since it read it.
     """
 
@@ -242,13 +238,38 @@ class _AgainFn(beam.DoFn):
         self._job = job
 
     def process(self, may_delete: bool) -> Iterator[bool]:
-        layout = capability(self._job.layout, Archive)
-        none = Deleted(0, -1, 0)  # what is left is deleted afterwards
-        sealed = SealedRemovals(self._job.target, layout, none)
-        keys = (key for table, key in logged_rows(self._job.log) if table == layout.data_table)
-        while batch := list(itertools.islice(keys, _ROWS_AT_ONCE)):
-            sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
+        job = self._job
+        if not job.is_begun:
+            write_begun(job)
+        if _has_archive(job):
+            layout = capability(job.layout, Archive)
+            none = Deleted(0, -1, 0)  # what is left is deleted afterwards
+            sealed = SealedRemovals(job.target, layout, none)
+            keys = (
+                key
+                for log in job.interrupted
+                for table, key in logged_rows(log)
+                if table == layout.data_table
+            )
+            while batch := list(itertools.islice(keys, _ROWS_AT_ONCE)):
+                sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
         yield may_delete
+
+
+_BEGUN, _DONE = "-begun.json", "-done.json"
+"""How the names of files end: of one that a run writes before it deletes, and of the same one afterwards."""
+
+
+def interrupted_logs(job: DeleteJob) -> Sequence[str]:
+    """The logs of runs that have begun to delete, and are not done, of those that the job completes."""
+    (matched,) = FileSystems.match([job.killed + _BEGUN])
+    return sorted(file.path.removesuffix(_BEGUN) for file in matched.metadata_list)
+
+
+def used_s(job: DeleteJob) -> int | None:
+    """When a run with the same log was done, in seconds since 1970; None if there is none."""
+    path = job.log + _DONE
+    return int(FileSystems.last_updated(path)) if FileSystems.exists(path) else None
 
 
 def write_begun(job: DeleteJob) -> None:
@@ -258,14 +279,15 @@ def write_begun(job: DeleteJob) -> None:
         for task in job.tasks
     ]
     content = {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections}
-    with FileSystems.create(job.begun_path) as file:
+    with FileSystems.create(job.log + _BEGUN) as file:
         file.write(json.dumps(content).encode() + b"\n")
 
 
 def use_up(job: DeleteJob) -> None:
-    """Says in the log that the run is done, so that its token is refused from now on."""
-    if FileSystems.exists(job.begun_path):  # not if the cells are not those of the dry run
-        FileSystems.rename([job.begun_path], [job.done_path])
+    """Says in the logs that the run, and those that it completed, are done: its token is refused then."""
+    for log in {job.log, *job.interrupted}:
+        if FileSystems.exists(log + _BEGUN):  # not if the cells are not those of the dry run
+            FileSystems.rename([log + _BEGUN], [log + _DONE])
 
 
 class _DoneFn(beam.DoFn):
@@ -374,16 +396,6 @@ def _rollup_removals(
         removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
         if removal is not None:
             yield removal, selected.series
-
-
-def is_begun(job: DeleteJob) -> bool:
-    """Whether a run with the same log has begun to delete, and is not done."""
-    return FileSystems.exists(job.begun_path)
-
-
-def used_s(job: DeleteJob) -> int | None:
-    """When a run with the same log was done, in seconds since 1970; None if there is none."""
-    return int(FileSystems.last_updated(job.done_path)) if FileSystems.exists(job.done_path) else None
 
 
 def marker_of(layout: ReadableLayout) -> TouchedMarker | None:
