@@ -109,7 +109,8 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 1
         coders.register()
 
         def build(root: beam.Pipeline, read: TakeBatch) -> None:
-            write_dead_letters(points.from_messages(root, read, Flow(), steps), f"{folder}/dead", None)
+            refused = points.from_messages(root, read, Flow(endless=True, one_bundle=True), steps)
+            write_dead_letters(refused, f"{folder}/dead", None)
 
         graph = Repeated(build)
         messages = messages_of(lines, each, per_ms)

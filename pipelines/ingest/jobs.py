@@ -59,11 +59,7 @@ class IngestFiles(PortionedJob):
     graph: Graph
     patterns: Sequence[str]
     framing: Framing
-    steps: Steps | None = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        steps = Steps(self.graph, portions=True) if isinstance(self.graph, PointsGraph) else None
-        object.__setattr__(self, "steps", steps)
+    steps: Steps | None
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
@@ -78,12 +74,10 @@ class IngestFiles(PortionedJob):
         return blocks_by_arrival(match(self.patterns), self.framing)
 
     def build_portion(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], *, snapshot: bool
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
     ) -> Sequence[PCollection[Rejected]]:
         """See `PortionedJob.build_portion`."""
-        if isinstance(self.graph, PointsGraph):
-            return self.graph.from_blocks(root, read, self.steps, snapshot=snapshot)
-        return self.graph.from_blocks(root, read)
+        return self.graph.from_blocks(root, read, flow, self.steps)
 
     def hold(self) -> object:
         """See `PortionedJob.hold`."""
@@ -103,7 +97,7 @@ class ReplayFiles(Job):
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`."""
-        return self.graph.from_messages(root, ReadLetters(self.files), None, letters=True)
+        return self.graph.from_messages(root, ReadLetters(self.files), Flow(), letters=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,12 +110,8 @@ class IngestMessages(StreamJob):
     """
 
     graph: Graph
-    letters: bool = False
-    steps: Steps | None = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        steps = Steps(self.graph) if isinstance(self.graph, PointsGraph) else None
-        object.__setattr__(self, "steps", steps)
+    letters: bool
+    steps: Steps | None
 
     def needs(self) -> Needs:
         """See `AnyJob.needs`."""
@@ -170,14 +160,17 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
         return _messages_job(options, graph, source)
     if framing is Framing.NONE and not options.preflight:
         raise UsageError(f"--format {options.format} with these options reads messages, not files")
-    return IngestFiles(graph.target, graph.tables(), graph, options.input, framing)
+    steps = Steps(graph, portions=True) if isinstance(graph, PointsGraph) else None
+    return IngestFiles(graph.target, graph.tables(), graph, options.input, framing, steps)
 
 
 def _messages_job(
     options: argparse.Namespace, graph: Graph, source: Source, *, letters: bool = False
 ) -> IngestMessages:
     flush_seconds, idle_seconds = options.flush_seconds, options.stop_when_idle
-    return IngestMessages(graph.target, graph.tables(), source, flush_seconds, idle_seconds, graph, letters)
+    steps = Steps(graph) if isinstance(graph, PointsGraph) else None
+    tables = graph.tables()
+    return IngestMessages(graph.target, tables, source, flush_seconds, idle_seconds, graph, letters, steps)
 
 
 def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:

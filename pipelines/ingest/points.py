@@ -53,6 +53,9 @@ from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
 from timebeam.transforms.meta.track import TrackFn
 
+_ONCE = Flow()
+"""How a graph runs over all of its input."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointsGraph:
@@ -109,27 +112,23 @@ class PointsGraph:
         self,
         root: beam.Pipeline,
         read: beam.PTransform[Any, Any],
+        flow: Flow = _ONCE,
         steps: Steps | None = None,
-        *,
-        snapshot: bool = True,
     ) -> list[PCollection[Rejected]]:
         """Adds the graph of an ingest of files; returns what is refused.
 
         Args:
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
           steps: those of all portions of a job, with what they remember.
-          snapshot: see `Flow`.
         """
         blocks = root | "Read" >> read
         parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
-        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=False)
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
         refused = [blocks[REJECTED], parsed[REJECTED], annotations]
         points = parsed.main
-        if steps is not None:
+        if flow.one_bundle:
             points = points | "JoinBlocks" >> beam.ParDo(JoinFn()).with_output_types(PointBatch)
-        one_bundle = steps is not None
-        steps = steps or Steps(self)
-        return refused + self._store(root, steps, None, points, snapshot=snapshot, one_bundle=one_bundle)
+        return refused + self._store(root, steps or Steps(self), flow, points)
 
     def from_points(
         self,
@@ -148,13 +147,13 @@ class PointsGraph:
         refused = [source[REJECTED]]
         if attached is not None:
             refused.append(root | "Others" >> attached)
-        return refused + self._store(root, Steps(self), None, points)
+        return refused + self._store(root, Steps(self), _ONCE, points)
 
     def from_messages(
         self,
         root: beam.Pipeline,
         read: beam.PTransform[Any, Any],
-        flow: Flow | None,
+        flow: Flow,
         steps: Steps | None = None,
         *,
         letters: bool = False,
@@ -163,7 +162,6 @@ class PointsGraph:
 
         Args:
           read: gives `Message`.
-          flow: of a stream; None for messages that end.
           steps: those of an earlier graph of the same job, with what they remember.
           letters: whether their lines are dead letters, of which the payloads are to be ingested.
         """
@@ -178,7 +176,7 @@ class PointsGraph:
             refused.append(opened[REJECTED])
         gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
         parsed = gathered | "Parse" >> parsing(steps.parse)
-        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(endless=flow is not None)
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
         refused += [parsed[REJECTED], annotations]
         points = parsed.main
         if letters:
@@ -186,32 +184,21 @@ class PointsGraph:
             if not self.dry_run:
                 write = StoreRows(self.target, (), "direct", Packing.POINTS)
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
-        snapshot = flow is None or flow.snapshot
-        one_bundle = flow is not None and flow.flush_seconds is None
-        return refused + self._store(root, steps, flow, points, snapshot=snapshot, one_bundle=one_bundle)
+        return refused + self._store(root, steps, flow, points)
 
-    def _annotations(self, *, endless: bool) -> StoreAnnotations:
+    def _annotations(self, flow: Flow) -> StoreAnnotations:
         """The step that stores annotations."""
-        return StoreAnnotations(self.target, self.layout, self.uids, endless=endless, dry_run=self.dry_run)
+        return StoreAnnotations(
+            self.target, self.layout, self.uids, endless=flow.endless, dry_run=self.dry_run
+        )
 
     def _store(
-        self,
-        root: beam.Pipeline,
-        steps: Steps,
-        flow: Flow | None,
-        points: PCollection[PointBatch],
-        *,
-        snapshot: bool = True,
-        one_bundle: bool = False,
+        self, root: beam.Pipeline, steps: Steps, flow: Flow, points: PCollection[PointBatch]
     ) -> list[PCollection[Rejected]]:
-        """Adds the steps behind parsing; returns what they refuse.
-
-        Args:
-          one_bundle: whether all points of a run of the graph are in one bundle, in this process.
-        """
+        """Adds the steps behind parsing; returns what they refuse."""
         names = root | "UidSnapshot" >> (
             ReadUidSnapshot(self.target, self.layout, self.uids)
-            if snapshot
+            if flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
         keyed = points | "AssignUids" >> refusing(steps.assign, KeyedBatch, beam.pvalue.AsIter(names))
@@ -221,7 +208,7 @@ class PointsGraph:
             indexed = batches | "Index" >> refusing(steps.index, KeyedBatch)
             refused.append(indexed[REJECTED])
             batches = indexed.main
-        if self.packing is Packing.POINTS and flow is not None:
+        if self.packing is Packing.POINTS and flow.endless:
             # A cell for each point needs nothing of the row's others, and the newer message wins by its time:
             # no shuffle. (Blocks of one file have one time, and are put in order by it.)
             encode = refusing(EncodePointsFn(self.layout, self.packing), tuple[RowKey, list[bytes]])
@@ -230,7 +217,7 @@ class PointsGraph:
         else:
             encode = refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
             encoded = batches | "Encode" >> encode
-            group = GroupInBundle() if one_bundle else beam.GroupByKey()
+            group = GroupInBundle() if flow.one_bundle else beam.GroupByKey()
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
         packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
         refused += [encoded[REJECTED], packed[REJECTED]]
@@ -243,11 +230,9 @@ class PointsGraph:
         return refused
 
 
-def _on_arrival(
-    encoded: PCollection[tuple[RowKey, bytes]], flow: Flow | None
-) -> PCollection[tuple[RowKey, bytes]]:
+def _on_arrival(encoded: PCollection[tuple[RowKey, bytes]], flow: Flow) -> PCollection[tuple[RowKey, bytes]]:
     """Groups the points of a stream on arrival, never by their own times: nothing can be late."""
-    if flow is None or flow.flush_seconds is None:
+    if flow.flush_seconds is None:
         return encoded
     return encoded | "FlushOnArrival" >> beam.WindowInto(
         GlobalWindows(),

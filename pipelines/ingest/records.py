@@ -81,12 +81,17 @@ class RecordsGraph:
         return False
 
     def from_blocks(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any]
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow | None = None,
+        steps: object = None,
     ) -> list[PCollection[Rejected]]:
         """Adds the graph of an ingest of files; returns what is refused.
 
         Args:
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+          flow, steps: not used, since nothing is grouped or remembered.
         """
         blocks = root | "Read" >> read
         if self.encoding is not None:
@@ -101,7 +106,7 @@ class RecordsGraph:
         self,
         root: beam.Pipeline,
         read: beam.PTransform[Any, Any],
-        flow: Flow | None,
+        flow: Flow,
         steps: object = None,
         *,
         letters: bool = False,

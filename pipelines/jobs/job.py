@@ -180,13 +180,12 @@ class PortionedJob(Job):
 
     @abc.abstractmethod
     def build_portion(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], *, snapshot: bool
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
     ) -> Sequence[PCollection[Rejected]]:
         """Adds the graph of a portion to a pipeline; returns what is written as dead letters.
 
         Args:
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
-          snapshot: see `Flow`.
         """
 
     def hold(self) -> object:
@@ -196,14 +195,17 @@ class PortionedJob(Job):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Flow:
-    """How one graph of a stream runs.
+    """How one graph runs.
 
     Attributes:
-      flush_seconds: how long the pieces of a row are gathered to be packed; None if each run of the graph
-        is one batch, which is packed as a whole.
+      endless: whether its input is a stream, or a batch of one.
+      one_bundle: whether each run in this process is one bundle, whose rows are packed without a shuffle.
+      flush_seconds: how long the pieces of a row are gathered to be packed; None to the end of the run.
       snapshot: whether the UID table is read ahead; not if the steps remember it from an earlier run.
     """
 
+    endless: bool = False
+    one_bundle: bool = False
     flush_seconds: float | None = None
     snapshot: bool = True
 

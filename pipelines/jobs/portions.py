@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from timebeam.pipelines.jobs.job import PortionedJob, Run, write_dead_letters
-from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch, TakeBlocks
+from timebeam.pipelines.jobs.job import Flow, PortionedJob, Run, write_dead_letters
+from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch, TakeBlocks, repeated_graphs
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
@@ -29,8 +29,14 @@ PORTION_BYTES = 256 << 20
 
 def run_portions(job: PortionedJob, run: Run) -> None:
     """Stores the input; what is counted is in `metrics.totals`."""
+    coders.register()
     memory = job.hold()
-    graphs = _graphs(job, run)
+
+    def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
+        refused = job.build_portion(root, read, Flow(one_bundle=True, snapshot=snapshot))
+        write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
+
+    graphs = repeated_graphs(build, run.flags, TakeBlocks)
     graph: Repeated | None = None
     with contextlib.closing(job.blocks()) as blocks:
         for portion in portions(blocks):
@@ -54,15 +60,3 @@ def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejecte
         size += len(block.payload if isinstance(block, Rejected) else block.text)
         if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
             return
-
-
-def _graphs(job: PortionedJob, run: Run) -> Iterator[Repeated]:
-    """The graph of the first portion, which reads the UID table ahead, and that of all others."""
-    coders.register()
-    for snapshot in (True, False):
-
-        def build(root: beam.Pipeline, read: TakeBatch, snapshot: bool = snapshot) -> None:
-            refused = job.build_portion(root, read, snapshot=snapshot)
-            write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
-
-        yield Repeated(build, run.flags, TakeBlocks)

@@ -146,7 +146,7 @@ def _run_stream(job: StreamJob, run: Run) -> int:
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     coders.register()
     read = ReadMessages(job.source.subscription, job.source.topic)
-    refused = job.build_stream(pipeline, read, Flow(flush_seconds=job.flush_seconds))
+    refused = job.build_stream(pipeline, read, Flow(endless=True, flush_seconds=job.flush_seconds))
     write_dead_letters(refused, run.dead_letters, None)
     if is_dataflow(flags):
         return _submit(pipeline)

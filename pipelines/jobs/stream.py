@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import apache_beam as beam
@@ -19,10 +19,10 @@ from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.micro_batches import (
     BatchLimits,
     Observer,
-    Repeated,
     StreamStoppedError,
     TakeBatch,
     drive,
+    repeated_graphs,
 )
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
@@ -46,6 +46,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     assert run.dead_letters is not None
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs what it raises
     metrics.totals.clear()
+    coders.register()
     memory = job.hold()
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:
@@ -59,10 +60,14 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
             stopping.set()
             subscription.stop_pulling()
 
+        def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
+            refused = job.build_stream(root, read, Flow(endless=True, one_bundle=True, snapshot=snapshot))
+            write_dead_letters(refused, run.dead_letters, None)
+
         with Signals(stop, "after the pulled messages are stored"), status:
             try:
                 under_way = UnderWay([name, *(table.name for table in job.tables)])
-                drive(subscription, _graphs(job, run), limits, status, stopping, under_way)
+                drive(subscription, repeated_graphs(build, run.flags), limits, status, stopping, under_way)
             except StreamStoppedError:
                 print("stopped; messages that were not stored are delivered again", file=sys.stderr)
     finally:
@@ -71,18 +76,6 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     del memory
     percentiles = status.delays.percentiles()
     return PointsSummary.of_totals(status.seconds, run.dry_run, run.dead_letters, percentiles)
-
-
-def _graphs(job: StreamJob, run: Run) -> Iterator[Repeated]:
-    """The graph of the first batch, which reads the UID table ahead, and that of all others."""
-    coders.register()
-    for snapshot in (True, False):
-        flow = Flow(snapshot=snapshot)
-
-        def build(root: beam.Pipeline, read: TakeBatch, flow: Flow = flow) -> None:
-            write_dead_letters(job.build_stream(root, read, flow), run.dead_letters, None)
-
-        yield Repeated(build, run.flags)
 
 
 class Delays:

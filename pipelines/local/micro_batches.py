@@ -8,6 +8,7 @@ loses nothing: they are delivered again and become the same cells.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import shutil
@@ -106,6 +107,20 @@ class Repeated:
     def trial(self) -> Trial:
         """Runs it in processes of their own."""
         return Trial(self._graph, self._flags, self._source.number)
+
+
+def repeated_graphs(
+    build: Callable[[bool, beam.Pipeline, TakeBatch], None],
+    flags: Sequence[str],
+    new_source: Callable[[], TakeBatch] = TakeBatch,
+) -> Iterator[Repeated]:
+    """The graph of the first run, which reads the UID table ahead, and that of all others.
+
+    Args:
+      build: adds the graph to a pipeline; its first argument is whether the table is read.
+    """
+    for snapshot in (True, False):
+        yield Repeated(functools.partial(build, snapshot), flags, new_source)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def run(target: Target, layout: Layout, folder: Path, *bundles: list[Message]) -
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
         read = events.advance_watermark_to_infinity()
-        refused = graph.from_messages(pipeline, read, Flow(flush_seconds=1))
+        refused = graph.from_messages(pipeline, read, Flow(endless=True, flush_seconds=1))
         write_dead_letters(refused, str(folder / "dead"), None)
     return [json.loads(line) for path in folder.glob("dead*") for line in path.read_text().splitlines()]
 
