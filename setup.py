@@ -29,7 +29,7 @@ SERVE = [
     "orjson>=3.10,<4",  # answers in JSON
     "plotly>=6,<8",  # the chart of the page
     "starlette>=0.46,<2",  # requests, and clients that hang up
-    "uvicorn>=0.30,<1",  # the server; its h11 takes unencoded braces in URLs
+    "uvicorn>=0.36,<1",  # the server; its h11 takes unencoded braces in URLs
 ]
 ARCHIVE = ["pcodec>=1.0,<2"]  # the columns of the archive
 PANDAS = ["pandas>=2.2,<4"]  # timebeam.read_frame

@@ -1,11 +1,31 @@
-"""Connections of the HTTP server: one on which no request arrives is closed."""
+"""Connections of the HTTP server: processes share them, and one on which no request arrives is closed."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class SharingLoop(asyncio.SelectorEventLoop):
+    """An event loop that takes one connection at a time from a socket on which other processes listen too.
+
+    One that takes all that wait, as asyncio does, can leave none for the others. Clients keep their
+    connections, so these processes would stay idle.
+    """
+
+    async def create_server(
+        self, *args: Any, sock: socket.socket | None = None, backlog: int = 100, **options: Any
+    ) -> asyncio.Server:
+        """See asyncio.loop.create_server: `backlog` is how many connections may wait."""
+        at_once = backlog if sock is None else 1  # it takes as many as it lets wait
+        server = await super().create_server(*args, sock=sock, backlog=at_once, **options)
+        if sock is not None:
+            sock.listen(backlog)
+        return server
+
 
 REQUEST_SECONDS = 30.0
 """From the start of a connection, or the end of an answer, until the headers of a request have arrived."""

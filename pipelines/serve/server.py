@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
         uvicorn.run(app, **listening, log_level="warning")
         return 0
     os.environ[OPTIONS_VARIABLE] = json.dumps(vars(options))
-    factory = f"{__name__}:worker"
-    uvicorn.run(factory, factory=True, workers=options.workers, **listening, log_level="warning")
+    factory, loop = f"{__name__}:worker", "timebeam.pipelines.serve.connections:SharingLoop"
+    uvicorn.run(factory, factory=True, workers=options.workers, loop=loop, **listening, log_level="warning")
     return 0
 
 
