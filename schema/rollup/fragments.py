@@ -82,7 +82,7 @@ def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, 
         interval_s,
         tuple(series for series, _ in groups),
         np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
-        sums=Sums(records["tops"], records["digits"]),
+        sums=Sums(records["tops"], np.ascontiguousarray(records["digits"].T)),
         ends=Ends(_edges(records, "first"), _edges(records, "last")) if ends else None,
         **{name: records[name] for name in COLUMNS},
     )
@@ -94,7 +94,7 @@ def _records(buckets: Buckets) -> tuple[bytes, int]:
     records = np.empty(len(buckets), _RECORDS[buckets.ends is not None])
     for name in COLUMNS:
         records[name] = getattr(buckets, name)
-    records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits
+    records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits.T
     if buckets.ends is not None:
         for edge, edge_values in zip(Ends._fields, buckets.ends, strict=True):
             for name, column in zip(Edges._fields, edge_values, strict=True):

@@ -14,7 +14,7 @@ def columns(buckets: Buckets) -> dict[tuple[Series, int], tuple[object, ...]]:
         buckets.counts.tolist(),
         buckets.float_counts.tolist(),
         buckets.sums.tops.tolist(),
-        buckets.sums.digits.tolist(),
+        buckets.sums.digits.T.tolist(),
         buckets.int_mins.tolist(),
         buckets.int_maxs.tolist(),
         buckets.float_mins.view(np.int64).tolist(),
