@@ -32,8 +32,8 @@ from timebeam.transforms.bigtable.rows import (
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
-Strings = tuple[bytes, Int64s]
-"""n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
+Strings = tuple[bytes, Int64s] | Bytes
+"""n byte strings: concatenated, and int64[n + 1], the start of each, and the end; or uint8[n, size]."""
 
 _MUTATIONS = DATA_API["Mutations"]
 _SHORT = [bytes((number,)) for number in range(0x80)]
@@ -55,16 +55,21 @@ def set_cells(
       times_ms: int64[n], timestamps in ms, not negative.
     """
     n = len(times_ms)
-    sizes_of = [np.diff(starts) for _, starts in (qualifiers, values)]
+    qualifiers, values = _table_of(qualifiers), _table_of(values)
     micros, sizes = _varints(times_ms * 1000)
-    if n and all((column == column[0]).all() for column in (family_of, sizes, *sizes_of)):
-        columns = [
-            np.frombuffer(content, np.uint8, n * int(column[0]), int(starts[0])).reshape(n, int(column[0]))
-            for (content, starts), column in zip((qualifiers, values), sizes_of, strict=True)
-        ]
-        time = np.ascontiguousarray(micros[:, : sizes[0]])
-        table = _mutations(families[int(family_of[0])], columns[0], time, columns[1])
+    if (
+        n
+        and isinstance(qualifiers, np.ndarray)
+        and isinstance(values, np.ndarray)
+        and (family_of == family_of[0]).all()
+        and (sizes == sizes[0]).all()
+    ):
+        table = _mutations(families[int(family_of[0])], qualifiers, micros[:, : sizes[0]], values)
         return table.tobytes(), np.arange(n + 1) * table.dtype.itemsize
+    sizes_of = [
+        np.full(n, strings.shape[1]) if isinstance(strings, np.ndarray) else np.diff(strings[1])
+        for strings in (qualifiers, values)
+    ]
     forms = family_of
     for column in (sizes, *sizes_of):
         forms = forms * (int(column.max(initial=0)) + 1) + column
@@ -77,7 +82,7 @@ def set_cells(
             _equal(strings, int(column[first]), cells)
             for strings, column in zip((qualifiers, values), sizes_of, strict=True)
         ]
-        time = np.ascontiguousarray(micros[cells, : sizes[first]])
+        time = micros[cells, : sizes[first]]
         table = _mutations(families[int(family_of[first])], columns[0], time, columns[1])
         tables.append((cells, table))
         widths[form] = table.dtype.itemsize
@@ -95,23 +100,42 @@ def _mutations(family: str, qualifiers: Bytes, micros: Bytes, values: Bytes) -> 
     heads = [_field(1, family.encode()) + _head(2, sizes[0]), b"\x18", _head(4, sizes[2])]
     size = sum(map(len, heads)) + sum(sizes)
     heads[0] = _head(2, len(_head(1, size)) + size) + _head(1, size) + heads[0]
-    fields: list[tuple[bytes, Bytes]] = list(zip(heads, (qualifiers, micros, values), strict=True))
-    form = [
-        field
-        for number, (head, column) in enumerate(fields)
-        for field in ((f"head{number}", f"V{len(head)}"), (f"column{number}", f"V{column.shape[1]}"))
-        if field[1] != "V0"
-    ]
-    table = np.empty(len(micros), np.dtype(form))
-    for number, (head, column) in enumerate(fields):
-        table[f"head{number}"] = np.void(head)
-        if column.shape[1]:
-            table[f"column{number}"] = column.view(f"V{column.shape[1]}").reshape(-1)
-    return table.view(f"V{table.dtype.itemsize}")
+    item, fields = b"", list[tuple[int, Bytes]]()
+    for head, column in zip(heads, (qualifiers, micros, values), strict=True):
+        item += head
+        fields.append((len(item), column))
+        item += bytes(column.shape[1])
+    table = np.empty(len(micros), f"V{len(item)}")
+    table[:] = np.void(item)
+    for start, column in fields:
+        width = column.shape[1]
+        if width:
+            form: Any = {
+                "names": ["column"],
+                "formats": [f"V{width}"],
+                "offsets": [start],
+                "itemsize": len(item),
+            }
+            table.view(np.dtype(form))["column"] = column.view(f"V{width}").reshape(-1)
+    return table
+
+
+def _table_of(strings: Strings) -> Strings:
+    """Strings of one size as a table."""
+    if isinstance(strings, np.ndarray):
+        return strings
+    content, starts = strings
+    sizes = np.diff(starts)
+    if not len(sizes) or (sizes != sizes[0]).any():
+        return strings
+    n, size = len(sizes), int(sizes[0])
+    return np.frombuffer(content, np.uint8, n * size, int(starts[0])).reshape(n, size)
 
 
 def _equal(strings: Strings, size: int, numbers: Int64s) -> Bytes:
     """uint8[m, size]: strings of equal size, by their numbers int64[m]."""
+    if isinstance(strings, np.ndarray):
+        return strings[numbers]
     content, starts = strings
     if not size:
         return np.empty((len(numbers), 0), np.uint8)
@@ -125,11 +149,11 @@ def _windows(content: bytes | memoryview, size: int) -> npt.NDArray[np.void]:
 
 def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     """(uint8[n, 8 or 9] varints of numbers that are not negative, int64[n] the size of each)."""
-    sizes = np.ones(len(numbers), np.int64)
-    most = int(numbers.max()) if len(numbers) else 0
-    for size in range(1, 9):
-        if most >> (7 * size):
-            sizes += numbers >= 1 << (7 * size)
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    least_size, most_size = (max(1, -(-number.bit_length() // 7)) for number in (least, most))
+    sizes = np.full(len(numbers), least_size)
+    for size in range(least_size, most_size):
+        sizes += numbers >= 1 << (7 * size)
     # Spreads the number to seven bits of each byte: in halves, then quarters, then eighths.
     spread = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF
     spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF

@@ -39,12 +39,9 @@ def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: B
 
 def row_mutations(encoded: EncodedRollups) -> list[bytes]:
     """The mutations that set the cells of each row, encoded."""
-    n = len(encoded.times_ms)
-    size, numbers = encoded.qualifier_bytes, np.arange(n + 1)
-    qualifiers = encoded.qualifiers.tobytes(), numbers * size
-    values = encoded.raws.astype(">u8").tobytes(), numbers * 8
-    one_family = np.zeros(n, np.int64)
-    content, starts = set_cells([FAMILY], one_family, qualifiers, encoded.times_ms, values)
+    one_family = np.zeros(len(encoded.times_ms), np.int64)
+    values = encoded.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
+    content, starts = set_cells([FAMILY], one_family, encoded.qualifiers, encoded.times_ms, values)
     return [content[start:end] for start, end in itertools.pairwise(starts[encoded.firsts].tolist())]
 
 
@@ -69,8 +66,9 @@ def count_written(rows: int, cells: int, key_bytes: int, qualifier_bytes: int) -
 
 
 _MOST_WAITING = 64
-_ENCODED_AT_ONCE = 20_000
-"""About the number of accumulators; the mutations of each are several times larger."""
+_ENCODED_AT_ONCE = 10_000
+"""About the number of accumulators. Their mutations then take less than `reading._MAPPED_BYTES`: pages that
+are new take most of the time."""
 
 
 class TableInPlace:
