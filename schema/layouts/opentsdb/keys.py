@@ -82,7 +82,9 @@ class OpenTsdbOptions:
 
     def __post_init__(self) -> None:
         if self.marked_since and self.marked_since_s is None:
-            raise ValueError(f"marked_since must be a day, such as 2026-11-20, not {self.marked_since}")
+            raise ValueError(
+                f"marked_since must be a day from 1970 to 2105, such as 2026-11-20, not {self.marked_since}"
+            )
         for name, low, high in (
             ("salt_width", 0, 8),
             ("salt_buckets", 1, 1 << 31),
@@ -107,12 +109,13 @@ class OpenTsdbOptions:
 
     @property
     def marked_since_s(self) -> int | None:
-        """The start of the day `marked_since`, in s; None if it is empty, or no day."""
+        """The start of the day `marked_since`, in s; None if it is empty, or no day of 1970 to 2105."""
         try:
             day = datetime.datetime.strptime(self.marked_since, "%Y-%m-%d")
         except ValueError:
             return None
-        return max(0, int(day.replace(tzinfo=datetime.UTC).timestamp()))
+        is_stored = day.date().isoformat() == self.marked_since and 1970 <= day.year <= 2105
+        return int(day.replace(tzinfo=datetime.UTC).timestamp()) if is_stored else None
 
     def uid_width(self, kind: str) -> int:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""

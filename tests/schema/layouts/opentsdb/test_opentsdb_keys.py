@@ -262,6 +262,15 @@ def test_salt_buckets_must_fit_the_salt() -> None:
         OpenTsdbOptions(salt_buckets=0)
 
 
+@pytest.mark.parametrize(
+    "day", ["2026-1-1", "0001-01-01", "1969-12-31", "2106-01-01", "9999-12-31", "20260101"]
+)
+def test_the_day_from_which_all_writers_mark_has_one_spelling(day: str) -> None:
+    with pytest.raises(ValueError, match="a day from 1970 to 2105, such as 2026-11-20"):
+        OpenTsdbOptions(marked_since=day)
+    assert OpenTsdbOptions(marked_since="1970-01-02").marked_since_s == 86_400
+
+
 def test_a_layout_can_be_pickled() -> None:
     layout = OpenTsdb(OpenTsdbOptions(salt_width=1))
     assert pickle.loads(pickle.dumps(layout)) == layout
