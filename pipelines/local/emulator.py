@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +38,9 @@ if os.getppid() == int(sys.argv[1]):  # else the parent died before the prctl
 
 
 @contextlib.contextmanager
-def child(command: Sequence[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def child(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A command as a child process in a session of its own, killed and waited for at the end.
 
     On Linux the kernel kills it when the thread that started it ends.
@@ -46,11 +48,17 @@ def child(command: Sequence[str], log: IO[bytes]) -> Iterator[subprocess.Popen[b
     Args:
       command: its first word is a path.
       log: takes what it prints.
+      environment: None for that of this process.
     """
     if sys.platform == "linux":
         command = [sys.executable, "-IS", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
     )
     try:
         yield process
@@ -248,7 +256,9 @@ class Emulator:
         with contextlib.ExitStack() as resources:
             self._log = resources.enter_context(tempfile.TemporaryFile())
             command = [str(binary), "-host=127.0.0.1", f"-port={self._port}"]
-            self._process = resources.enter_context(child(command, self._log))
+            # On several processors, its reads miss columns of rows that are written meanwhile.
+            environment = {"GOMAXPROCS": "1", **os.environ}
+            self._process = resources.enter_context(child(command, self._log, environment))
             self.host = f"localhost:{self._wait_for_port()}"
             self.pid = self._process.pid
             self._resources = resources.pop_all()

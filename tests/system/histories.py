@@ -75,7 +75,6 @@ def _run_seed(seed: int) -> _Result:
 def _start_worker() -> None:
     """Starts an emulator for as long as this process lives."""
     logging.disable(logging.WARNING)
-    os.environ["GOMAXPROCS"] = "1"  # on several, its reads miss columns of rows that are written meanwhile
     resources = contextlib.ExitStack()
     resources.enter_context(resources.enter_context(Emulator()).environment())
     resources.enter_context(quick_graphs())

@@ -99,6 +99,19 @@ def test_stop_leaves_no_process():
 
 
 @pytest.mark.emulator
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("chosen", ["", "3"])
+def test_it_uses_one_processor_unless_told_otherwise(monkeypatch, chosen):
+    """On several, a read can miss columns of a row that is written meanwhile."""
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    if chosen:
+        monkeypatch.setenv("GOMAXPROCS", chosen)
+    with Emulator() as emulator:
+        environment = Path(f"/proc/{emulator.pid}/environ").read_bytes().split(b"\0")
+    assert f"GOMAXPROCS={chosen or 1}".encode() in environment
+
+
+@pytest.mark.emulator
 def test_environment_is_set_within_its_block_only(monkeypatch):
     monkeypatch.setenv(HOST_VARIABLE, "elsewhere:1")
     with Emulator() as emulator:
