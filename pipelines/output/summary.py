@@ -55,7 +55,9 @@ class Summary(abc.ABC):
 
     def to_text(self) -> str:
         """A table for people."""
-        text = "\n".join(f"{name:26} {figure}" for name, figure in self.lines())
+        lines = self.lines()
+        width = max([26, *(len(name) for name, _ in lines)])
+        text = "\n".join(f"{name:{width}} {figure}" for name, figure in lines)
         return ("nothing was written (dry run)\n" if self.dry_run else "") + text
 
     def code(self, max_refused: Limit | None) -> int:

@@ -62,9 +62,9 @@ def parse_rules(texts: Iterable[str]) -> tuple[RetentionRule, ...]:
                     f"{item[:80]!r} is not [PATTERN=]DAYS or, of points and rollups, [PATTERN=]DAYS/DAYS; "
                     f"DAYS is a whole number or {FOREVER}"
                 )
-            if rules and rules[-1].pattern == "*":
-                raise ValueError(f"{item[:80]!r} never applies: put the days of all metrics last")
             pattern, _, days = item.rpartition("=")
+            if rules and rules[-1].pattern == "*":
+                raise ValueError(f"{pattern[:80] or '*'} never applies: put the days of all metrics last")
             points, slash, rollups = days.partition("/")
             rules.append(
                 RetentionRule(pattern or "*", _number(points), _number(rollups or points), bool(slash))
@@ -83,10 +83,13 @@ def rule_texts(table: Mapping[str, Any]) -> list[str]:
         days = value if isinstance(value, dict) else {"points": value}
         if "points" not in days or days.keys() - {"points", "rollups"}:
             raise ValueError(f"{pattern}: give DAYS, or {{ points = DAYS, rollups = DAYS }}")
-        text = f"{pattern}={'/'.join(str(days[name]) for name in ('points', 'rollups') if name in days)}"
-        if "," in text:
-            raise ValueError(f"{pattern}: a pattern cannot have a comma")
-        texts.append(text)
+        if not pattern or "," in pattern:
+            raise ValueError(f"{pattern!r}: a pattern cannot be empty or have a comma")
+        numbers = [str(days[name]) for name in ("points", "rollups") if name in days]
+        for number in numbers:
+            if not re.fullmatch(_DAYS, number):
+                raise ValueError(f"{pattern}: {number[:80]!r} is not a whole number of days or {FOREVER!r}")
+        texts.append(f"{pattern}={'/'.join(numbers)}")
     parse_rules(texts)
     return texts
 

@@ -63,6 +63,22 @@ def test_a_dry_run_says_how_to_delete() -> None:
     assert lines[-1] == "to delete the same command with --token 1-2-3"
 
 
+def test_figures_are_below_each_other_beside_rules() -> None:
+    rule, figures = "sys.*: 30 days, rollups 400 days", removals.DeleteFigures(2, 3, 4, 50)
+    summary = delete.DeleteSummary(
+        seconds=1.0,
+        dry_run=False,
+        by_rule={(rule, "tsdb"): figures},
+        tally=removals.DeleteTally(0, 0, 0, 0),
+        token="",
+    )
+    first = f"{rule}, deleted from tsdb "
+    assert summary.to_text().splitlines() == [
+        f"{first}2 rows, 3 cells, 4 points, 50 bytes",
+        f"{'seconds':{len(first)}}1.0",
+    ]
+
+
 def delete_points(store: AnyStore, folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of a dry run and, if it found anything, the real one."""
     dry = dry_run(store, folder, *flags)

@@ -59,7 +59,7 @@ def test_a_table_of_retention_is_the_option_keep_days() -> None:
     assert of_kairosdb.settings(None) == {"retention": Setting(("7,90",), FILE)}
     with pytest.raises(UsageError, match="keep_days and a table retention: give one of them"):
         Profiles.parse('keep_days = ["7"]\n[retention]\n"*" = 7\n', FILE, names)
-    with pytest.raises(UsageError, match=r"timebeam\.toml, profile p: retention: 'a=x' is not"):
+    with pytest.raises(UsageError, match=r"timebeam\.toml, profile p: retention: a: 'x' is not a whole"):
         Profiles.parse('[profiles.p.retention]\na = "x"\n', FILE, names)
 
 
