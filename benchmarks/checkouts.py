@@ -37,6 +37,19 @@ for line in sys.stdin:
     print(json.dumps(timed[0] if isinstance(timed, tuple) else timed), flush=True)
 """
 
+_READS = """
+import gc, importlib, json, sys, time
+reads = importlib.import_module("benchmarks.reads")
+gc.freeze()  # as for streams
+cli = importlib.import_module(sys.argv[1] + "pipelines.cli")
+getattr(cli, "_keep_heap", lambda: None)()
+gc.set_threshold(getattr(cli, "_GC_OBJECTS", gc.get_threshold()[0]))
+for line in sys.stdin:
+    started, worked = time.perf_counter(), time.process_time()
+    points = reads.query(*json.loads(line))
+    print(json.dumps([time.perf_counter() - started, time.process_time() - worked, points]), flush=True)
+"""
+
 
 class CommandRun(NamedTuple):
     """Wall time and processor time in s of a command, and what it printed."""
@@ -96,6 +109,20 @@ class Streams(_Process):
         """Processor seconds for so many points in messages of `each`, `per_ms` of them in a ms."""
         seconds: float = self.answer([points, each, packing, *per_ms])
         return seconds
+
+
+class Queries(_Process):
+    """A process that finds points as a checkout's `benchmarks.reads` does."""
+
+    def __init__(self, checkout: Path, stack: contextlib.ExitStack) -> None:
+        super().__init__(_READS, checkout, stack)
+
+    def run(self, prefix: str, seconds: int, points: int) -> tuple[float, float]:
+        """(wall time, processor time), in s; raises BenchmarkError for another number of points."""
+        wall_s, cpu_s, found = self.answer([prefix, seconds])
+        if found != points:
+            raise BenchmarkError(f"a query found {found:,} of {points:,} points")
+        return wall_s, cpu_s
 
 
 def _stream(stream: IO[str] | None) -> IO[str]:

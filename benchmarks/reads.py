@@ -1,14 +1,17 @@
 """Reading rows: scans with our reader and with Google's client, and what `query` and `check` take.
 
     python -m benchmarks.reads --points 3000000 --series 400 20000
+    python -m benchmarks.reads --points 1000000 --series 20000 --turns 7 --baseline ../older-checkout
 
 Loads an emulator with packed points of so many series, a second apart; the readers take turns.
 
 | figure | is |
 |---|---|
 | `scan`, `client scan` | all rows of the data table, with our reader and with Google's client for Python |
-| `CPU` | processor time of this process for that |
+| `CPU` | processor time of the process for that |
 | `query` | the points of all series of all metrics, as `timebeam query` finds them, without output |
+| `times the messages` | processor time of `query` beside that of gRPC for its messages alone, one for a row |
+| `times the baseline` | how many times as fast as the checkout that `--baseline` names, in turn with it |
 | `check` | `timebeam check` |
 """
 
@@ -24,11 +27,16 @@ from pathlib import Path
 
 from benchmarks import bench
 from benchmarks.bench import TARGET
+from benchmarks.checkouts import Queries
 from benchmarks.rollup import START, client_scan, configure, load, scan
 from timebeam.pipelines import cli
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.transforms.bigtable.message_classes import DATA_API
+from timebeam.transforms.bigtable.reader import row_filter
+from timebeam.transforms.bigtable.resumed import ON_ONE_THREAD
+from timebeam.transforms.bigtable.target import method
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
 
@@ -46,6 +54,20 @@ def query(prefix: str, seconds: int) -> int:
     return points
 
 
+def messages_alone(prefix: str) -> float:
+    """Processor seconds in which gRPC hands over a message for each row of the data table, twice.
+
+    A query reads about as many names as rows, for each metric anew.
+    """
+    name = TARGET.table_name(f"{prefix}tsdb")
+    request = DATA_API["ReadRowsRequest"](table_name=name, filter=row_filter())
+    call = method("ReadRows", ON_ONE_THREAD)
+    worked = time.process_time()
+    for _ in range(2):
+        assert sum(1 for _ in call(request))
+    return time.process_time() - worked
+
+
 def check_tables(prefix: str) -> None:
     """Runs `timebeam check`."""
     with contextlib.redirect_stdout(io.StringIO()):
@@ -54,33 +76,60 @@ def check_tables(prefix: str) -> None:
 
 
 def measure(
-    folder: Path, *, points: int = 3_000_000, series: Sequence[int] = (400,), turns: int = 3
+    folder: Path,
+    *,
+    points: int = 3_000_000,
+    series: Sequence[int] = (400,),
+    turns: int = 3,
+    baseline: str = "",
 ) -> bench.Cases:
-    """A case for each number of series."""
+    """A case for each number of series.
+
+    Args:
+      baseline: folder of another checkout.
+    """
     cases: dict[str, dict[str, list[float]]] = {}
     configure(folder, "1h")
-    for of_series in series:
-        prefix = f"r{of_series}-"
-        load(points, of_series, prefix, folder)
-        seconds = points // of_series + 1
-        assert query(prefix, seconds) == points
-        runs: dict[str, Callable[[], object]] = {
-            "scan": functools.partial(scan, prefix),
-            "client scan": functools.partial(client_scan, prefix),
-            "query": functools.partial(query, prefix, seconds),
-            "check": functools.partial(check_tables, prefix),
-        }
-        figures = cases[f"{of_series:,} series"] = {"rows": [scan(prefix)[1]]}
-        for _ in range(turns):
-            for name, run in runs.items():
-                worked = time.process_time()
-                took = bench.timed(run)
-                figures.setdefault(f"{name}, s", []).append(took)
-                if "scan" in name:
-                    figures.setdefault(f"{name}, CPU s", []).append(time.process_time() - worked)
-                else:
-                    figures.setdefault(f"times a scan, {name}", []).append(took / figures["scan, s"][-1])
+    with contextlib.ExitStack() as stack:
+        queries = Queries(bench.ROOT, stack)
+        older = Queries(Path(baseline).resolve(), stack) if baseline else None
+        for of_series in series:
+            prefix = f"r{of_series}-"
+            load(points, of_series, prefix, folder)
+            figures = cases[f"{of_series:,} series"] = {"rows": [scan(prefix)[1]]}
+            for _ in range(turns):
+                turn = _turn(prefix, (points // of_series + 1, points), queries, older)
+                for name, value in turn.items():
+                    figures.setdefault(name, []).append(value)
     return cases
+
+
+def _turn(
+    prefix: str, seconds_points: tuple[int, int], queries: Queries, older: Queries | None
+) -> dict[str, float]:
+    """The figures of one turn.
+
+    Args:
+      seconds_points: seconds of the points, and their number.
+      older: of the baseline.
+    """
+    figures = {}
+    scans: dict[str, Callable[[], object]] = {"scan": functools.partial(scan, prefix)}
+    scans["client scan"] = functools.partial(client_scan, prefix)
+    for name, run in scans.items():
+        worked = time.process_time()
+        figures[f"{name}, s"] = bench.timed(run)
+        figures[f"{name}, CPU s"] = time.process_time() - worked
+    seconds, cpu = queries.run(prefix, *seconds_points)
+    figures |= {"query, s": seconds, "query, CPU s": cpu, "times a scan, query": seconds / figures["scan, s"]}
+    figures["times the messages, query, CPU"] = cpu / messages_alone(prefix)
+    if older is not None:
+        older_seconds, older_cpu = older.run(prefix, *seconds_points)
+        figures |= {"times the baseline, query": older_seconds / seconds}
+        figures |= {"times the baseline, query, CPU": older_cpu / cpu}
+    figures["check, s"] = bench.timed(functools.partial(check_tables, prefix))
+    figures["times a scan, check"] = figures["check, s"] / figures["scan, s"]
+    return figures
 
 
 if __name__ == "__main__":

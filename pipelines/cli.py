@@ -31,6 +31,8 @@ _UNUSED = ("bson", "pandas", "pymongo")  # half a second
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
 _HEAP = {"MALLOC_TRIM_THRESHOLD_": (-1, 64 << 20), "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20)}
 """Settings of glibc in bytes: free memory that is kept, and the size of blocks that are mapped."""
+_GC_OBJECTS = 50_000
+"""New objects until the next search for cycles, in commands that read: rows and names have none."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,6 +112,8 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     if starts_job:
         _import_beam()
         rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
+    else:
+        gc.set_threshold(_GC_OBJECTS)
     for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
         _named("timebeam.pipelines.options.stored:use_stored")(
             options, layout, start, takes_archive=command.takes_archive

@@ -10,11 +10,12 @@ import base64
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions
+from google.protobuf.message import DecodeError
 
 from timebeam.transforms.bigtable.merge import InvalidChunkError, Merged, Merger
 from timebeam.transforms.bigtable.message_classes import DATA_API
@@ -31,8 +32,11 @@ PROGRESS_SECONDS = 600.0
 
 _LONGEST_PAUSE = 20.0
 
+_JOINED, _JOINED_BYTES = 64, 1 << 16
+"""Responses that are parsed together: their number, or their bytes."""
+
 _REQUEST = DATA_API["ReadRowsRequest"]
-_ON_ONE_THREAD = ("SingleThreadedUnaryStream", 1)
+ON_ONE_THREAD = ("SingleThreadedUnaryStream", 1)
 """Of `grpc.experimental.ChannelOptions`: the thread that asks for a message reads it, in half the time.
 
 A gRPC without this option ignores it, and reads on a thread of its own.
@@ -68,7 +72,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
       StoppedError: by `target.stop`; or what its `check` raises.
     """
     stop = target.stop or Stop(math.inf)
-    read_rows = method("ReadRows", merger.message, _ON_ONE_THREAD)
+    read_rows = method("ReadRows", ON_ONE_THREAD)
     row_count, seconds = 0, ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
     while (request := _request(target, read_request, merger.last, row_count)) is not None:
@@ -78,7 +82,7 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
         call = read_rows(request, timeout=timeout, metadata=headers)
         try:
             with stop.running(call):
-                for response in call:
+                for response in _responses(call, merger.message):
                     before = merger.last
                     rows = merger.take(response)
                     row_count += len(rows)
@@ -112,6 +116,41 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
         if isinstance(failure, exceptions.DeadlineExceeded):
             seconds *= 2
     yield from merger.end()
+
+
+def _responses(call: Iterable[bytes], message: Any) -> Iterator[Any]:
+    """The responses of a call, as messages; small ones are joined, since an emulator sends one for each row.
+
+    Serialized messages in a row are one message with the chunks of all. As many messages may wait for the
+    next one as were given before them: the first rows come at once.
+
+    Raises:
+      InvalidChunkError: a response is not such a message.
+      RpcError: of the call, after what it has sent.
+    """
+    most, waiting, size = 1, list[bytes](), 0
+    try:
+        for serialized in call:
+            waiting.append(serialized)
+            size += len(serialized)
+            if len(waiting) >= most or size >= _JOINED_BYTES:
+                yield from _parsed(waiting, message)
+                most, waiting, size = min(2 * most, _JOINED), [], 0
+    except grpc.RpcError:
+        yield from _parsed(waiting, message)
+        raise
+    yield from _parsed(waiting, message)
+
+
+def _parsed(serialized: Sequence[bytes], message: Any) -> Sequence[Any]:
+    """Responses as one message; or each as its own, if a last scanned row key has its place among them."""
+    try:
+        joined = message.FromString(b"".join(serialized))
+        if joined.last_scanned_row_key:
+            return list(map(message.FromString, serialized))
+    except DecodeError as error:
+        raise InvalidChunkError(f"a response is not a message: {error}") from error
+    return [joined] if serialized else []
 
 
 def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: int) -> Any:

@@ -79,26 +79,25 @@ class _ServiceMethod(NamedTuple):
     channel: grpc.Channel
 
 
-def method(name: str, response: Any = None, *options: tuple[str, Any]) -> Any:
+def method(name: str, *options: tuple[str, Any]) -> Any:
     """A method of the data API, to be called with a message of `DATA_API`, or with bytes.
 
+    It answers with such messages; ReadRows with serialized ones, which `resumed` parses.
+
     Args:
-      response: the class of its answers; None for that of `DATA_API`.
       options: of its channel.
     """
-    return _method(os.environ.get(EMULATOR_VARIABLE), name, response, *options).call
+    return _method(os.environ.get(EMULATOR_VARIABLE), name, *options).call
 
 
 @functools.lru_cache(maxsize=32)
-def _method(emulator: str | None, name: str, response: Any, *options: tuple[str, Any]) -> _ServiceMethod:
+def _method(emulator: str | None, name: str, *options: tuple[str, Any]) -> _ServiceMethod:
     from timebeam.transforms.bigtable.message_classes import DATA_API
 
     channel = _channel(emulator, *options)
     call = channel.unary_stream if name in _STREAMS else channel.unary_unary
-    parsed = DATA_API[f"{name}Response"] if response is None else response
-    return _ServiceMethod(
-        call(f"/google.bigtable.v2.Bigtable/{name}", _serialized, parsed.FromString), channel
-    )
+    parse = None if name == "ReadRows" else DATA_API[f"{name}Response"].FromString
+    return _ServiceMethod(call(f"/google.bigtable.v2.Bigtable/{name}", _serialized, parse), channel)
 
 
 def _serialized(request: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,9 +19,10 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.points import Int64s, Kind, PointBatch, Series
+from timebeam.schema.points import Bytes, Int64s, Kind, PointBatch, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -37,7 +37,7 @@ _FOLDED_POINTS = 1 << 17  # of a batch that becomes intervals at once: its colum
 
 _INTEGER, _FLOAT = int(Kind.INTEGER), int(Kind.FLOAT)
 
-_RUN_POINTS = 64  # runs of fewer points on average are sorted point by point, which is faster then
+_RUN_POINTS = 64  # to join runs of fewer points on average takes longer than to sort the points
 
 _SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
@@ -122,24 +122,16 @@ def find_series(
                 return find_series(target, layout, selection, passes, meter)
         elif len(decoded.batch):
             batches.append(decoded.batch)
-    by_series = _by_series(batches) if intervals is None else _downsampled(intervals)
+    by_series = _by_series(batches) if intervals is None else intervals.result()
     with_uids = find_capability(layout, UidTables)
     results = []
-    for points, skipped in by_series:
+    for series, times_ms, values, skipped in by_series:
         if skipped:
-            damage.append(f"{points.series}: {skipped} values are not numbers")
-        if len(points.times_ms):
-            if with_uids is not None:
-                tsuid = with_uids.tsuid_of(*keys[points.series])
-                points = dataclasses.replace(points, tsuid=tsuid)
-            results.append(points)
+            damage.append(f"{series}: {skipped} values are not numbers")
+        if len(times_ms):
+            tsuid = b"" if with_uids is None else with_uids.tsuid_of(*keys[series])
+            results.append(QuerySeries(series, times_ms, values, intervals is not None, tsuid))
     return results, damage, skipped_cells
-
-
-def _downsampled(intervals: Intervals) -> Iterator[tuple[QuerySeries, int]]:
-    """(the intervals of a series, how many values it has that are not numbers)."""
-    for series, starts_ms, values, skipped in intervals.result():
-        yield QuerySeries(series, starts_ms, values, downsampled=True), skipped
 
 
 class _Runs(NamedTuple):
@@ -148,21 +140,27 @@ class _Runs(NamedTuple):
     Attributes:
       numbers: the number of the series in all batches.
       starts, ends: positions of the points [start, end).
+      least, greatest: the kinds of the points lie between these.
     """
 
     numbers: Int64s
     starts: Int64s
     ends: Int64s
+    least: Bytes
+    greatest: Bytes
 
     @classmethod
     def of(cls, batch: PointBatch, numbers: dict[Series, int]) -> _Runs:
         """The runs of a batch with points; new series get the next numbers."""
         starts = run_starts(batch.index)
         index = batch.index[starts]
+        present = np.unique(index)
         renumber = np.zeros(len(batch.series), np.int64)
-        for number in np.unique(index).tolist():
-            renumber[number] = numbers.setdefault(batch.series[number], len(numbers))
-        return cls(renumber[index], starts, np.append(starts[1:], len(batch)))
+        renumber[present] = [
+            numbers.setdefault(batch.series[number], len(numbers)) for number in present.tolist()
+        ]
+        kinds = np.minimum.reduceat(batch.kinds, starts), np.maximum.reduceat(batch.kinds, starts)
+        return cls(renumber[index], starts, np.append(starts[1:], len(batch)), *kinds)
 
     def ascend(self, batch: PointBatch) -> bool:
         """Whether the points of each run ascend strictly in time."""
@@ -171,33 +169,37 @@ class _Runs(NamedTuple):
         return bool(is_later.all())
 
 
-def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[QuerySeries, int]]:
-    """(the numbers of a series by time, how many other values it has), series in the order of `batches`.
+def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[Series, Int64s, Values, int]]:
+    """(series, the times of its numbers ascending, the numbers, how many other values it has).
 
-    If an instant has several values, the latest arrival wins, as within a row.
+    The series come in the order of `batches`. If an instant has several values, the latest arrival wins, as
+    within a row.
     """
     if not batches:
         return
     numbers: dict[Series, int] = {}
     runs = [_Runs.of(batch, numbers) for batch in batches]
     if not _are_in_order(batches, runs):
-        joined = join(batches)
+        joined = join(batches) if len(batches) > 1 else batches[0]
         order = np.argsort(joined.index, kind="stable")
         series, times_ms = joined.index[order], joined.times_ms[order]
         if not ((times_ms[1:] > times_ms[:-1]) | (series[1:] != series[:-1])).all():
             order = latest_points(joined.index, joined.times_ms, joined.arrivals_ms)
         batches, numbers = [joined.take(order)], {}
         runs = [_Runs.of(batches[0], numbers)]
-    runs_of: list[list[tuple[PointBatch, int, int]]] = [[] for _ in numbers]
+    runs_of: list[list[tuple[PointBatch, int, int, int, int]]] = [[] for _ in numbers]
     for batch, batch_runs in zip(batches, runs, strict=True):
-        for number, start, end in zip(*(column.tolist() for column in batch_runs), strict=True):
-            runs_of[number].append((batch, start, end))
+        for number, *run in zip(*(column.tolist() for column in batch_runs), strict=True):
+            runs_of[number].append((batch, *run))
     for series_name, series_runs in zip(numbers, runs_of, strict=True):
-        yield _joined_runs(series_name, series_runs)
+        yield series_name, *_joined_runs(series_runs)
 
 
 def _are_in_order(batches: Sequence[PointBatch], runs: Sequence[_Runs]) -> bool:
-    """Whether the runs of each series, in this order, ascend in time, and are long enough to be cut out."""
+    """Whether the runs of each series, in this order, ascend in time, and are worth being cut out.
+
+    They are if they are long enough to be joined, or if there is nothing to join.
+    """
     numbers, starts_ms, ends_ms = (
         np.concatenate(columns)
         for columns in zip(
@@ -208,37 +210,43 @@ def _are_in_order(batches: Sequence[PointBatch], runs: Sequence[_Runs]) -> bool:
             strict=True,
         )
     )
-    if len(numbers) * _RUN_POINTS > sum(map(len, batches)):
-        return False
     order = np.argsort(numbers, kind="stable")
     is_later = starts_ms[order[1:]] > ends_ms[order[:-1]]
     is_other = numbers[order[1:]] != numbers[order[:-1]]
+    if len(numbers) * _RUN_POINTS > sum(map(len, batches)) and not is_other.all():
+        return False
     return bool((is_later | is_other).all()) and all(map(_Runs.ascend, runs, batches))
 
 
-def _joined_runs(
-    series: Series, series_runs: Sequence[tuple[PointBatch, int, int]]
-) -> tuple[QuerySeries, int]:
-    """(the numbers of a series, how many other values it has)."""
-    times_ms, kinds, bits = (
-        np.concatenate(columns)
-        for columns in zip(
-            *(
-                (batch.times_ms[start:end], batch.kinds[start:end], batch.bits[start:end])
-                for batch, start, end in series_runs
-            ),
-            strict=True,
+def _joined_runs(runs: Sequence[tuple[PointBatch, int, int, int, int]]) -> tuple[Int64s, Values, int]:
+    """(times of the numbers of a series, the numbers, how many other values it has).
+
+    Of a single run they are views.
+    """
+    if len(runs) == 1:
+        ((batch, start, end, least, greatest),) = runs
+        times_ms, bits, kinds = batch.times_ms[start:end], batch.bits[start:end], batch.kinds[start:end]
+    else:
+        times_ms, bits, kinds = (
+            np.concatenate(columns)
+            for columns in zip(
+                *(
+                    (batch.times_ms[start:end], batch.bits[start:end], batch.kinds[start:end])
+                    for batch, start, end, _, _ in runs
+                ),
+                strict=True,
+            )
         )
-    )
-    greatest, least = kinds.max(), kinds.min()
+        *_, leasts, greatests = zip(*runs, strict=True)
+        least, greatest = min(leasts), max(greatests)
     if greatest == least == _INTEGER:
-        return QuerySeries(series, times_ms, bits), 0
+        return times_ms, bits, 0
     if greatest == least == _FLOAT:
-        return QuerySeries(series, times_ms, bits.view(np.float64)), 0
+        return times_ms, bits.view(np.float64), 0
     is_number = kinds <= _FLOAT
     values = numbers_of(bits[is_number], kinds[is_number] == _FLOAT)
     skipped = len(kinds) - int(np.count_nonzero(is_number))
-    return QuerySeries(series, times_ms[is_number], values), skipped
+    return times_ms[is_number], values, skipped
 
 
 def why_nothing(target: Target, layout: ReadableLayout) -> str:

@@ -12,7 +12,7 @@ from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ra
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 
-_ROWS_AT_ONCE = 1000
+_ROWS_AT_ONCE = 4000
 
 MOST_REMEMBERED_ROWS = 200_000
 """The largest number of rows that a `RememberingReader` has in memory; beyond it, all are forgotten."""

@@ -32,7 +32,7 @@ from tests.support.servers.rows_server import (
 )
 from timebeam.schema.layouts import ColumnRange, Row, Scan
 from timebeam.transforms.bigtable import resumed, retry
-from timebeam.transforms.bigtable.merge import InvalidChunkError
+from timebeam.transforms.bigtable.merge import InvalidChunkError, RowMerger
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows as rows_of_keys
@@ -343,7 +343,7 @@ def _endless(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
 def test_a_read_that_is_left_is_cancelled(monkeypatch: pytest.MonkeyPatch, on_one_thread: bool) -> None:
     """Also by a gRPC that does not know the experimental option."""
     if not on_one_thread:
-        monkeypatch.setattr(resumed, "_ON_ONE_THREAD", ("timebeam.unknown", 1))
+        monkeypatch.setattr(resumed, "ON_ONE_THREAD", ("timebeam.unknown", 1))
     with serving(_endless) as server:
         reading = scan_table(TARGET, "table")
         assert isinstance(next(reading), Row)
@@ -372,7 +372,7 @@ def test_grpc_keeps_nothing_of_a_read_that_is_left(monkeypatch: pytest.MonkeyPat
 
 def test_the_installed_grpc_has_what_the_reader_leans_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """An experimental option, and private members of a call: if this fails, reads still work, more slowly."""
-    assert experimental.ChannelOptions.SingleThreadedUnaryStream == resumed._ON_ONE_THREAD[0]
+    assert experimental.ChannelOptions.SingleThreadedUnaryStream == resumed.ON_ONE_THREAD[0]
     calls: list[Any] = []
     monkeypatch.setattr(resumed, "_leave", calls.append)
     with serving(_endless):
@@ -440,6 +440,27 @@ def test_an_answer_that_ends_in_the_middle_of_a_row() -> None:
 
     with serving(answer), pytest.raises(InvalidChunkError, match="before the row was complete"):
         keys_of()
+
+
+def test_responses_are_joined_but_for_last_scanned_row_keys() -> None:
+    keys = [b"%03d" % number for number in range(300)]
+    scanned = {keys[number] + b"+" for number in (0, 1, 7, 150, 151, 299)}
+    serialized = [
+        (RESPONSE(last_scanned_row_key=key) if key in scanned else one_cell(key)).SerializeToString()
+        for key in sorted({*keys, *scanned})
+    ]
+    merger = RowMerger("table", Row)
+    responses = list(resumed._responses(serialized, merger.message))
+    assert [row.key for response in responses for row in merger.take(response)] == keys
+    assert merger.last == max(scanned)
+    assert len(responses) < len(serialized)
+    first = resumed._responses(iter([*serialized[:1], b"never asked for"]), merger.message)
+    assert len(next(first).chunks) == 1
+
+
+def test_a_response_that_is_not_a_message() -> None:
+    with pytest.raises(InvalidChunkError, match="not a message"):
+        list(resumed._responses([b"\xff"], RowMerger("table", Row).message))
 
 
 def test_a_limit() -> None:

@@ -67,7 +67,7 @@ def test_set_ends_a_read_that_gets_no_row(
     monkeypatch: pytest.MonkeyPatch, answer: Any, on_one_thread: bool
 ) -> None:
     if not on_one_thread:
-        monkeypatch.setattr(resumed, "_ON_ONE_THREAD", ("timebeam.unknown", 1))
+        monkeypatch.setattr(resumed, "ON_ONE_THREAD", ("timebeam.unknown", 1))
     stop = Stop(LONG_SECONDS)
     with serving(answer) as server:
         set_at_a_call(server, stop)

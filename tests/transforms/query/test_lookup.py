@@ -40,7 +40,7 @@ def test_of_each_instant_the_point_that_arrived_last(
         values = {at: value for at, (_, value) in sorted(by_time.items()) if not isinstance(value, str)}
         wanted.append((SERIES[number], list(values.items()), len(by_time) - len(values)))
     found = [
-        (one.series, list(zip(one.times_ms.tolist(), one.values.tolist(), strict=True)), odd)
-        for one, odd in _by_series([batch_of(points) for points in read])
+        (series, list(zip(times_ms.tolist(), values.tolist(), strict=True)), odd)
+        for series, times_ms, values, odd in _by_series([batch_of(points) for points in read])
     ]
     assert found == wanted
