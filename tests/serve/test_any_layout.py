@@ -1,11 +1,13 @@
-"""Random queries over each layout: the API, `timebeam query` and a plain evaluation agree."""
+"""Random queries of each layout, and through rollups: API, `timebeam query` and a plain evaluation agree."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -14,21 +16,31 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from tests.support.plain.rolled import config_file, interval, roll_up, with_tables
 from tests.support.points import FIRST_MS
 from tests.support.servers import remote_read
 from tests.support.servers.golden_api import differences, normal
 from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
+from tests.support.stored import Store
+from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.transforms.query.budget import Budget, Meter
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600
-VARIANTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
+ROLLED_UP = "opentsdb, rolled up"
+ROLLED = ["sum", "count", "min", "max", "first", "last", "avg"]
+"""Functions that rollups serve."""
+
+VARIANTS = [ROLLED_UP, "opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
 DOUBLES = {"heroic", "heroic-readable"}
 """Layouts that store every value as a float."""
 
 QUERIES = 60
+POINTS = 120
 LITERAL = {"host": ["a", "b", "c", "d"], "dc": ["x", "y"]}
 ORDERED = {"first", "last", "diff"}
 """Aggregators that go by the order of the series, which is that of UIDs in a layout that has them."""
@@ -40,7 +52,7 @@ def random_series(chance: random.Random) -> Series:
     series: Series = []
     for host, dc, rack in (("a", "x", None), ("b", "y", None), ("c", "x", "1"), ("d", "y", "1")):
         tags = {"host": host, "dc": dc} | ({"rack": rack} if rack else {})
-        seconds = sorted(chance.sample(range(0, SPAN_S, 30), 120))
+        seconds = sorted(chance.sample(range(0, SPAN_S, 30), POINTS))
         kind = chance.choice(["integers", "decimals", "both"])
         points: Dps = []
         for second in seconds:
@@ -54,12 +66,30 @@ def random_series(chance: random.Random) -> Series:
 SERIES = random_series(random.Random(19))
 
 
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """The points of `SERIES` in the tables of a layout, with rollups if there is a configuration of them."""
+
+    variant: str
+    tables: AnyStore
+    config: Path | None
+
+    @property
+    def api(self) -> Api:
+        layout, rollups = self.tables.layout, None
+        if self.config is not None:
+            assert isinstance(layout, OpenTsdb)
+            rollups = layout, read_config(str(self.config))
+        return Api(self.tables.target, layout, rollups)
+
+
 @pytest.fixture(scope="module", params=VARIANTS)
 def store(
     request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, AnyStore]:
-    made = AnyStore.create(bigtable, f"api-{request.param}-", request.param)
-    folder = tmp_path_factory.mktemp("api")
+) -> Stored:
+    name = request.param.partition(",")[0]
+    made = AnyStore.create(bigtable, f"api-{VARIANTS.index(request.param)}-", name)
+    folder, config = tmp_path_factory.mktemp("api"), None
     lines = [
         f"put sys.load {time_ms // 1000} {value} " + " ".join(f"{key}={text}" for key, text in tags.items())
         for tags, points in SERIES
@@ -70,13 +100,18 @@ def store(
     os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
     flags = (*made.flags, *made.auto_create, "--format=opentsdb-text")
     assert ingest(folder, *flags, "--input", path).letters == []
-    return request.param, made
+    if request.param == ROLLED_UP:
+        config = config_file(folder, [interval("10m", "1d"), interval("1h", "1n")])
+        assert isinstance(made.layout, OpenTsdb)
+        tables = with_tables(Store(made.target, made.layout), config)
+        roll_up(tables, config, BASE_S, BASE_S + SPAN_S)
+    return Stored(request.param, made, config)
 
 
-def random_query(chance: random.Random) -> PlainQuery:
+def random_query(chance: random.Random, functions: Sequence[str]) -> PlainQuery:
     start, end = sorted(chance.sample(range(SPAN_S), 2))
     aggregator = chance.choice([*sorted(AGGREGATORS.keys() - ORDERED), "none", "none"])
-    function, fill = chance.choice(sorted(AGGREGATORS)), chance.choice(["none", "nan", "null", "zero"])
+    function, fill = chance.choice(functions), chance.choice(["none", "nan", "null", "zero"])
     downsample = (chance.choice([60, 420, 600, 3600, 5400]), "s", function, fill, None)
     return PlainQuery(
         (BASE_S + start) * 1000,
@@ -118,18 +153,18 @@ def url(query: PlainQuery, literal: Mapping[str, Sequence[str]]) -> str:
     return f"/api/query?start={query.start_ms}ms&end={query.end_ms}ms&ms=true&m={m}"
 
 
-def test_random_queries(store: tuple[str, AnyStore]) -> None:
-    variant, made = store
+def test_random_queries(store: Stored) -> None:
     series: Series = SERIES
-    if variant in DOUBLES:
+    if store.variant in DOUBLES:
         series = [(tags, [(time, float(value)) for time, value in points]) for tags, points in SERIES]
-    chance = random.Random(variant)
-    answered = 0
+    chance = random.Random(store.variant)
+    functions = ROLLED if store.config else sorted(AGGREGATORS)
+    answered, api = 0, store.api
     for number in range(QUERIES):
-        query = random_query(chance)
+        query = random_query(chance, functions)
         literal = {key: values for key, values in LITERAL.items() if chance.random() < 0.3}
         literal = {key: chance.sample(values, chance.randint(1, 2)) for key, values in literal.items()}
-        response = respond(Api(made.target, made.layout), request_of("GET", url(query, literal)))
+        response = respond(api, request_of("GET", url(query, literal)))
         body = json.loads(json.dumps(response.body))
         assert response.status == 200, (query, body)
         selected = [
@@ -143,8 +178,14 @@ def test_random_queries(store: tuple[str, AnyStore]) -> None:
         assert differences(normal(body), normal(expected)) == [], query
         answered += any(result["dps"] for result in body)
         if number % 10 == 0:
-            check_command(made, query, literal, [result for result in body if result["dps"]])
+            check_command(store, query, literal, [result for result in body if result["dps"]])
     assert answered > QUERIES // 2
+    meter = Meter(Budget(10_000, 10_000, 10_000, 1 << 20, 60.0))
+    whole = PlainQuery(
+        BASE_S * 1000, (BASE_S + SPAN_S) * 1000 - 1, "sum", (), (3600, "s", "sum", "none", None)
+    )
+    assert respond(api.for_request(meter), request_of("GET", url(whole, {}))).status == 200
+    assert meter.points == (len(SERIES) * SPAN_S // 3600 if store.config else len(SERIES) * POINTS)
 
 
 @pytest.mark.parametrize(
@@ -159,15 +200,14 @@ def test_random_queries(store: tuple[str, AnyStore]) -> None:
         (["host=wildcard(*)", "host=not_literal_or(a)"], False),
     ],
 )
-def test_filters_of_the_command(store: tuple[str, AnyStore], filters: list[str], explicit: bool) -> None:
-    _, made = store
+def test_filters_of_the_command(store: Stored, filters: list[str], explicit: bool) -> None:
     words = "explicit_tags:" if explicit else ""
     m = quote(f"none:{words}sys.load{{}}{{{','.join(filters)}}}")
     url = f"/api/query?start={BASE_S}&end={BASE_S + 600}&m={m}"
-    body = respond(Api(made.target, made.layout), request_of("GET", url)).body
+    body = respond(store.api, request_of("GET", url)).body
     flags = [f"--start={BASE_S}", f"--end={BASE_S + 600}", "--aggregator=none", "--output=json"]
     flags += ["--explicit_tags"] if explicit else []
-    ran = timebeam("query", "sys.load", *made.flags, *flags, "--tag", *filters)
+    ran = timebeam("query", "sys.load", *store.tables.flags, *flags, "--tag", *filters)
     assert ran.code == 0, ran.err
     assert normal(json.loads(ran.out)) == normal(json.loads(json.dumps(body)))
     assert bool(body) is (filters != ["dc=wildcard(X*)"])
@@ -184,11 +224,10 @@ def test_filters_of_the_command(store: tuple[str, AnyStore], filters: list[str],
         ([(EQ, "__name__", "sys:cpu")], ""),
     ],
 )
-def test_remote_read(store: tuple[str, AnyStore], matchers: list[tuple[int, str, str]], hosts: str) -> None:
-    _, made = store
+def test_remote_read(store: Stored, matchers: list[tuple[int, str, str]], hosts: str) -> None:
     start_ms, end_ms = (BASE_S + 600) * 1000, (BASE_S + 7260) * 1000
     body = remote_read.request(start_ms, end_ms, *matchers)
-    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", body))
+    response = respond(store.api, request_of("POST", "/api/v1/read", body))
     assert (response.status, response.media_type) == (200, "application/x-protobuf")
     expected = [
         (
@@ -205,12 +244,11 @@ def test_remote_read(store: tuple[str, AnyStore], matchers: list[tuple[int, str,
     )
 
 
-def test_remote_read_of_intervals(store: tuple[str, AnyStore]) -> None:
-    _, made = store
+def test_remote_read_of_intervals(store: Stored) -> None:
     start_ms, end_ms = BASE_S * 1000, (BASE_S + SPAN_S) * 1000
     matchers = [(EQ, "__name__", "sys:load"), (EQ, "host", "a"), (EQ, "__rollup__", "1h-max")]
     body = remote_read.request(start_ms, end_ms, *matchers)
-    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", body))
+    response = respond(store.api, request_of("POST", "/api/v1/read", body))
     maxima: dict[int, float] = {}
     for time_ms, value in SERIES[0][1]:
         hour_ms = time_ms // 3_600_000 * 3_600_000
@@ -218,13 +256,13 @@ def test_remote_read_of_intervals(store: tuple[str, AnyStore]) -> None:
     labels = {"__name__": "sys:load", "__rollup__": "1h-max"} | SERIES[0][0]
     assert remote_read.answer(response.body) == [(labels, sorted(maxima.items()))]
     wrong = remote_read.request(start_ms, end_ms, (EQ, "__rollup__", "hourly"))
-    response = respond(Api(made.target, made.layout), request_of("POST", "/api/v1/read", wrong))
+    response = respond(store.api, request_of("POST", "/api/v1/read", wrong))
     assert response.status == 400
     assert "Label __rollup__" in response.body["error"]["message"]
 
 
 def check_command(
-    made: AnyStore, query: PlainQuery, literal: Mapping[str, Sequence[str]], body: list[dict[str, Any]]
+    store: Stored, query: PlainQuery, literal: Mapping[str, Sequence[str]], body: list[dict[str, Any]]
 ) -> None:
     """`timebeam query` gives the same in seconds, without the results that have no points."""
     flags = [f"--start={query.start_ms}", f"--end={query.end_ms}", f"--aggregator={query.aggregator}"]
@@ -235,7 +273,8 @@ def check_command(
         flags.append("--rate=rate{dropcounter}" if query.is_counter else "--rate=rate")
     flags += ["--group_by", *query.group_by] if query.group_by else []
     flags += ["--tag", *(f"{key}={'|'.join(values)}" for key, values in literal.items())] if literal else []
-    ran = timebeam("query", "sys.load", *made.flags, "--output=json", *flags)
+    flags += ["--rollup_config", str(store.config)] if store.config else []
+    ran = timebeam("query", "sys.load", *store.tables.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err
     in_seconds = [
         result | {"dps": {time[:-3]: value for time, value in result["dps"].items()}} for result in body
