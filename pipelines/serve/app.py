@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -154,11 +155,11 @@ def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None 
     answer = server.handle if api is not None else answer_without_tables
     return Starlette(
         routes=[
-            *(Route(path, show_page) for path in PAGE if api is not None),
-            Route("/healthz", server.health),
-            Route("/readyz", server.readiness),
-            Route("/metrics", server.show_metrics),
-            Route("/{path:path}", answer, methods=["GET", "POST", "PUT", "DELETE"]),
+            *(Route(path, server.logged(show_page)) for path in PAGE if api is not None),
+            Route("/healthz", server.logged(server.health)),
+            Route("/readyz", server.logged(server.readiness)),
+            Route("/metrics", server.logged(server.show_metrics)),
+            Route("/{path:path}", server.logged(answer), methods=["GET", "POST", "PUT", "DELETE"]),
         ],
         lifespan=None if writes is None else writes.running,
         middleware=[
@@ -204,6 +205,9 @@ async def answer_without_tables(http: HttpRequest) -> HttpResponse:
     return JSONResponse(not_found().body(), 404)
 
 
+_Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
 class _Server:
     """The handlers of one process."""
 
@@ -244,21 +248,30 @@ class _Server:
 
     async def handle(self, http: HttpRequest) -> HttpResponse:
         """Any request of the API."""
-        begun = time.perf_counter()
         response = await self._answer(http)
         body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
-        seconds = time.perf_counter() - begun
-        self._metrics.count(http.url.path, response.status, seconds, len(body))
-        _LOG.info(
-            "%s %s %s %d %.1f ms %d bytes",
-            http.client.host if http.client else "-",
-            http.method,
-            http.url.path,
-            response.status,
-            seconds * 1000,
-            len(body),
-        )
         return HttpResponse(body, response.status, dict(response.headers), response.media_type)
+
+    def logged(self, answer: _Handler) -> _Handler:
+        """A handler whose answers are counted, and logged in a line each."""
+
+        async def handler(http: HttpRequest) -> HttpResponse:
+            begun = time.perf_counter()
+            response = await answer(http)
+            seconds, size = time.perf_counter() - begun, len(response.body)
+            self._metrics.count(http.url.path, response.status_code, seconds, size)
+            _LOG.info(
+                "%s %s %s %d %.1f ms %d bytes",
+                http.client.host if http.client else "-",
+                http.method,
+                http.url.path,
+                response.status_code,
+                seconds * 1000,
+                size,
+            )
+            return response
+
+        return handler
 
     async def _answer(self, http: HttpRequest) -> Response:
         """The answer to a request; whatever happens is one, without a trace."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import socket
 import time
@@ -319,12 +320,23 @@ def test_nothing_can_be_written(client: httpx.Client, method: str) -> None:
         assert client.request(method, path).status_code == 405
 
 
-def test_health_readiness_and_metrics(api: Api) -> None:
-    with running(api, LIMITS) as client:
+def test_health_readiness_and_metrics(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "timebeam.serve"), running(api, LIMITS) as client:
         client.get(QUERY)
         client.get("/api/nothing")
         assert (client.get("/healthz").text, client.get("/readyz").text) == ("ok\n", "ready\n")
         text = client.get("/metrics").text
+        assert client.get("/").status_code == 200
+    lines = [record.getMessage().split()[1:4] for record in caplog.records if record.name == "timebeam.serve"]
+    paths = {
+        "/api/query": 200,
+        "/api/nothing": 404,
+        "/healthz": 200,
+        "/readyz": 200,
+        "/metrics": 200,
+        "/": 200,
+    }
+    assert lines == [["GET", path, str(status)] for path, status in paths.items()]
     assert 'timebeam_requests_total{endpoint="/api/query",status="200"} 1\n' in text
     assert 'timebeam_requests_total{endpoint="other",status="404"} 1\n' in text
     assert "timebeam_queries_running 0\n" in text

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.golden_api import load
+from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from tests.support.servers.golden_api import FILE, differences, load, normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
 
 RANGE = {"start": 1356998400, "end": 1357009200}
 TARGET: dict[str, Any] = {"metric": "sys.cpu.user", "aggregator": "sum", "downsample": "30m-avg"}
+EVERY = {"web01", "web02", "web03", "Web04"}
+FILLS = ("none", "nan", "null", "zero")
 RATE = {"counter": True, "counterMax": 1000, "resetValue": 500, "dropResets": True}
 
 
@@ -63,9 +66,9 @@ def test_aggregators_and_filters(api: Api) -> None:
 @pytest.mark.parametrize(
     ("target", "hosts"),
     [
-        ("m=sys.cpu.user&limit=1000", {"web01", "web02", "web03", "Web04"}),
-        ("m=sys.cpu.user&limit=0", {"web01", "web02", "web03", "Web04"}),
-        ("m=sys.cpu.user%7Bhost%3D*%7D&limit=1000", {"web01", "web02", "web03", "Web04"}),
+        ("m=sys.cpu.user&limit=1000", EVERY),
+        ("m=sys.cpu.user&limit=0", EVERY),
+        ("m=sys.cpu.user%7Bhost%3D*%7D&limit=1000", EVERY),
         ("m=sys.cpu.user%7Bhost%3D*,dc%3Ddal%7D&limit=0", {"web03", "Web04"}),
     ],
 )
@@ -74,24 +77,74 @@ def test_variables_of_tags(api: Api, target: str, hosts: set[str]) -> None:
     assert {result["tags"]["host"] for result in results} == hosts
 
 
+def stored() -> list[tuple[Tags, Dps]]:
+    """The series of the metric, from the lines that the data set was written with."""
+    points: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
+    for line in FILE["data"]["telnet"]:
+        _, metric, time_s, value, *pairs = line.split()
+        if metric == TARGET["metric"]:
+            tags = sorted((key, text) for key, _, text in (pair.partition("=") for pair in pairs))
+            points.setdefault(tuple(tags), {})[int(time_s) * 1000] = float(value)
+    return [(dict(tags), sorted(values.items())) for tags, values in points.items()]
+
+
 @pytest.mark.parametrize(
-    "more",
+    ("more", "plain", "hosts"),
     [
-        {},
-        {"rate": True, "rateOptions": RATE},
-        {"tags": {"host": "*"}},
-        {"filters": [{"type": "wildcard", "tagk": "host", "filter": "web*", "groupBy": True}]},
-        {"filters": [{"type": "literal_or", "tagk": "host", "filter": "web01|web02", "groupBy": False}]},
-        {"tags": {"host": "web01", "dc": "lax"}, "explicitTags": True},
-        *({"downsample": f"5m-avg-{fill}"} for fill in ("none", "nan", "null", "zero")),
+        ({}, {}, EVERY),
+        (
+            {"rate": True, "rateOptions": RATE},
+            {
+                "is_rate": True,
+                "is_counter": True,
+                "counter_max": 1000,
+                "reset_value": 500,
+                "drops_resets": True,
+            },
+            EVERY,
+        ),
+        ({"tags": {"host": "*"}}, {"group_by": ["host"]}, EVERY),
+        (
+            {"filters": [{"type": "wildcard", "tagk": "host", "filter": "web*", "groupBy": True}]},
+            {"group_by": ["host"]},
+            EVERY - {"Web04"},
+        ),
+        (
+            {"filters": [{"type": "literal_or", "tagk": "host", "filter": "web01|web02", "groupBy": False}]},
+            {},
+            {"web01", "web02"},
+        ),
+        ({"tags": {"host": "web01", "dc": "lax"}, "explicitTags": True}, None, set()),
+        (
+            {"tags": {"host": "web02", "dc": "lax", "cpu": "0"}, "explicitTags": True},
+            {"group_by": ["host", "dc", "cpu"]},
+            {"web02"},
+        ),
+        *(
+            ({"downsample": f"5m-avg-{fill}"}, {"downsample": (5, "m", "avg", fill, None)}, EVERY)
+            for fill in FILLS
+        ),
     ],
 )
-def test_a_panel_query_is_the_same_as_map_and_as_arrays(api: Api, more: dict[str, Any]) -> None:
+def test_a_panel_query_has_the_values_of_a_plain_evaluation(
+    api: Api, more: dict[str, Any], plain: dict[str, Any] | None, hosts: set[str]
+) -> None:
     of_2_3 = post(api, TARGET | more)
     of_2_4 = post(api, TARGET | more, "?arrays=true")
     assert decoded(of_2_3) == [
         {str(time): value for time, value in points.items()} for points in decoded(of_2_4)
     ]
+    start_ms, end_ms = RANGE["start"] * 1000, RANGE["end"] * 1000
+    half_hours = {"downsample": (30, "m", "avg", "none", None)}
+    series = [(tags, points) for tags, points in stored() if tags["host"] in hosts]
+    results = [] if plain is None else evaluate(PlainQuery(start_ms, end_ms, **half_hours | plain), series)
+    expected = [
+        {"metric": TARGET["metric"], "tags": tags, "aggregateTags": keys}
+        | {"dps": {str(time_ms // 1000): value for time_ms, value in points if value == value}}
+        for tags, keys, points in results
+    ]
+    answer = [{key: result[key] for key in ("metric", "tags", "aggregateTags", "dps")} for result in of_2_3]
+    assert differences(normal(answer), normal(expected)) == []
 
 
 def test_annotations_have_a_description_and_a_start(api: Api) -> None:
