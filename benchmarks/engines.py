@@ -204,7 +204,7 @@ class Bench:
         """Compares the tables with those of the first run, and drops them."""
         rollups = [spec.name for spec in rollup_tables(read_config(str(self._config)), layout)]
         tables = [layout.data_table, *(name for name in rollups if "rollup-" in name or "preagg" in name)]
-        cells = named_cells(TARGET, layout, tables)
+        cells = set(named_cells(TARGET, layout, tables))
         self._expected = self._expected or cells
         if cells != self._expected:
             missing_cells, more = self._expected - cells, cells - self._expected

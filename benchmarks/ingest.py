@@ -1,7 +1,7 @@
 """`timebeam ingest` from files into an emulator, beside the baseline of naive.py in the same run.
 
     python -m benchmarks.ingest
-    python -m benchmarks.ingest --memory 5000000 20000000 60000000   # these sizes, without the baseline
+    python -m benchmarks.ingest --memory 20000000 200000000 --kills 3   # these sizes, without the baseline
     python -m benchmarks.ingest --marks 1 1000   # --mark_touched, with so many metrics in each request
     python -m benchmarks.ingest --baseline ../older-checkout         # the packed cases, in pairs with it
 
@@ -15,6 +15,7 @@ and counted outside of the times: a wrong count ends the program with exit code 
 | `times as fast as naive` | its pipeline in proportion to the points of the case, its imports once |
 | `first row, s` | from the start of the process until the table has a row, looked for every 50 ms |
 | `bytes/point` | stored before compression: key, family, qualifier, timestamp, value of each cell |
+| `kills` | kill -9 at so many random times, then a run to the end: equal cells, or exit code 1 |
 | `times the baseline` | points per processor second, in pairs with the checkout that `--baseline` names |
 | `share of marks` | processor time that --mark_touched adds, as a share of that without it, in pairs |
 | `peak, MiB` | memory (RSS) of the largest process; none if it is not above that of the benchmark |
@@ -27,6 +28,8 @@ import contextlib
 import functools
 import hashlib
 import json
+import random
+import subprocess
 import sys
 import threading
 import time
@@ -37,7 +40,7 @@ from typing import NamedTuple
 from google.cloud.bigtable.data import ReadRowsQuery, Table
 
 from benchmarks import bench
-from benchmarks.bench import TARGET, BenchmarkError, log, open_table, run_child
+from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, open_table, run_child
 from benchmarks.checkouts import Commands
 from benchmarks.generate import Load, write
 from benchmarks.table_content import named_cells
@@ -103,8 +106,22 @@ def input_file(folder: Path, form: str, points: int) -> Path:
     return path
 
 
-def ingest(case: Case, folder: Path, baseline: Baseline | None = None) -> dict[str, float | None]:
+def digest(layout: OpenTsdb) -> str:
+    """The SHA-256s of all cells of the data table, with names in place of UIDs, added up in any order."""
+    hashes = (
+        int.from_bytes(hashlib.sha256(repr(cell).encode()).digest())
+        for cell in named_cells(TARGET, layout, [layout.data_table])
+    )
+    return f"{sum(hashes) % (1 << 256):064x}"
+
+
+def ingest(
+    case: Case, folder: Path, baseline: Baseline | None = None, *, kills: int = 0
+) -> dict[str, float | None]:
     """The figures of one run of a case, into new tables that are dropped afterwards.
+
+    Args:
+      kills: run it once more, into new tables, after so many runs that are killed.
 
     Raises:
       BenchmarkError: it failed, or the table does not hold exactly the points of the input.
@@ -126,8 +143,17 @@ def ingest(case: Case, folder: Path, baseline: Baseline | None = None) -> dict[s
     summary, stored = json.loads(child.output), count_points(layout)
     if not stored == summary["points_stored"] == case.points:
         raise BenchmarkError(f"{case.name}: {case.points} points given, {stored} stored; {summary}")
+    cells = digest(layout) if kills else ""
     bench.drop(TARGET, [spec.name for spec in layout.tables()])
     log(f"{case.name}: {child.seconds:.1f} s, {case.points / child.seconds:,.0f} points/s")
+    if kills:
+        run_child(["-m", "timebeam", "tables", "create", *where])
+        for _ in range(kills):
+            kill([*command, *case.flags], random.uniform(0.1, 0.9) * child.seconds)
+        run_child([*command, *case.flags])
+        if digest(layout) != cells:
+            raise BenchmarkError(f"{case.name}: other cells after {kills} kills")
+        bench.drop(TARGET, [spec.name for spec in layout.tables()])
     ratios: dict[str, float | None] = {}
     if baseline:
         naive_s = baseline.point_s * case.points
@@ -140,7 +166,19 @@ def ingest(case: Case, folder: Path, baseline: Baseline | None = None) -> dict[s
         "first row, s": seen.result(),
         "bytes/point": summary["bytes_per_point"],
         "peak, MiB": child.peak_mib,
+        "kills": kills or None,
     }
+
+
+def kill(command: Sequence[str], seconds: float) -> None:
+    """Runs this Python with some arguments, and kills it (-9) after so many seconds, or sooner if it ends."""
+    while True:
+        try:
+            subprocess.run([sys.executable, *command], cwd=ROOT, timeout=seconds, capture_output=True)
+        except subprocess.TimeoutExpired:
+            log(f"killed after {seconds:.1f} s")
+            return
+        seconds /= 2
 
 
 def naive(form: str, points: int, folder: Path) -> Baseline:
@@ -154,11 +192,11 @@ def naive(form: str, points: int, folder: Path) -> Baseline:
     return Baseline(seconds / points, printed["seconds_with_imports"] - seconds)
 
 
-def of_memory(folder: Path, sizes: Sequence[int]) -> bench.Cases:
-    """The figures of one ingest of JSON of each size."""
+def of_memory(folder: Path, sizes: Sequence[int], kills: int) -> bench.Cases:
+    """The figures of one ingest of JSON of each size; `kills` as for `ingest`."""
     cases = {}
     for points in sizes:
-        turn = ingest(Case(f"memory-{points}", _JSON, points), folder)
+        turn = ingest(Case(f"memory-{points}", _JSON, points), folder, kills=kills)
         input_file(folder, _JSON, points).unlink()
         cases[f"{points:,} points"] = {name: [value] for name, value in turn.items() if value is not None}
     first = next(iter(cases.values()))
@@ -203,7 +241,7 @@ def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Fig
 
 
 def stored(run: Callable[[list[str]], float], form: str, path: Path, points: int) -> tuple[float, str]:
-    """(what `run` returns for the command of an ingest, SHA-256 of the cells, with names in place of UIDs).
+    """(what `run` returns for the command of an ingest, `digest` of the cells).
 
     Raises:
       BenchmarkError: it failed, or the table does not hold exactly the points of the input.
@@ -217,9 +255,9 @@ def stored(run: Callable[[list[str]], float], form: str, path: Path, points: int
     seconds, count = run(command), count_points(layout)
     if count != points:
         raise BenchmarkError(f"{points} points given, {count} stored")
-    cells = sorted(named_cells(TARGET, layout, [layout.data_table]))
+    cells = digest(layout)
     bench.drop(TARGET, [spec.name for spec in layout.tables()])
-    return seconds, hashlib.sha256(repr(cells).encode()).hexdigest()
+    return seconds, cells
 
 
 def of_baseline(folder: Path, baseline: Path, points: int, repeats: int) -> bench.Cases:
@@ -266,6 +304,7 @@ def measure(
     naive_points: int = 200_000,
     repeats: int = 3,
     memory: Sequence[int] = (0,),
+    kills: int = 0,
     marks: Sequence[int] = (0,),
     workers: int = 0,
     baseline: str = "",
@@ -275,6 +314,7 @@ def measure(
     Args:
       small: points of the other packings and of the direct writer.
       memory: points of ingests of JSON, with the ratios of their peaks to the first; nothing else then runs.
+      kills: of each ingest of `memory`, run once more.
       marks: metrics in each request of ingests with marks; nothing else then runs.
       workers: worker processes of a case that runs once; 0 leaves it out.
       baseline: folder of another checkout; nothing but the pairs with it then runs.
@@ -282,7 +322,7 @@ def measure(
     if baseline:
         return of_baseline(folder, Path(baseline).resolve(), points, repeats)
     if any(memory):
-        return of_memory(folder, memory)
+        return of_memory(folder, memory, kills)
     if any(marks):
         return {
             f"marks of {metrics} metrics": of_marks(folder, metrics, points, repeats) for metrics in marks

@@ -6,7 +6,7 @@ keys in each run. Nothing else is left out: family, qualifier, timestamp and val
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from timebeam.schema.layouts.opentsdb import uid_table
@@ -29,7 +29,7 @@ class NamedCell(NamedTuple):
     value: bytes
 
 
-def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> set[NamedCell]:
+def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> Iterator[NamedCell]:
     """The cells of the data table and of others with its keys, their names without the prefix of the layout.
 
     Raises:
@@ -37,7 +37,6 @@ def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> set[
     """
     names = _names(target, layout)
     prefix = layout.options.table_prefix
-    keys = set()
     for table in tables:
         for row in scan_table(target, table):
             key_parts = parse_key(layout.options, row.key)
@@ -47,19 +46,16 @@ def named_cells(target: Target, layout: OpenTsdb, tables: Iterable[str]) -> set[
             except KeyError as error:
                 raise ValueError(f"row {row.key.hex()} of {table}: no name has the UID {error}") from error
             for family, qualifier, timestamp_ms, value in row.cells:
-                keys.add(
-                    NamedCell(
-                        table.removeprefix(prefix),
-                        metric,
-                        key_parts.base_s,
-                        tuple(tags),
-                        family,
-                        qualifier,
-                        timestamp_ms,
-                        value,
-                    )
+                yield NamedCell(
+                    table.removeprefix(prefix),
+                    metric,
+                    key_parts.base_s,
+                    tuple(tags),
+                    family,
+                    qualifier,
+                    timestamp_ms,
+                    value,
                 )
-    return keys
 
 
 def _names(target: Target, layout: OpenTsdb) -> dict[tuple[str, bytes], str]:

@@ -38,15 +38,14 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
+from timebeam.transforms.ingest.group import RowKey, grouping
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limits import SeriesLimiter
 from timebeam.transforms.ingest.pack import (
     EncodeFn,
     EncodePointsFn,
-    GroupInBundle,
     PackFn,
     PackPortionFn,
-    RowKey,
 )
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
@@ -217,7 +216,7 @@ class PointsGraph:
         else:
             encode = refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
             encoded = batches | "Encode" >> encode
-            group = GroupInBundle() if flow.one_bundle else beam.GroupByKey()
+            group = grouping(root, one_bundle=flow.one_bundle)
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
         packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
         refused += [encoded[REJECTED], packed[REJECTED]]

@@ -2,6 +2,7 @@
 
     python -m timebeam.pipelines.local.flink                                    # Flink within the job server
     python -m timebeam.pipelines.local.flink --flink_master jobmanager:8081     # a Flink cluster
+    python -m timebeam.pipelines.local.flink --flink_master jobmanager:8081 --flink_conf flink-conf.yaml
 
 Needs Java 11 or 17, and Maven the first time: it copies the 160 jars of flink-pom.xml into a folder. Prints
 the options for `timebeam`; docs/explanation/engines.md explains each step.
@@ -71,15 +72,34 @@ def fetch_jars() -> None:
         Path(folder, "jars").rename(JARS)
 
 
+def java(program: str, *arguments: str, memory: str = "1g") -> list[str]:
+    """The command of a program of the jars.
+
+    Args:
+      program: its class.
+    """
+    opens = [f"java.base/java.{package}" for package in _OPENED] + ["java.base/sun.nio.ch"]
+    options = [f"-Xmx{memory}", *(f"--add-opens={package}=ALL-UNNAMED" for package in opens)]
+    return [str(shutil.which("java")), *options, "-cp", f"{JARS}/*", program, *arguments]
+
+
 @contextlib.contextmanager
 def engine(
-    folder: Path, *, master: str = "[local]", workers: int = 2, job_port: int = 0, pool_port: int = 0
+    folder: Path,
+    *,
+    master: str = "[local]",
+    configuration: str = _CONFIGURATION,
+    workers: int = 2,
+    job_port: int = 0,
+    pool_port: int = 0,
 ) -> Iterator[list[str]]:
     """Starts job server and worker pool; gives the options with which a command runs on them.
 
     Args:
       folder: for logs, Flink's configuration and staged files.
       master: HOST:PORT of a Flink cluster; `[local]` runs Flink within the job server.
+      configuration: Flink's; with high availability that of the cluster, so that the job server finds the
+        job manager that leads.
       workers: parallelism, and the number of Python processes of each task manager.
       job_port, pool_port: 0 for any free one.
 
@@ -88,17 +108,13 @@ def engine(
       subprocess.CalledProcessError: Maven could not get the jars.
     """
     fetch_jars()
-    job_port, pool_port = job_port or _free_port(), pool_port or _free_port()
-    (folder / "flink-conf.yaml").write_text(_CONFIGURATION)
-    opens = [f"java.base/java.{package}" for package in _OPENED] + ["java.base/sun.nio.ch"]
-    server = [
-        str(shutil.which("java")),
-        "-Xmx1g",
-        *(f"--add-opens={package}=ALL-UNNAMED" for package in opens),
-        *("-cp", f"{JARS}/*", "org.apache.beam.runners.flink.FlinkJobServerDriver"),
+    job_port, pool_port = job_port or free_port(), pool_port or free_port()
+    (folder / "flink-conf.yaml").write_text(configuration)
+    server = java(
+        "org.apache.beam.runners.flink.FlinkJobServerDriver",
         *("--job-host=localhost", f"--job-port={job_port}", "--artifact-port=0", "--expansion-port=0"),
         *(f"--artifacts-dir={folder}/artifacts", f"--flink-master={master}", f"--flink-conf-dir={folder}"),
-    ]
+    )
     # The pool starts workers by the name `python`.
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
     pool = [str(shutil.which("env")), path, "PYTHONWARNINGS=ignore", "python", "-m"]
@@ -109,7 +125,7 @@ def engine(
             process = stack.enter_context(child(command, log))
             # They are leaders of their sessions: what they started ends with them.
             stack.callback(_end_group, process)
-            _wait_for(port, process, folder / f"{name}.log")
+            wait_for(port, process, folder / f"{name}.log")
         yield [
             "--runner=PortableRunner",
             f"--job_endpoint=localhost:{job_port}",
@@ -121,7 +137,8 @@ def engine(
         ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return int(listener.getsockname()[1])
@@ -132,7 +149,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Raises RuntimeError, with the end of the log, if the process does not listen in time."""
     until = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < until:
@@ -148,6 +165,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--flink_master", default="[local]", help="HOST:PORT of a cluster (default: none)")
+    parser.add_argument(
+        "--flink_conf", type=Path, help="flink-conf.yaml of a cluster with high availability (default: none)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="parallelism (default: %(default)s)")
     parser.add_argument("--job_port", type=int, default=8099, help="(default: %(default)s)")
     parser.add_argument("--pool_port", type=int, default=50111, help="(default: %(default)s)")
@@ -155,10 +175,17 @@ def main() -> int:
     why = missing()
     if why:
         parser.error(why)
-    ports = {"job_port": options.job_port, "pool_port": options.pool_port}
+    configuration = options.flink_conf.read_text() if options.flink_conf else _CONFIGURATION
     with (
         tempfile.TemporaryDirectory(prefix="timebeam-flink-") as folder,
-        engine(Path(folder), master=options.flink_master, workers=options.workers, **ports) as flags,
+        engine(
+            Path(folder),
+            master=options.flink_master,
+            configuration=configuration,
+            workers=options.workers,
+            job_port=options.job_port,
+            pool_port=options.pool_port,
+        ) as flags,
         contextlib.suppress(KeyboardInterrupt),
     ):
         print(f"logs: {folder}", file=sys.stderr)

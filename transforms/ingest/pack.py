@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
 from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, RowFragment, SeriesSpan
@@ -28,12 +28,11 @@ from timebeam.transforms.dead_letters.rejected import (
     windowed,
 )
 from timebeam.transforms.ingest.assign import KeyedBatch
+from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.readers.table_reader import read_rows
 
 _BYTES_AT_ONCE = 4 << 20
 """Bytes of fragments whose rows are encoded together."""
-
-RowKey = tuple[str, bytes]
 
 
 class EncodeFn(beam.DoFn):
@@ -64,29 +63,6 @@ class EncodePointsFn(EncodeFn):
     def _outputs(self, fragments: Iterable[RowFragment]) -> Iterable[tuple[RowKey, Any]]:
         for table, key, packed in fragments:
             yield (table, key), [packed]
-
-
-class GroupInBundle(beam.PTransform):  # type: ignore[type-arg]
-    """As a GroupByKey of ((table, row key), fragment), for a run that has one bundle: nothing is encoded."""
-
-    def expand(self, encoded: PCollection[tuple[RowKey, bytes]]) -> PCollection[tuple[RowKey, list[bytes]]]:
-        return encoded | beam.ParDo(_GroupFn()).with_output_types(tuple[RowKey, list[bytes]])
-
-
-class _GroupFn(beam.DoFn):
-    def __init__(self) -> None:
-        self._groups: dict[RowKey, list[bytes]] = {}
-
-    def start_bundle(self) -> None:
-        self._groups = {}
-
-    def process(self, encoded: tuple[RowKey, bytes]) -> None:
-        key, packed = encoded
-        self._groups.setdefault(key, []).append(packed)
-
-    def finish_bundle(self) -> Iterator[Any]:
-        groups, self._groups = self._groups, {}
-        return windowed(groups.items())
 
 
 class PackFn(beam.DoFn):

@@ -44,8 +44,9 @@ from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.ingest.assign import KeyedBatch
+from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.ingest.index import IndexFn
-from timebeam.transforms.ingest.pack import EncodeFn, RowKey, mutations, overwriting
+from timebeam.transforms.ingest.pack import EncodeFn, mutations, overwriting
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, within

@@ -90,7 +90,7 @@ def rolled_up(store: Store, tmp_path: Path, *flags: str) -> set[NamedCell]:
     assert ran.code == 0, ran.err
     prefix = store.layout.options.table_prefix
     tables = [prefix + name for name in ("rollup-1h", "preagg-1h", "preagg-1m")]
-    return named_cells(store.target, store.layout, [store.layout.data_table, *tables])
+    return set(named_cells(store.target, store.layout, [store.layout.data_table, *tables]))
 
 
 @pytest.mark.long  # the next test is the short one

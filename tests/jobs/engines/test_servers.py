@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
 from benchmarks.engines import prism
 from benchmarks.table_content import NamedCell, named_cells
@@ -21,11 +23,12 @@ from benchmarks.worker_pool import WorkerPool
 from tests.support.commands import timebeam
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
-from tests.support.processes.tracked import FOLDER, DeadlyOnce
+from tests.support.processes.tracked import FOLDER, FREE, WAITING, DeadlyOnce, HeldOnce
+from tests.support.servers.flink_cluster import FlinkCluster
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
-from timebeam.pipelines.jobs.run import run_with_progress
+from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.layouts import Packing
@@ -114,7 +117,11 @@ class Commands:
             summaries += map(json.loads, ran.out.splitlines())
         tables = {self._store.layout: ("tsdb", "rollup-1h"), self._copy: ("tsdb",)}
         return summaries, [
-            named_cells(self._store.target, layout, [layout.options.table_prefix + table for table in names])
+            set(
+                named_cells(
+                    self._store.target, layout, [layout.options.table_prefix + table for table in names]
+                )
+            )
             for layout, names in tables.items()
         ]
 
@@ -164,30 +171,71 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
     assert f"refused {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err
 
 
+def pipeline_of(layout: OpenTsdb, store: Store, files: Path, dead: Path, flags: list[str]) -> beam.Pipeline:
+    """An ingest of the files into the tables of a store."""
+    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
+    coders.register()
+    pipeline = beam.Pipeline(options=PipelineOptions(flags))
+    refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))
+    write_dead_letters(refused, str(dead), FIRST_MS)
+    return pipeline
+
+
+def check_stored(store: Store, result: PipelineResult, again: Store, files: Path, dead: Path) -> None:
+    """Checks the counts of a run, and that its cells are those of a run of `ingest` into other tables."""
+    summary = PointsSummary.of(result, 1.0, False, str(dead))
+    assert summary.points_stored == FILES * SCRAPES * HOSTS
+    assert summary.refused == {"bad-number": FILES}
+    ran = timebeam(
+        *("ingest", *again.flags, "--format=opentsdb-text", "--auto_create_metrics"),
+        *("--bigtable_writer=direct", f"--input={files}/*.txt", f"--dead_letters={dead}-again"),
+    )
+    assert ran.code == 0, ran.err
+    stored, expected = (
+        set(named_cells(each.target, each.layout, [each.layout.data_table])) for each in (store, again)
+    )
+    assert stored == expected
+
+
 @pytest.mark.engines
 def test_flink_replaces_a_worker_that_dies_within_a_bundle(
     on_flink: list[str], bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
 ):
-    store = Store.create(bigtable, prefix)
-    uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    layout = DeadlyOnce(store.layout.options)
-    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
-    coders.register()
-    pipeline = beam.Pipeline(options=PipelineOptions(on_flink))
-    refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))
-    write_dead_letters(refused, str(tmp_path / "dead"), FIRST_MS)
-    result = run_with_progress(pipeline)
+    store, again = (Store.create(bigtable, f"{prefix}{name}") for name in ("", "again-"))
+    dead = tmp_path / "dead"
+    result = run_with_progress(pipeline_of(DeadlyOnce(store.layout.options), store, files, dead, on_flink))
     assert len(list(Path(os.environ[FOLDER]).glob("died-*"))) == 1
-    summary = PointsSummary.of(result, 1.0, False, str(tmp_path / "dead"))
-    assert summary.points_stored == FILES * SCRAPES * HOSTS
-    assert summary.refused == {"bad-number": FILES}
-    again = Store.create(bigtable, f"{prefix}again-")
-    ran = timebeam(
-        *("ingest", *again.flags, "--format=opentsdb-text", "--auto_create_metrics"),
-        *("--bigtable_writer=direct", f"--input={files}/*.txt", f"--dead_letters={tmp_path / 'again'}"),
-    )
-    assert ran.code == 0, ran.err
-    stored, expected = (
-        named_cells(each.target, each.layout, [each.layout.data_table]) for each in (store, again)
-    )
-    assert stored == expected
+    check_stored(store, result, again, files, dead)
+
+
+@pytest.mark.engines
+def test_a_job_manager_that_is_killed_within_a_bundle_is_followed_by_another(
+    emulator: object,
+    bigtable: tuple[str, str],
+    prefix: str,
+    files: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if why := flink.missing():
+        pytest.skip(why)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    store, again = (Store.create(bigtable, f"{prefix}{name}") for name in ("", "again-"))
+    dead = tmp_path / "dead"
+    with (
+        FlinkCluster(tmp_path / "cluster") as cluster,
+        flink.engine(tmp_path, master=cluster.address, configuration=cluster.configuration) as flags,
+    ):
+        result = start(pipeline_of(HeldOnce(store.layout.options), store, files, dead, flags))
+        while not (tmp_path / WAITING).exists():
+            assert result.state not in ("FAILED", "DONE")
+            time.sleep(0.2)
+        cluster.job_manager.kill()
+        cluster.job_manager.wait()
+        (tmp_path / FREE).touch()
+        cluster.start_job_manager("second")
+        result.wait_until_finish()
+        assert "Recovered JobGraph" in cluster.log("second")
+        check_stored(store, result, again, files, dead)

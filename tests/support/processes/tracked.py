@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,9 +37,30 @@ class Deadly(OpenTsdb):
 class DeadlyOnce(OpenTsdb):
     """OpenTSDB's layout, by which the first process that encodes ends at once."""
 
-    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
         try:
             (Path(os.environ[FOLDER]) / f"died-{self.options.table_prefix}").touch(exist_ok=False)
         except FileExistsError:
-            return super().encode(batch, keys)
+            return super().encode(batch, keys, packing)
         os._exit(1)
+
+
+WAITING, FREE = "waiting", "free"
+
+
+class HeldOnce(OpenTsdb):
+    """OpenTSDB's layout, by which the first process that encodes makes `WAITING` and waits for `FREE`."""
+
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
+        folder = Path(os.environ[FOLDER])
+        try:
+            (folder / WAITING).touch(exist_ok=False)
+        except FileExistsError:
+            return super().encode(batch, keys, packing)
+        while not (folder / FREE).exists():
+            time.sleep(0.1)
+        return super().encode(batch, keys, packing)

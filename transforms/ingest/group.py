@@ -1,0 +1,141 @@
+"""Groups the fragments of each row: by Beam, within one bundle, or in files of one machine."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from timebeam.transforms.dead_letters.rejected import windowed
+
+RowKey = tuple[str, bytes]
+
+_SPOOL_BYTES = 32 << 20
+"""Bytes of fragments that are grouped in memory before they are written."""
+
+_PLACE = struct.Struct(">QI")
+
+
+def grouping(root: beam.Pipeline, *, one_bundle: bool) -> beam.PTransform[Any, Any]:
+    """Groups ((table, row key), fragment) by row, in the cheapest way that the runner allows.
+
+    Args:
+      one_bundle: whether all fragments are in one bundle, in this process.
+    """
+    if one_bundle:
+        return GroupInBundle()
+    direct = root.options.view_as(DirectOptions)
+    is_one_machine = direct.direct_running_mode == "multi_processing" and isinstance(root.runner, FnApiRunner)
+    return GroupOnDisk() if is_one_machine else beam.GroupByKey()
+
+
+class GroupInBundle(beam.PTransform):  # type: ignore[type-arg]
+    """As a GroupByKey of ((table, row key), fragment), for a run that has one bundle: nothing is encoded."""
+
+    def expand(self, encoded: PCollection[tuple[RowKey, bytes]]) -> PCollection[tuple[RowKey, list[bytes]]]:
+        return encoded | beam.ParDo(_GroupFn()).with_output_types(tuple[RowKey, list[bytes]])
+
+
+class _GroupFn(beam.DoFn):
+    def __init__(self) -> None:
+        self._groups: dict[RowKey, list[bytes]] = {}
+
+    def start_bundle(self) -> None:
+        self._groups = {}
+
+    def process(self, encoded: tuple[RowKey, bytes]) -> None:
+        key, packed = encoded
+        self._groups.setdefault(key, []).append(packed)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        groups, self._groups = self._groups, {}
+        return windowed(groups.items())
+
+
+class GroupOnDisk(beam.PTransform):  # type: ignore[type-arg]
+    """As a GroupByKey of ((table, row key), fragment), for several processes of one machine.
+
+    All that a GroupByKey groups passes through the process of the runner, which copies each byte about
+    fifteen times, and groups while the workers wait. So each worker writes fragments to a file in the
+    temporary folder of the pipeline, and only their places are grouped.
+    """
+
+    def expand(self, encoded: PCollection[tuple[RowKey, bytes]]) -> PCollection[tuple[RowKey, list[bytes]]]:
+        folder = encoded.pipeline.local_tempdir
+        return (
+            encoded
+            | "Spool" >> beam.ParDo(_SpoolFn(folder)).with_output_types(tuple[RowKey, bytes])
+            | beam.GroupByKey()
+            | "Unspool" >> beam.ParDo(_UnspoolFn()).with_output_types(tuple[RowKey, list[bytes]])
+        )
+
+
+class _SpoolFn(beam.DoFn):
+    """((table, row key), fragment) in; ((table, row key), place of some of its fragments) out."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._groups: dict[RowKey, list[bytes]] = {}
+        self._bytes = 0
+
+    def setup(self) -> None:
+        descriptor, self._path = tempfile.mkstemp(dir=self._folder)
+        self._file = os.fdopen(descriptor, "wb")
+
+    def start_bundle(self) -> None:
+        self._groups, self._bytes = {}, 0
+
+    def process(self, encoded: tuple[RowKey, bytes]) -> Iterator[tuple[RowKey, bytes]]:
+        key, packed = encoded
+        self._groups.setdefault(key, []).append(packed)
+        self._bytes += len(packed)
+        if self._bytes >= _SPOOL_BYTES:
+            yield from self._spooled()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._spooled())
+
+    def teardown(self) -> None:
+        self._file.close()
+
+    def _spooled(self) -> list[tuple[RowKey, bytes]]:
+        """Writes the fragments; their places by row."""
+        groups, self._groups, self._bytes = self._groups, {}, 0
+        places, offset = [], self._file.tell()
+        for key, fragments in groups.items():
+            size = self._file.write(pickle.dumps(fragments, pickle.HIGHEST_PROTOCOL))
+            places.append((key, _PLACE.pack(offset, size) + os.fsencode(self._path)))
+            offset += size
+        self._file.flush()
+        return places
+
+
+class _UnspoolFn(beam.DoFn):
+    """((table, row key), places) in; ((table, row key), fragments) out."""
+
+    def __init__(self) -> None:
+        self._files: dict[bytes, int] = {}
+
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterator[tuple[RowKey, list[bytes]]]:
+        key, places = group
+        fragments: list[bytes] = []
+        for place in places:
+            path = place[_PLACE.size :]
+            if path not in self._files:
+                self._files[path] = os.open(path, os.O_RDONLY)
+            offset, size = _PLACE.unpack_from(place)
+            fragments += pickle.loads(os.pread(self._files[path], size, offset))
+        yield key, fragments
+
+    def teardown(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
