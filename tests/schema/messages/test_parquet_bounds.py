@@ -89,6 +89,38 @@ def test_numbers_that_repeat_are_counted_before_they_are_read() -> None:
     assert f"at most {4 * LARGEST:,} are read" in refused.message
 
 
+def test_page_headers_that_promise_more_than_the_footer_are_refused() -> None:
+    """A reader allocates what they say: here 134 MB for each of three pages of 2 MB, up to 2 GB each."""
+    columns = {f"c{number}": pa.array([bytes(100)] * 20_000, pa.binary(100)) for number in range(3)}
+    text = bytearray(
+        written(pa.table(columns), use_dictionary=False, data_page_size=1 << 24, write_statistics=False)
+    )
+    metadata = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0)
+    for number in range(3):
+        start = metadata.column(number).data_page_offset
+        head = text[start : start + 7]
+        assert (head[:3], head[6] < 0x80 <= min(head[3:6])) == (
+            b"\x15\x00\x15",
+            True,
+        )  # type 0, then the size
+        text[start + 3 : start + 7] = b"\xfe\xff\xff\x7f"
+    before = pa.default_memory_pool().max_memory()
+    (refused,) = parse(bytes(text)).rejected
+    assert (refused.reason, refused.message[:27]) == (Reason.CORRUPT_MESSAGE, "pages of 402,653,181 bytes;")
+    assert pa.default_memory_pool().max_memory() < before + 100 * MIB
+
+
+@pytest.mark.parametrize("damage", [b"\x00", b"\x19", b"\xff" * 12, b"\x1c" * 12])
+def test_damaged_page_headers_are_refused(damage: bytes) -> None:
+    text = bytearray(written(rows(10)))
+    column = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0).column(3)
+    start = min(column.data_page_offset, column.dictionary_page_offset)
+    text[start : start + len(damage)] = damage
+    (refused,) = parse(bytes(text)).rejected
+    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, bytes(text))
+    assert f"at byte {start:,}" in refused.message
+
+
 @pytest.mark.parametrize("table", [maps, values])
 def test_row_groups_of_files_are_cut_by_their_bytes(tmp_path: Path, table: Any) -> None:
     path = tmp_path / "long.parquet"
