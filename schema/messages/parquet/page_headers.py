@@ -45,7 +45,7 @@ def _pages(text: bytes, column: pq.ColumnChunkMetaData) -> Iterator[int]:
         position = min(position, column.dictionary_page_offset)
     end = position + column.total_compressed_size
     while position < end:
-        header = _Header(text, position)
+        header = _PageHeader(text, position)
         fields = header.struct()
         size, stored = fields.get(2, -1), fields.get(3, -1)
         if min(position, size, stored) < 0:
@@ -54,7 +54,7 @@ def _pages(text: bytes, column: pq.ColumnChunkMetaData) -> Iterator[int]:
         position = header.position + stored
 
 
-class _Header:
+class _PageHeader:
     """Reads a struct from a position on; after it, `position` is its end."""
 
     def __init__(self, text: bytes, position: int) -> None:
