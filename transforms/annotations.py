@@ -25,8 +25,9 @@ from timebeam.schema.annotations import (
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.layouts.opentsdb import select, uid_table
-from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.reading import Scan
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics

@@ -16,7 +16,7 @@ from timebeam.pipelines.options.parameters import (
     not_negative,
     positive,
 )
-from timebeam.schema.layouts.opentsdb.uid_table import KINDS
+from timebeam.schema.layouts.opentsdb.uids.uid_table import KINDS
 
 SELECTION = (
     Parameter(

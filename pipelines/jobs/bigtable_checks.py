@@ -14,7 +14,7 @@ from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
 from timebeam.schema.layouts import TableSpec, UidSpec
-from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.tables import (
     admin_instance,
     family_rules,

@@ -29,7 +29,7 @@ from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, tables_of, target_of
 from timebeam.schema.layouts import LAYOUTS, Cell, Deletion, Row, TableSpec
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.transforms.bigtable.conditional import create_cells
 from timebeam.transforms.bigtable.existing import table_exists
 from timebeam.transforms.bigtable.merge import RowMerger

@@ -22,9 +22,9 @@ from timebeam.schema.layouts import (
     capability,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.schema.layouts.opentsdb.names import Names
-from timebeam.schema.layouts.opentsdb.uid_table import names_from
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.uid_table import names_from
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.transforms.bigtable.existing import check_tables

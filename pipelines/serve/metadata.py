@@ -18,10 +18,11 @@ from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.api.search import metric_and_tags
 from timebeam.schema.api.times import parse_time
 from timebeam.schema.layouts import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
-from timebeam.schema.layouts.opentsdb import annotation_cells, uid_table
+from timebeam.schema.layouts.opentsdb import annotation_cells
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
-from timebeam.schema.layouts.opentsdb.names import Names
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.meta.documents import (
     COUNTER,
     DOCUMENT,

@@ -23,7 +23,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import Question
 from timebeam.schema.query.rollups import choose

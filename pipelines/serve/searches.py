@@ -30,7 +30,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown, names_from
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown, names_from
 from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Series

@@ -31,9 +31,9 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics

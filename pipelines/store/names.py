@@ -13,9 +13,9 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import UidPair
-from timebeam.schema.layouts.opentsdb.uid_maps import Repair, UidCapacity, UidMaps
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.uid_maps import Repair, UidCapacity, UidMaps
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables

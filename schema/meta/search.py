@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.meta import documents

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from timebeam.schema.common import regex
 from timebeam.schema.layouts import Row
-from timebeam.schema.layouts.opentsdb import uid_table
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.meta.documents import QUALIFIERS
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.schema.trees.cells import ROOT, hex_text

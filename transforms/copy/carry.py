@@ -26,7 +26,7 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb import annotation_cells, keys, select
-from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage

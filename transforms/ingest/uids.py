@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Layout, Name
-from timebeam.schema.layouts.opentsdb import uid_table
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment

@@ -21,8 +21,9 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import archive_table
-from timebeam.schema.layouts.opentsdb import keys, uid_table
+from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.reading import prefix_range
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.meta import search

@@ -10,7 +10,7 @@ from timebeam.schema.layouts import Annotations, Finding, Histograms, Row, Selec
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
-from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import parse_key
 from timebeam.schema.layouts.opentsdb.rows import is_histogram
 from timebeam.schema.layouts.reading import ColumnRange

@@ -15,8 +15,8 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import never_stops

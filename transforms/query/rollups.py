@@ -21,7 +21,8 @@ from timebeam.schema.layouts import (
     UnknownNameError,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb import select, uid_table
+from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.points import Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.partials import Partials, joined, of_points

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Bools, Int64s

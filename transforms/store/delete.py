@@ -35,7 +35,7 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.delete import remove_annotations, remove_rollups
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Series

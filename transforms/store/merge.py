@@ -18,7 +18,7 @@ from timebeam.schema.annotations import parse_stored
 from timebeam.schema.common.regex import of_bytes
 from timebeam.schema.layouts import Cell, HourMarks, Row, Scan, UidTables, capability
 from timebeam.schema.layouts.opentsdb import annotation_cells, keys
-from timebeam.schema.layouts.opentsdb.encode import columns
+from timebeam.schema.layouts.opentsdb.fragments import columns
 from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.rows import is_append, read_row
 from timebeam.schema.layouts.reading import prefix_range

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Cell, UidTables
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, UidPair, is_of_series, tsuid_pairs
-from timebeam.schema.layouts.opentsdb.uid_maps import UidChange, UidMaps
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidChange, UidMaps
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.limits import counts_table
 from timebeam.schema.points import RefusedError

@@ -14,7 +14,7 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import Cell, Reader, Row, Scan, SeriesIndex, SeriesMeta, Trees, find_capability
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
-from timebeam.schema.layouts.opentsdb.uid_table import look_up_shown
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.layouts.reading import ReadableLayout, Selection, prefix_range
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.layouts.tables import stored_bytes

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Name, Reader, Trees
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
 from timebeam.schema.trees.evaluate import TreeSeries, Uid, read_uid
 from timebeam.transforms.bigtable.reader import scan_keys

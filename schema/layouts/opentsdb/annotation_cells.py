@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from timebeam.schema.annotations import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.layouts.opentsdb.encode import FAMILY
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
 from timebeam.schema.layouts.reading import ColumnRange, Scan

@@ -11,7 +11,7 @@ from timebeam.schema.layouts.opentsdb import many_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, salt
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
-from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
+from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import Finding, Selected, Severity
 from timebeam.schema.layouts.tables import Row
 from timebeam.schema.points import Series

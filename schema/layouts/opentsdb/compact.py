@@ -21,7 +21,7 @@ from timebeam.schema.layouts.capabilities import Restored, restored_points
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from timebeam.schema.layouts.opentsdb.encode import FAMILY, columns
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY, columns
 from timebeam.schema.layouts.opentsdb.rows import (
     RowColumns,
     is_append,

@@ -11,7 +11,7 @@ import numpy as np
 
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, offset_ms
-from timebeam.schema.layouts.opentsdb.encode import columns
+from timebeam.schema.layouts.opentsdb.fragments import columns
 from timebeam.schema.layouts.opentsdb.rows import (
     RowColumns,
     Winner,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.common.regex import of_bytes
-from timebeam.schema.layouts.opentsdb.names import Names, Overflow
+from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
 

@@ -34,17 +34,18 @@ from timebeam.schema.layouts.opentsdb import (
     compact,
     delete,
     encode,
+    fragments,
     many_rows,
     rows,
     select,
-    uid_table,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.leading import LeadingTags
-from timebeam.schema.layouts.opentsdb.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.rows import winner_of
-from timebeam.schema.layouts.opentsdb.uid_maps import UidMaps
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
+from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import (
     Archived,
     Decoded,
@@ -153,7 +154,7 @@ class OpenTsdb(
         return (
             TableSpec(
                 self.data_table,
-                {encode.FAMILY: 1},
+                {fragments.FAMILY: 1},
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
@@ -215,7 +216,7 @@ class OpenTsdb(
         """See `Layout.pack`."""
         if packing is Packing.POINTS:
             return super().pack(table, key, packed, packing)
-        return Row(table, key, encode.cells(packed, packing))
+        return Row(table, key, fragments.cells(packed, packing))
 
     def replaces(self, packing: Packing) -> bool:
         """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
@@ -225,7 +226,7 @@ class OpenTsdb(
         """See `Replacing.span`."""
         base_at = self.options.salt_width + self.options.uid_width_metric
         base_ms = row_keys.base_s_of(self.options, key) * 1000
-        arrivals_ms, first_ms, last_ms = encode.extent(packed, packing)
+        arrivals_ms, first_ms, last_ms = fragments.extent(packed, packing)
         series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts.archive.rows import count_points
 from timebeam.schema.layouts.archive.select import archive_scan, archived_rows, sealed_metrics
-from timebeam.schema.layouts.opentsdb import keys, uid_table
+from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.leading import LeadingTags, cut_ranges, literal_filters
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.layouts.reading import (
     Archived,
     ColumnRange,

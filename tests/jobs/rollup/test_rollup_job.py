@@ -41,7 +41,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target

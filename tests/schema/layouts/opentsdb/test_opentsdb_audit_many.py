@@ -10,7 +10,7 @@ from tests.support.budget import long_but_every
 from timebeam.schema.layouts import Cell, Row, Severity
 from timebeam.schema.layouts.opentsdb import audit
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.uid_table import ID_FAMILY, NAME_FAMILY
+from timebeam.schema.layouts.opentsdb.uids.uid_table import ID_FAMILY, NAME_FAMILY
 
 UID = b"\0\0\1"
 NAMES = {"metrics": b"sys.cpu", "tagk": b"host", "tagv": b"web01"}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_opentsdb import java_bucket, java_hash
 from timebeam.schema.layouts import Name, SeriesKey
-from timebeam.schema.layouts.opentsdb import keys, select, uid_table
+from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.points import Reason, Series
 
 UID = st.binary(min_size=3, max_size=3)

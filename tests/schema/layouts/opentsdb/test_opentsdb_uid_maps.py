@@ -8,7 +8,7 @@ import pytest
 
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.uid_maps import UidCapacity, UidMaps
+from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidCapacity, UidMaps
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS

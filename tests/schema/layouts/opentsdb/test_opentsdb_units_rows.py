@@ -11,7 +11,7 @@ from tests.schema.layouts.opentsdb.unit_vectors import unhex, vectors
 from timebeam.schema.layouts import Cell, Packing, SeriesKey
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.encode import cells, packed_rows
+from timebeam.schema.layouts.opentsdb.fragments import cells, packed_rows
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.rows import read_column, read_row
 from timebeam.schema.points import PointBatch, Series

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from timebeam.schema.layouts.opentsdb.keys import UidPair
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan, prefix_range
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Reason, RefusedError, Series

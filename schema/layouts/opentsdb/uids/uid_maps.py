@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts.opentsdb import uid_table
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
-from timebeam.schema.layouts.opentsdb.names import Names
+from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Cell, Row
 

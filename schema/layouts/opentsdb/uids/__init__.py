@@ -1,0 +1,1 @@
+"""OpenTSDB's names and UIDs: how names are stored, their table, and its repair."""
