@@ -217,7 +217,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
     from timebeam.pipelines.local.emulator import EmulatorError
     from timebeam.pipelines.local.pubsub import SubscriptionError
-    from timebeam.schema.layouts.archive.parts import CodecMissingError
+    from timebeam.schema.layouts.archive.columns import CodecMissingError
     from timebeam.transforms.bigtable.target import BigtableError
 
     return BigtableError, CodecMissingError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError

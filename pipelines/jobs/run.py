@@ -35,7 +35,7 @@ from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
-from timebeam.schema.layouts.archive.parts import CodecMissingError
+from timebeam.schema.layouts.archive.columns import CodecMissingError
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import writer_error

@@ -20,7 +20,7 @@ from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.layouts import Archive
-from timebeam.schema.layouts.archive.parts import CodecMissingError, codec
+from timebeam.schema.layouts.archive.columns import CodecMissingError, codec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.query.points import why_nothing

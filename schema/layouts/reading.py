@@ -202,9 +202,9 @@ class DecodedRows:
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
         """The same with only the points in [start_ms, end_ms)."""
         times_ms = self.batch.times_ms
-        inside = (times_ms >= start_ms) & (times_ms < end_ms)
-        if inside.all():
+        if not len(times_ms) or (times_ms.min() >= start_ms and times_ms.max() < end_ms):
             return self
+        inside = (times_ms >= start_ms) & (times_ms < end_ms)
         return dataclasses.replace(self, batch=self.batch.take(np.flatnonzero(inside)))
 
 

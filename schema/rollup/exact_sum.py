@@ -125,22 +125,21 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
     """The sums of groups of adjacent finite floats float64[n]; see `Sums.added`.
 
     Args:
+      values: at most 2**25.
       largest: float64[m], the largest absolute value in each group.
     """
     exponents = np.frexp(largest)[1].astype(np.int64) - 1  # 2**exponent <= largest
     tops = np.where(largest == 0, _LOWEST_TOP, np.maximum(exponents // _BITS, _LOWEST_TOP))
     counts = np.diff(firsts, append=len(values))
     remainder = values * np.repeat(np.ldexp(1.0, -_BITS * tops), counts)
+    whole = np.empty_like(remainder)
     digits = np.zeros((_PLACES, len(firsts)), np.int64)
-    for place in range(0, _PLACES, 2):
-        # Two digits are one integer of 56 bits: cut after the first digit, then after both. The sum of both
-        # may wrap in 64 bits, but without the sum of the first digits it is right again.
-        high = np.add.reduceat(remainder.astype(np.int64), firsts)
-        remainder *= 1 << _BITS
-        whole_digits = remainder.astype(np.int64)
-        digits[place] = high
-        digits[place + 1] = np.add.reduceat(whole_digits, firsts) - (high << _BITS)
-        remainder -= whole_digits
+    for place in range(_PLACES):
+        np.trunc(remainder, out=whole)
+        digits[place] = np.add.reduceat(whole, firsts)  # exact: below 2**53
+        if place == _PLACES - 1:
+            break
+        remainder -= whole
         if not remainder.any():
             break
         remainder *= 1 << _BITS

@@ -58,18 +58,19 @@ def read_numbers(
 ) -> Iterator[PointBatch | Rejected]:
     """The finite numbers of rows in large batches, each instant once, and refusals of other values.
 
-    A thread reads and decodes while the caller accumulates the previous batch.
+    A thread reads rows while the caller decodes and accumulates those before: so columns stay in its cache.
 
     Args:
       select: yields the rows, which may have points of other times too.
       period: [start, end) in ms.
       several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
     """
-    reads = functools.partial(_reads, layout, select, period, several_rows)
-    for read in ahead(reads, _READS_AHEAD):
-        if isinstance(read, Finding):
-            yield Rejected(read.key, Reason.CORRUPT_FILE, read.text, Stage.READ, read.table)
+    reads = functools.partial(_reads, select, several_rows)
+    for rows in ahead(reads, _READS_AHEAD):
+        if isinstance(rows, Finding):
+            yield Rejected(rows.key, Reason.CORRUPT_FILE, rows.text, Stage.READ, rows.table)
             continue
+        read = _decoded(layout, rows, *period)
         batch, damage, skipped = read.decoded.batch, read.decoded.damage, read.decoded.skipped
         metrics.count("messages_read", read.rows)
         metrics.count("points_read", len(batch))
@@ -84,42 +85,40 @@ def read_numbers(
             yield numbers
 
 
+class _SeveralRows(list[Selected]):
+    """Rows that may hold an instant twice."""
+
+
 def _reads(
-    layout: ReadableLayout,
-    select: Callable[[], Iterable[Selected | Finding]],
-    period: tuple[int, int],
-    several_rows: Callable[[], frozenset[Series]],
-) -> Iterator[_HourRows | Finding]:
-    """The rows, with their points in the period."""
-    apart: dict[Series, list[Selected]] = {selected: [] for selected in several_rows()}
-    for selected_rows in read_ahead(select()):
-        if isinstance(selected_rows, Finding):
-            yield selected_rows
+    select: Callable[[], Iterable[Selected | Finding]], several_rows: Callable[[], frozenset[Series]]
+) -> Iterator[list[Selected] | Finding]:
+    """The rows in lists that are decoded together."""
+    apart = {series: _SeveralRows() for series in several_rows()}
+    for rows in read_ahead(select()):
+        if isinstance(rows, Finding) or not apart:
+            yield rows
             continue
-        for selected in selected_rows:
+        for selected in rows:
             if selected.series in apart:
                 apart[selected.series].append(selected)
-        yield _decoded(
-            layout, [selected for selected in selected_rows if selected.series not in apart], *period
-        )
-    for rows in apart.values():
-        read = _decoded(layout, rows, *period)
-        batch = read.decoded.batch
-        batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
-        yield read._replace(decoded=dataclasses.replace(read.decoded, batch=batch))
+        yield [selected for selected in rows if selected.series not in apart]
+    yield from apart.values()
 
 
-def _decoded(layout: ReadableLayout, rows: Sequence[Selected], start_ms: int, end_ms: int) -> _HourRows:
-    """Rows, with their points in [start_ms, end_ms)."""
+def _decoded(layout: ReadableLayout, rows: list[Selected], start_ms: int, end_ms: int) -> _HourRows:
+    """Rows, with their points in [start_ms, end_ms), each instant once."""
     decoded, outside = layout.decode_rows(rows), frozenset[int]()
     if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
         outside = frozenset(decoded.outside)
         decoded = layout.decode_rows(
             [selected for position, selected in enumerate(rows) if position not in outside]
         )
-    return _HourRows(
-        len(rows), decoded.within(start_ms, end_ms), [rows[position].row for position in sorted(outside)]
-    )
+    decoded = decoded.within(start_ms, end_ms)
+    if isinstance(rows, _SeveralRows):
+        batch = decoded.batch
+        batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
+        decoded = dataclasses.replace(decoded, batch=batch)
+    return _HourRows(len(rows), decoded, [rows[position].row for position in sorted(outside)])
 
 
 @functools.cache

@@ -2,9 +2,9 @@
 
 | bytes | content |
 |---|---|
-| 1, 1 | version 1; codec 1, pcodec |
-| 1 | unit of the times: seconds 0, milliseconds 1, both 2 |
-| 1 | kind of the values: integers 0, floats 1, both 2 |
+| 1, 1 | version 2; codec 1, pcodec |
+| 1 | unit of the times: seconds 0, milliseconds 1, both 2; plus 16 if the arrivals are lags |
+| 1 | kind of the values: integers 0, floats 1, both 2; plus 4 and 16 (digits + 1), see `DecimalForm` |
 | 4 | CRC-32 of the row key, the qualifier, and all bytes of the cell but these four |
 | 4, 4, 4 | number of points n; first and last time, in ms since the base time of the row |
 | 8 | newest arrival of the points, in ms since 1970 |
@@ -12,18 +12,22 @@
 | ceil(n / 8) each | if both: bits of the points in milliseconds; bits of the floats |
 | rest | the times, the arrivals unless all are the newest one, the integers, the floats: pcodec |
 
-All numbers are big-endian. The first point has the highest bit of a byte.
+All numbers are big-endian. The first point has the highest bit of a byte. A lag is an arrival minus the time
+of its point. In version 1, arrivals are no lags and floats no decimals.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.layouts.archive import columns
+from timebeam.schema.layouts.archive.columns import ArchiveError, DecimalForm
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 POINTS = 20_000
@@ -31,19 +35,19 @@ POINTS = 20_000
 CELL_BYTES = 1 << 20
 """The most bytes of a cell."""
 
-VERSION, PCODEC = 1, 1
+VERSION, PCODEC = 2, 1
 
 _HEADER = struct.Struct(">BBBBIIIIqIII")
 _BEFORE_CHECKSUM, _AFTER_CHECKSUM = 4, 8
 _BOTH = 2
-
-
-class ArchiveError(ValueError):
-    """A cell of the archive that cannot be read."""
-
-
-class CodecMissingError(RuntimeError):
-    """The package that compresses columns is not installed."""
+_LAGS = 16
+_NARROW, _DIGITS_SHIFT = 4, 4
+_VALUE_FORMS = {0, 1, 2} | {
+    kind | narrow | digits << _DIGITS_SHIFT
+    for kind in (1, 2)
+    for narrow in (0, _NARROW)
+    for digits in range(1, 16)
+}
 
 
 class PartPlace(NamedTuple):
@@ -60,8 +64,8 @@ class PartHeader(NamedTuple):
 
     version: int
     codec: int
-    unit: int
-    kind: int
+    time_form: int
+    value_form: int
     checksum: int
     points: int
     first_ms: int
@@ -70,6 +74,22 @@ class PartHeader(NamedTuple):
     time_bytes: int
     arrival_bytes: int
     integer_bytes: int
+
+    @property
+    def unit(self) -> int:
+        """The unit of the times."""
+        return self.time_form & ~_LAGS
+
+    @property
+    def kind(self) -> int:
+        """The kind of the values."""
+        return self.value_form & 3
+
+    @property
+    def decimals(self) -> DecimalForm | None:
+        """How the floats are decimals; None if they are stored as floats."""
+        digits = (self.value_form >> _DIGITS_SHIFT) - 1
+        return DecimalForm(digits, bool(self.value_form & _NARROW)) if digits >= 0 else None
 
 
 class PartPoints(NamedTuple):
@@ -102,19 +122,6 @@ class PartPoints(NamedTuple):
         )
 
 
-def codec() -> Any:
-    """The compressor of columns.
-
-    Raises:
-      CodecMissingError: it is not installed.
-    """
-    try:
-        from pcodec import standalone
-    except ImportError as error:
-        raise CodecMissingError("the archive needs pcodec: pip install 'timebeam[archive]'") from error
-    return standalone
-
-
 def encode_part(place: PartPlace, points: PartPoints) -> bytes:
     """The value of the cell with up to `POINTS` points.
 
@@ -133,10 +140,18 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
     is_float = points.kinds == Kind.FLOAT
     unit, kind = _both(points.in_ms), _both(is_float)
     newest_ms = int(points.arrivals_ms.max())
-    numbers = offsets_ms if unit else offsets_ms // 1000
-    times = _compressed(numbers.astype(np.uint32))
-    arrivals = b"" if (points.arrivals_ms == newest_ms).all() else _compressed(points.arrivals_ms)
-    integers = _compressed(points.bits[~is_float]) if kind != 1 else b""
+    times = columns.compressed((offsets_ms if unit else offsets_ms // 1000).astype(np.uint32))
+    arrivals, form = b"", 0
+    if not (points.arrivals_ms == newest_ms).all():
+        lags_ms = points.arrivals_ms - points.times_ms
+        arrivals, form = min(
+            ((columns.compressed(lags_ms), _LAGS), (columns.compressed(points.arrivals_ms), 0)),
+            key=lambda column: len(column[0]),
+        )
+    integers = columns.compressed(points.bits[~is_float]) if kind != 1 else b""
+    floats, decimals = b"", None
+    if kind:
+        floats, decimals = columns.compressed_floats(points.bits[is_float].view(np.float64))
     content = b"".join(
         (
             np.packbits(points.in_ms).tobytes() if unit == _BOTH else b"",
@@ -144,14 +159,14 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
             times,
             arrivals,
             integers,
-            _compressed(points.bits[is_float].view(np.float64)) if kind else b"",
+            floats,
         )
     )
     header = PartHeader(
         VERSION,
         PCODEC,
-        unit,
-        kind,
+        unit | form,
+        kind | _form_of(decimals),
         0,
         n,
         int(offsets_ms[0]),
@@ -176,14 +191,15 @@ def header_of(value: bytes) -> PartHeader:
     if len(value) > CELL_BYTES:
         raise ArchiveError(f"{len(value):,} bytes, where a cell has at most {CELL_BYTES:,}")
     header = PartHeader(*_HEADER.unpack_from(value))
-    if (header.version, header.codec) != (VERSION, PCODEC):
+    if not 0 < header.version <= VERSION or header.codec != PCODEC:
         raise ArchiveError(
-            f"version {header.version} with codec {header.codec}: this timebeam reads version {VERSION} with "
-            f"codec {PCODEC}; a newer one wrote this cell: upgrade timebeam"
+            f"version {header.version} with codec {header.codec}: this timebeam reads versions up to "
+            f"{VERSION} with codec {PCODEC}; a newer one wrote this cell: upgrade timebeam"
         )
-    if not 0 < header.points <= POINTS or header.unit > _BOTH or header.kind > _BOTH:
+    if not (0 < header.points <= POINTS and header.unit <= _BOTH and header.value_form in _VALUE_FORMS):
         raise ArchiveError(
-            f"damaged header: {header.points:,} points, unit {header.unit}, kind {header.kind}"
+            f"damaged header: {header.points:,} points, form of the times {header.time_form}, of the values "
+            f"{header.value_form}"
         )
     return header
 
@@ -211,40 +227,64 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
             position += len(bitmap)
     lengths = header.time_bytes, header.arrival_bytes, header.integer_bytes
     _, arrivals_at, integers_at, floats_at = itertools.accumulate(lengths, initial=position)
-    numbers = np.empty(n, np.uint32)
-    _decompress(value[position:arrivals_at], numbers)
-    unit_ms = 1 if header.unit else 1000
-    first_ms, last_ms = int(numbers[0]) * unit_ms, int(numbers[-1]) * unit_ms
-    is_ascending = (numbers[1:] > numbers[:-1]).all() and last_ms < place.span_ms
-    if not is_ascending or (first_ms, last_ms) != (header.first_ms, header.last_ms):
-        raise ArchiveError("damaged: the times are not those of the header, or not ascending")
-    np.multiply(numbers, unit_ms, out=points.times_ms, dtype=np.int64)
-    points.times_ms[:] += place.base_ms
+    _fill_times(value[position:arrivals_at], place, header, points.times_ms)
     if header.arrival_bytes:
-        _decompress(value[arrivals_at:integers_at], points.arrivals_ms)
+        columns.decompress(value[arrivals_at:integers_at], points.arrivals_ms)
+        if header.time_form & _LAGS:
+            points.arrivals_ms[:] += points.times_ms
         if points.arrivals_ms.max() != header.newest_ms:
             raise ArchiveError("damaged: the newest arrival is not that of the header")
     else:
         points.arrivals_ms[:] = header.newest_ms
-    _fill_values(value[integers_at:floats_at], value[floats_at:], header.kind, points)
+    _fill_values(value[integers_at:floats_at], value[floats_at:], header, points)
 
 
-def _fill_values(integers: bytes, floats: bytes, kind: int, points: PartPoints) -> None:
+def _offsets_ms(column: bytes, n: int, unit_ms: int) -> Int64s:
+    """int64[n], ascending: the times of a cell, since the base time of its row."""
+    numbers = np.empty(n, np.uint32)
+    columns.decompress(column, numbers)
+    if not (numbers[1:] > numbers[:-1]).all():
+        raise ArchiveError("damaged: the times do not ascend")
+    return np.multiply(numbers, unit_ms, dtype=np.int64)
+
+
+# Points at regular times have the same short column in row after row, which is decoded once.
+_regular_offsets_ms = functools.lru_cache(8)(_offsets_ms)
+_REGULAR_BYTES = 100
+
+
+def _fill_times(column: bytes, place: PartPlace, header: PartHeader, times_ms: Int64s) -> None:
+    """Fills the column of times of a cell."""
+    decode = _regular_offsets_ms if len(column) <= _REGULAR_BYTES else _offsets_ms
+    offsets_ms = decode(column, header.points, 1 if header.unit else 1000)
+    if (offsets_ms[0], offsets_ms[-1]) != (header.first_ms, header.last_ms) or offsets_ms[
+        -1
+    ] >= place.span_ms:
+        raise ArchiveError("damaged: the times are not those of the header, or beyond the span")
+    np.add(offsets_ms, place.base_ms, out=times_ms)
+
+
+def _fill_values(integers: bytes, floats: bytes, header: PartHeader, points: PartPoints) -> None:
     """Fills the column of values of a cell."""
-    bits = points.bits
+    bits, kind = points.bits, header.kind
     if kind == 0 and not floats:
-        _decompress(integers, bits)
+        columns.decompress(integers, bits)
     elif kind == 1 and not integers:
-        _decompress(floats, bits.view(np.float64))
+        columns.decompress_floats(floats, header.decimals, bits.view(np.float64))
     elif kind == _BOTH:
         is_float = points.kinds.view(np.bool_)
         float_values = np.empty(np.count_nonzero(is_float), np.float64)
         integer_values = np.empty(len(bits) - len(float_values), np.int64)
-        _decompress(integers, integer_values)
-        _decompress(floats, float_values)
+        columns.decompress(integers, integer_values)
+        columns.decompress_floats(floats, header.decimals, float_values)
         bits[is_float], bits[~is_float] = float_values.view(np.int64), integer_values
     else:
         raise ArchiveError("damaged: values of another kind than in the header")
+
+
+def _form_of(decimals: DecimalForm | None) -> int:
+    """The bits of a header's form of the values that say how the floats are decimals."""
+    return 0 if decimals is None else (decimals.digits + 1) << _DIGITS_SHIFT | decimals.is_narrow * _NARROW
 
 
 def _both(flags: Bools) -> int:
@@ -255,24 +295,3 @@ def _both(flags: Bools) -> int:
 def _checksum(place: PartPlace, value: bytes) -> int:
     checksum = zlib.crc32(place.key + place.qualifier + value[:_BEFORE_CHECKSUM])
     return zlib.crc32(memoryview(value)[_AFTER_CHECKSUM:], checksum)
-
-
-def _compressed(numbers: Any) -> bytes:
-    from pcodec import ChunkConfig
-
-    compressed: bytes = codec().simple_compress(np.ascontiguousarray(numbers), ChunkConfig())
-    return compressed
-
-
-def _decompress(compressed: bytes, numbers: Any) -> None:
-    """Fills an array with exactly as many numbers, so that no cell unpacks to more than it says."""
-    try:
-        progress = codec().simple_decompress_into(compressed, numbers)
-    except CodecMissingError:
-        raise
-    except BaseException as error:  # a panic of the Rust code is no Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-            raise
-        raise ArchiveError(f"damaged: pcodec cannot read a column: {error}") from error
-    if progress.n_processed != len(numbers) or not progress.finished:
-        raise ArchiveError("damaged: a column has another number of values than the header says")

@@ -19,8 +19,9 @@ import numpy as np
 
 from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts.archive import parts
+from timebeam.schema.layouts.archive.columns import ArchiveError
 from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, ArchiveKey, archive_key, parse_key
-from timebeam.schema.layouts.archive.parts import ArchiveError, PartHeader, PartPlace, PartPoints
+from timebeam.schema.layouts.archive.parts import PartHeader, PartPlace, PartPoints
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
 from timebeam.schema.layouts.removal import Deleted, Removal, deletions

@@ -357,6 +357,8 @@ class OpenTsdb(
     def _decode_archived(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """Rows of the archive, with the late rows of each, and rows of the data table."""
         archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
+        if len(archived) == len(selected_rows) and not any(selected.late for selected in archived):
+            return decode_archive_rows(self.options, archived)
         alone = decode_archive_rows(self.options, [selected for selected in archived if not selected.late])
         with_late = [selected for selected in archived if selected.late]
         sealed = decode_archive_rows(self.options, with_late)

@@ -14,8 +14,22 @@ PlainPoint = tuple[int, bool, bool, int, int]
 SPANS = {1: 3600, 2: 14_400, 3: 86_400, 4: 432_000, 5: 2_592_000}
 
 
-def cell_of(key: bytes, base_at: int, qualifier: bytes, points: list[PlainPoint]) -> bytes:
-    """The value of a cell with points of a row; `base_at` is the position of the base time in the key."""
+def cell_of(
+    key: bytes,
+    base_at: int,
+    qualifier: bytes,
+    points: list[PlainPoint],
+    *,
+    lags: bool = False,
+    decimals: tuple[int, bool] | None = None,
+) -> bytes:
+    """The value of a cell with points of a row; of version 1 if it has neither lags nor decimals.
+
+    Args:
+      base_at: the position of the base time in the key.
+      lags: whether arrivals are stored less the times of their points.
+      decimals: floats as integers: (digits behind the point, whether the floats are those of 4 bytes).
+    """
     base_ms = int.from_bytes(key[base_at : base_at + 4], "big") * 1000
     offsets = [time - base_ms for time, *_ in points]
     arrivals = [arrival for *_, arrival in points]
@@ -27,13 +41,21 @@ def cell_of(key: bytes, base_at: int, qualifier: bytes, points: list[PlainPoint]
             columns.append(int(bits, 2).to_bytes(len(bits) // 8, "big"))
     times = _compressed([offset // (1 if codes[0] else 1000) for offset in offsets], "uint32")
     same = len(set(arrivals)) == 1
-    newest = b"" if same else _compressed(arrivals, "int64")
+    stored_arrivals = [arrival - (time if lags else 0) for time, *_, arrival in points]
+    newest = b"" if same else _compressed(stored_arrivals, "int64")
     integers = [point[3] for point in points if not point[2]]
     floats = [point[3] for point in points if point[2]]
     integer_bytes = _compressed(integers, "int64") if integers else b""
-    columns += [times, newest, integer_bytes, _compressed(floats, "int64", "float64") if floats else b""]
+    float_bytes = _compressed(floats, "int64", "float64") if floats else b""
+    if decimals is not None:
+        digits, is_narrow = decimals
+        numbers = [struct.unpack("<d", struct.pack("<q", bits))[0] for bits in floats]
+        float_bytes = _compressed([round(number * 10**digits) for number in numbers], "int64")
+        codes[1] += 4 * is_narrow + 16 * (digits + 1)
+    columns += [times, newest, integer_bytes, float_bytes]
+    codes[0] += 16 * (lags and not same)
     head, rest = (
-        bytes([1, 1, *codes]),
+        bytes([2 if max(codes) > 2 else 1, 1, *codes]),
         struct.pack(
             ">IIIqIII",
             *(len(points), offsets[0], offsets[-1], max(arrivals)),
@@ -56,7 +78,12 @@ def points_of(key: bytes, base_at: int, cells: list[tuple[bytes, bytes]]) -> lis
     points: list[PlainPoint] = []
     for qualifier, value in cells:
         version, codec, unit, kind = value[:4]
-        assert (version, codec) == (1, 1)
+        assert version in (1, 2)
+        assert codec == 1
+        has_lags, unit = divmod(unit, 16)
+        digits, kind = divmod(kind, 16)
+        is_narrow, kind = divmod(kind, 4)
+        assert version == 2 or (has_lags, digits, is_narrow) == (0, 0, 0)
         checksum, n, first, last, newest, *lengths = struct.unpack(">IIIIqIII", value[4:40])
         assert checksum == zlib.crc32(key + qualifier + value[:4] + value[8:])
         rest = value[40:]
@@ -70,13 +97,20 @@ def points_of(key: bytes, base_at: int, cells: list[tuple[bytes, bytes]]) -> lis
                 flags.append([code == 1] * n)
         in_ms, is_float = flags
         columns = []
-        for length, dtype in zip([*lengths, None], ("uint32", "int64", "int64", "float64"), strict=True):
+        dtypes = "uint32", "int64", "int64", "int64" if digits else "float64"
+        for length, dtype in zip([*lengths, None], dtypes, strict=True):
             columns.append(_numbers(rest[:length], dtype))
             rest = rest[len(rest) if length is None else length :]
         times, arrivals, integers, floats = columns
+        if digits:
+            floats = [np.float64(float(number) / 10.0 ** (digits - 1)) for number in floats]
+        if is_narrow:
+            floats = [np.float64(np.float32(number)) for number in floats]
         offsets = [int(time) * (1000 if unit == 0 else 1) for time in times]
         assert (offsets[0], offsets[-1], len(offsets)) == (first, last, n)
         arrivals = [int(arrival) for arrival in arrivals] or [newest] * n
+        if has_lags:
+            arrivals = [lag + base_ms + offset for lag, offset in zip(arrivals, offsets, strict=True)]
         assert (max(arrivals), len(arrivals)) == (newest, n)
         assert (len(integers), len(floats)) == (n - sum(is_float), sum(is_float))
         integers, floats = iter(integers), iter(floats)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.schema.layouts.plain_archive import PlainPoint, cell_of, points_of
 from timebeam.schema.layouts import Archived, Cell, Row, Selected
 from timebeam.schema.layouts.archive import keys, parts, rows
-from timebeam.schema.layouts.archive.parts import ArchiveError, PartPlace, PartPoints
+from timebeam.schema.layouts.archive.columns import ArchiveError
+from timebeam.schema.layouts.archive.parts import PartPlace, PartPoints
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.layouts.opentsdb.keys import row_key as data_row_key
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -116,10 +117,12 @@ def test_vectors_read_as_they_say_and_as_the_specification_says(vector: dict[str
 
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+PLAIN_DECIMALS = st.integers(-10_000, 10_000).map(lambda number: bits_of(number / 100))
+NARROW_DECIMALS = st.integers(1, 10_000).map(lambda number: bits_of(float(np.float32(number / 10))))
 DOUBLES = st.one_of(
     INT64,  # any bits, NaN payloads included
     st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1e308]).map(bits_of),
-    st.integers(-10_000, 10_000).map(lambda number: bits_of(number / 100)),
+    PLAIN_DECIMALS,
 )
 
 
@@ -127,27 +130,60 @@ DOUBLES = st.one_of(
 def drawn_points(draw: st.DrawFn) -> list[PlainPoint]:
     offsets = draw(st.lists(st.integers(0, DAY_MS - 1), max_size=60, unique=True))
     arrivals = draw(st.sampled_from([st.just(7), st.integers(0, 1 << 45), st.integers(5, 9)]))
+    doubles = draw(st.sampled_from([DOUBLES, PLAIN_DECIMALS, NARROW_DECIMALS]))
+    are_lags = draw(st.booleans())
     points: list[PlainPoint] = []
     for offset in sorted(offsets):
         in_ms = draw(st.booleans()) or offset % 1000 != 0
         is_float = draw(st.booleans())
-        bits = draw(DOUBLES if is_float else INT64)
-        points.append((BASE_S * 1000 + offset, in_ms, is_float, bits, draw(arrivals)))
+        bits = draw(doubles if is_float else INT64)
+        time_ms = BASE_S * 1000 + offset
+        points.append((time_ms, in_ms, is_float, bits, draw(arrivals) + are_lags * time_ms))
     return points
 
 
-@given(drawn_points())
-def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint]) -> None:
+@given(drawn_points(), st.booleans())
+def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint], lags: bool) -> None:
     row = stored(points)
     decoded = read(row)
     assert not decoded.damage
     assert columns(decoded.batch) == columns(batch_of(points))
     assert points_of(row.key, 4, [(cell.qualifier, cell.value) for cell in row.cells]) == points
     if points:  # what another writer makes of the specification reads the same
-        plain = cell_of(row.key, 4, b"\0\0", points)
+        decimals = parts.header_of(row.cells[0].value).decimals
+        plain = cell_of(row.key, 4, b"\0\0", points, lags=lags, decimals=decimals)
         assert columns(read(row._replace(cells=[Cell("t", b"\0\0", 0, plain)])).batch) == columns(
             batch_of(points)
         )
+
+
+def test_decimals_and_lags_are_stored_if_they_are_shorter() -> None:
+    random = np.random.default_rng(5)
+    n = 3000
+    times_ms = BASE_S * 1000 + np.sort(random.choice(86_400, n, replace=False)) * 1000
+    lags_ms, hours_ms = times_ms + random.integers(0, 100, n), times_ms // 3_600_000 * 3_600_000
+    numerators = np.cumsum(random.integers(-20, 21, n)) + 5000
+    odd = np.arange(n) == 7
+
+    def forms(floats: Any, arrivals_ms: Any) -> tuple[Any, bool]:
+        batch = dataclasses.replace(
+            batch_of([ORDINARY[0]] * n),
+            times_ms=times_ms,
+            kinds=np.ones(n, np.uint8),
+            bits=floats.view(np.int64),
+            arrivals_ms=arrivals_ms,
+        )
+        (cell,) = rows.archive_cells(OPTIONS, archive_key(), batch)
+        assert columns(read(Row("archive", archive_key(), [cell])).batch) == columns(batch)
+        header = parts.header_of(cell.value)
+        return header.decimals, header.time_form >= 16
+
+    assert forms(numerators / 100, lags_ms) == ((2, False), True)
+    assert forms((numerators / 10).astype(np.float32).astype(np.float64), hours_ms) == ((1, True), False)
+    assert forms(numerators / 1, np.full(n, 7)) == ((0, False), False)
+    assert forms(random.normal(50, 10, n), lags_ms) == (None, True)
+    assert forms(np.where(odd, -0.0, numerators / 100), hours_ms) == (None, False)
+    assert forms(np.where(odd, np.nan, numerators / 100), hours_ms) == (None, False)
 
 
 def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> None:
@@ -202,11 +238,11 @@ def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
     random = np.random.default_rng(1)
     many = [(BASE_S * 1000 + 1000 * i, False, True, int(random.integers(1 << 60)), 7) for i in range(20_001)]
     row = stored(many)
-    newer = row._replace(cells=[row.cells[0]._replace(value=b"\2" + row.cells[0].value[1:]), row.cells[1]])
+    newer = row._replace(cells=[row.cells[0]._replace(value=b"\3" + row.cells[0].value[1:]), row.cells[1]])
     decoded = read(newer)
     assert len(decoded.batch) == parts.header_of(row.cells[1].value).points
     [(_, text)] = decoded.damage
-    assert "version 2 with codec 1: this timebeam reads version 1" in text
+    assert "version 3 with codec 1: this timebeam reads versions up to 2" in text
     assert "upgrade timebeam" in text
 
 
