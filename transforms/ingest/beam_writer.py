@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import registry
@@ -64,46 +62,36 @@ def _direct_row(row: AnyRow) -> DirectRow:
 
 
 class _MarkedWriteFn(_BigTableWriteFn):
-    """Rows in; those of its table are marked before Beam's writer gets them, and again when it is done.
+    """Rows in; those of its table are marked before Beam's writer gets them, and again when it has sent them.
 
     Beam's writer sends rows when it likes until its bundle ends, and has no output, so no step behind it
-    could do this.
+    could do this. So each `FLUSH_COUNT` rows are a bundle for it.
     """
 
     def __init__(self, target: Target, table: str, around: Around) -> None:
         super().__init__(target.project, target.instance, table, FLUSH_COUNT, MAX_ROW_BYTES)
         self.beam_options["around"] = around  # its state is this dictionary
-        self._start()
-
-    def __setstate__(self, options: dict[str, Any]) -> None:
-        super().__setstate__(options)
-        self._start()
-
-    def _start(self) -> None:
-        self._rows: list[AnyRow] = []
-        self._contexts = contextlib.ExitStack()
 
     def start_bundle(self) -> None:
-        super().start_bundle()
-        self._start()
+        self._rows: list[AnyRow] = []
 
     def process(self, row: AnyRow) -> None:
         if row.table == self.beam_options["table_id"]:
             self._rows.append(row)
         if len(self._rows) >= FLUSH_COUNT:
-            self._hand_over()
+            self._write()
 
     def finish_bundle(self) -> None:
-        with self._contexts:
-            self._hand_over()
-            super().finish_bundle()
+        self._write()
 
-    def _hand_over(self) -> None:
-        """Marks the rows, and gives them to Beam's writer."""
+    def _write(self) -> None:
+        """Marks the rows, and has Beam's writer send them."""
         rows, self._rows = self._rows, []
-        self._contexts.enter_context(self.beam_options["around"](rows))
-        for row in rows:
-            super().process(_direct_row(row))
+        super().start_bundle()
+        with self.beam_options["around"](rows):
+            for row in rows:
+                super().process(_direct_row(row))
+            super().finish_bundle()
 
 
 class _DirectRowCoder(RecordCoder):

@@ -60,7 +60,6 @@ def marked(target: Target, marker: Marker | None, rows: Sequence[AnyRow]) -> Ite
         yield
         return
     hours = marker.hours(rows)
-    del rows  # Beam's writer leaves all contexts of a bundle at its end
     try:
         marker.mark(target, hours, stored=False)
         yield

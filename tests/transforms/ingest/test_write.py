@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -30,10 +30,9 @@ from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Reason, Rejected, Stage
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import StoreRows, data_tables, marked
-from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.ingest import beam_writer
+from timebeam.transforms.ingest.write import StoreRows, data_tables
 
 
 @pytest.fixture
@@ -231,16 +230,23 @@ def test_appends_refused_for_good_are_dead_letters(store: Store, emulator: str) 
     assert {(key, value) for key, _, _, value in store.cells()} == {(b"good-row", b"\0\0\1")}
 
 
-def test_a_context_of_marks_does_not_hold_its_rows(store: Store) -> None:
-    """Beam's writer leaves the contexts of all rows of a bundle at the end of the bundle."""
+def test_beams_writer_leaves_the_context_of_rows_once_they_are_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the hours of all rows of a bundle would be in memory until its end."""
+    monkeypatch.setattr(beam_writer, "FLUSH_COUNT", 10)
+    stored: list[int] = []
 
-    class Rows(list[Row]):
-        """A list with weak references."""
+    @contextlib.contextmanager
+    def around(_: object) -> Iterator[None]:
+        yield
+        stored.append(len(store.rows()))
 
-    marker = TouchedMarker(store.layout)
-    assert list(create_tables(store.target, [marker.table], dry_run=False))
-    rows = Rows([Row(store.layout.data_table, ROW_KEY, ())])
-    reference = weakref.ref(rows)
-    with marked(store.target, marker, rows):
-        del rows
-        assert reference() is None
+    fn = beam_writer._MarkedWriteFn(store.target, store.layout.data_table, around)
+    fn.start_bundle()
+    for number in range(25):
+        cells = [Cell("t", b"\0\0", 5, b"\1")]
+        fn.process(Row(store.layout.data_table, ROW_KEY + bytes([number]), cells))
+        assert len(stored) == (number + 1) // 10
+    fn.finish_bundle()
+    assert stored == [10, 20, 25]
