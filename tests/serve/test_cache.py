@@ -15,7 +15,16 @@ import pytest
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.commands import ingest
 from tests.support.inputs import annotations
-from tests.support.plain.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
+from tests.support.plain.rolled import (
+    DAY,
+    HOUR,
+    config_file,
+    follow,
+    interval,
+    roll_up,
+    send,
+    with_tables,
+)
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve import queries
@@ -28,7 +37,9 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
 from timebeam.transforms.query.cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.query.evaluate import Evaluated, evaluate
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.rollup.lease import claim, release
+from timebeam.transforms.rollup.touched import hours_note, read_days, touched_table
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
@@ -163,6 +174,33 @@ def test_histories_of_rollups_and_annotations(
     for url in urls(DAY, 6):
         check(api, url)
     assert len(computed) < 3 * 5 * (steps + 1)
+
+
+def test_an_hour_that_is_marked_meanwhile_is_read_from_points(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, computed: list[Any]
+) -> None:
+    """And one that is leased; its rollups are not used until a round has rewritten them."""
+    config = config_file(tmp_path, [interval("1h", "1n")])
+    store = with_tables(Store.create(bigtable, prefix, marked_since="2024-01-01"), config)
+    api = with_caches(Api(store.target, store.layout, (store.layout, read_config(str(config)))))
+    series = Series.of("sys.load", {"host": "a"})
+    url = f"/api/query?start={DAY}&end={DAY + 3 * HOUR - 1}&m=sum:1h-sum:sys.load"
+    for value, later in ((1, 0), (4, HOUR)):
+        send(store, tmp_path, {(series, DAY + later): value})
+        check(api, url)
+        follow(store, config)
+        check(api, url)
+    assert answer(api, url)[1][0]["dps"] == {str(DAY): 1, str(DAY + HOUR): 4}
+    send(store, tmp_path, {(series, DAY + 2): 8})
+    (day,) = read_days(TableReader(store.target), store.layout)
+    table = touched_table(store.layout).name
+    (lease,) = claim(store.target, table, [day.leases], 60, {day.leases.key: hours_note([DAY])})
+    check(api, url)
+    release(store.target, table, [lease], {}, {})
+    follow(store, config)
+    check(api, url)
+    assert answer(api, url)[1][0]["dps"] == {str(DAY): 9, str(DAY + HOUR): 4}
+    assert len(computed) < 3 * 6
 
 
 def test_a_range_with_points_to_come_is_computed_each_time(

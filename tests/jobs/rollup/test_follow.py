@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -101,6 +103,27 @@ def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, t
     )
     assert ran.code == 0, ran.err
     assert rollup_cells(store, config) == followed
+
+
+def test_ctrl_c_ends_it_after_the_round(
+    store: Store, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the round leased is rolled up, its marks are deleted, its lease is given back."""
+    send(store, tmp_path, points(random.Random(7), 20))
+    end = Rounds.end
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return end(*arguments, **options)
+
+    monkeypatch.setattr(Rounds, "end", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    ran = follow(store, config, rounds=3)
+    (figures,) = map(json.loads, ran.out.splitlines())
+    assert (figures["round"], figures["waiting"], figures["lost"]) == (1, 0, 0)
+    assert "stopping after this round; press Ctrl-C again to stop at once" in ran.err
+    assert list(read_days(TableReader(store.target), store.layout)) == []
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_range_is_marked_first(store: Store, config: Path, tmp_path: Path) -> None:
