@@ -22,11 +22,14 @@ from tests.support.servers import remote_read
 from tests.support.servers.golden_api import differences, normal
 from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.commands import find_command
+from timebeam.pipelines.options.values import read_config, readable_of, target_of
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.schema.layouts import ReadableLayout
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
@@ -71,16 +74,18 @@ class Stored:
     """The points of `SERIES` in the tables of a layout, with rollups if there is a configuration of them."""
 
     variant: str
-    tables: AnyStore
-    config: Path | None
+    target: Target
+    layout: ReadableLayout
+    flags: Sequence[str]
+    config: Path | None = None
 
     @property
     def api(self) -> Api:
-        layout, rollups = self.tables.layout, None
+        rollups = None
         if self.config is not None:
-            assert isinstance(layout, OpenTsdb)
-            rollups = layout, read_config(str(self.config))
-        return Api(self.tables.target, layout, rollups)
+            assert isinstance(self.layout, OpenTsdb)
+            rollups = self.layout, read_config(str(self.config))
+        return Api(self.target, self.layout, rollups)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -90,25 +95,29 @@ def store(
     name = request.param.partition(",")[0]
     made = AnyStore.create(bigtable, f"api-{VARIANTS.index(request.param)}-", name)
     folder, config = tmp_path_factory.mktemp("api"), None
-    lines = [
-        f"put sys.load {time_ms // 1000} {value} " + " ".join(f"{key}={text}" for key, text in tags.items())
-        for tags, points in SERIES
-        for time_ms, value in points
-    ]
-    path = folder / "points.txt"
-    path.write_text("".join(line + "\n" for line in lines))
-    os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
-    flags = (*made.flags, *made.auto_create, "--format=opentsdb-text")
-    assert ingest(folder, *flags, "--input", path).letters == []
+    send(folder, [*made.flags, *made.auto_create], SERIES)
     if request.param == ROLLED_UP:
         config = config_file(folder, [interval("10m", "1d"), interval("1h", "1n")])
         assert isinstance(made.layout, OpenTsdb)
         tables = with_tables(Store(made.target, made.layout), config)
         roll_up(tables, config, BASE_S, BASE_S + SPAN_S)
-    return Stored(request.param, made, config)
+    return Stored(request.param, made.target, made.layout, made.flags, config)
 
 
-def random_query(chance: random.Random, functions: Sequence[str]) -> PlainQuery:
+def send(folder: Path, flags: Sequence[str], series: Series) -> None:
+    """Ingests the points of some series."""
+    lines = [
+        f"put sys.load {time_ms // 1000} {value} " + " ".join(f"{key}={text}" for key, text in tags.items())
+        for tags, points in series
+        for time_ms, value in points
+    ]
+    path = folder / "points.txt"
+    path.write_text("".join(line + "\n" for line in lines))
+    os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
+    assert ingest(folder, *flags, "--format=opentsdb-text", "--input", path).letters == []
+
+
+def random_query(chance: random.Random, functions: Sequence[str], keys: Sequence[str]) -> PlainQuery:
     start, end = sorted(chance.sample(range(SPAN_S), 2))
     aggregator = chance.choice([*sorted(AGGREGATORS.keys() - ORDERED), "none", "none"])
     function, fill = chance.choice(functions), chance.choice(["none", "nan", "null", "zero"])
@@ -117,7 +126,7 @@ def random_query(chance: random.Random, functions: Sequence[str]) -> PlainQuery:
         (BASE_S + start) * 1000,
         (BASE_S + end) * 1000,
         aggregator,
-        () if aggregator == "none" else chance.choice([(), ("host",), ("dc",), ("rack",)]),
+        () if aggregator == "none" else chance.choice([(), *((key,) for key in keys)]),
         chance.choice([None, downsample, downsample]),
         is_rate=chance.random() < 0.3,
         is_counter=chance.random() < 0.5,
@@ -157,11 +166,48 @@ def test_random_queries(store: Stored) -> None:
     series: Series = SERIES
     if store.variant in DOUBLES:
         series = [(tags, [(time, float(value)) for time, value in points]) for tags, points in SERIES]
+    check_queries(store, series)
+
+
+DECLARED = """
+[layout.load]
+table = "LOAD"
+separator = "#"
+key = [{ field = "metric" }, { field = "host" }, { time = "timestamp", unit = "ms", width = 13 }]
+identity = ["metric", "host"]
+gc = { max_versions = 1 }
+example = { metric = "sys.load", host = "a", dc = "x", value = 12.5 }
+
+[layout.load.columns]
+family = "DC"
+series = { value = "value", qualifier = { field = "dc" } }
+
+[layout.load.points]
+metric = "{metric}"
+value = "value"
+"""
+
+
+def test_random_queries_of_a_declared_table(bigtable: tuple[str, str], tmp_path: Path) -> None:
+    declaration = tmp_path / "load.toml"
+    declaration.write_text(DECLARED)
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", "--table_prefix=api-declared-"]
+    flags = [*place, "--layout=table", f"--tables={declaration}"]
+    assert timebeam("tables", "create", *flags).code == 0
+    options = find_command("serve").parser().parse_args(flags)
+    series = [({key: tags[key] for key in ("host", "dc")}, points) for tags, points in SERIES]
+    send(tmp_path, flags, series)
+    check_queries(Stored("declared", target_of(options), readable_of(options), flags), series)
+
+
+def check_queries(store: Stored, series: Series) -> None:
+    """Random queries are answered as by a plain evaluation of the series; some of them by the command too."""
     chance = random.Random(store.variant)
     functions = ROLLED if store.config else sorted(AGGREGATORS)
+    keys = sorted({key for tags, _ in series for key in tags})
     answered, api = 0, store.api
     for number in range(QUERIES):
-        query = random_query(chance, functions)
+        query = random_query(chance, functions, keys)
         literal = {key: values for key, values in LITERAL.items() if chance.random() < 0.3}
         literal = {key: chance.sample(values, chance.randint(1, 2)) for key, values in literal.items()}
         response = respond(api, request_of("GET", url(query, literal)))
@@ -207,7 +253,7 @@ def test_filters_of_the_command(store: Stored, filters: list[str], explicit: boo
     body = respond(store.api, request_of("GET", url)).body
     flags = [f"--start={BASE_S}", f"--end={BASE_S + 600}", "--aggregator=none", "--output=json"]
     flags += ["--explicit_tags"] if explicit else []
-    ran = timebeam("query", "sys.load", *store.tables.flags, *flags, "--tag", *filters)
+    ran = timebeam("query", "sys.load", *store.flags, *flags, "--tag", *filters)
     assert ran.code == 0, ran.err
     assert normal(json.loads(ran.out)) == normal(json.loads(json.dumps(body)))
     assert bool(body) is (filters != ["dc=wildcard(X*)"])
@@ -274,7 +320,7 @@ def check_command(
     flags += ["--group_by", *query.group_by] if query.group_by else []
     flags += ["--tag", *(f"{key}={'|'.join(values)}" for key, values in literal.items())] if literal else []
     flags += ["--rollup_config", str(store.config)] if store.config else []
-    ran = timebeam("query", "sys.load", *store.tables.flags, "--output=json", *flags)
+    ran = timebeam("query", "sys.load", *store.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err
     in_seconds = [
         result | {"dps": {time[:-3]: value for time, value in result["dps"].items()}} for result in body
