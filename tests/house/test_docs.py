@@ -161,6 +161,13 @@ def test_command_lines_that_read_have_their_metric_before_options_of_several_val
     assert seen > 5
 
 
+def test_modules_that_the_page_on_architecture_names_exist():
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    paths = re.findall(r"`([a-z_/0-9]+\.py)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
 def test_files_that_the_documents_of_tables_name_are_there():
     text = (ROOT / "docs" / "reference" / "tables.md").read_text()
     named = re.findall(r"--(?:tables|input) (\S+)", text) + re.findall(r"layout (?:check|heat) (\S+)", text)
