@@ -10,10 +10,11 @@ them, adjacent records with the same reason share a refusal, so all bytes are ke
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -113,15 +114,25 @@ def short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def one_for_each_reason(refused: Iterable[RefusedError], others: str) -> list[RefusedError]:
-    """The refusals of several points of a record as one for each reason, which counts the `others`."""
-    by_reason: dict[Reason, list[str]] = {}
-    for why in refused:
-        by_reason.setdefault(why.reason, []).append(why.message)
-    return [
-        RefusedError(reason, first + (f" (and {len(more)} more of {others})" if more else ""))
-        for reason, (first, *more) in by_reason.items()
-    ]
+class RefusedPoints:
+    """The refusals of points of one record, which can be millions: the first of each reason, and counts."""
+
+    def __init__(self) -> None:
+        self._first: dict[Reason, str] = {}
+        self._counts: collections.Counter[Reason] = collections.Counter()
+
+    def add(self, why: RefusedError) -> None:
+        """Adds the refusal of a point."""
+        self._first.setdefault(why.reason, why.message)
+        self._counts[why.reason] += 1
+
+    def of_record(self, others: str) -> list[RefusedError]:
+        """A refusal for each reason, which counts the `others`."""
+        return [
+            RefusedError(reason, first + (f" (and {more} more of {others})" if more else ""))
+            for reason, first in self._first.items()
+            for more in (self._counts[reason] - 1,)
+        ]
 
 
 SINGLE = 10_000

@@ -20,6 +20,7 @@ from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.common.encodings import compression, unpack
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
+from timebeam.schema.messages.rules import SINGLE
 from timebeam.schema.points import Envelope, RefusedError, Rejected
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
@@ -88,11 +89,21 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
 
 
 def _parsed(group: list[Message], formats: Formats, key: FormatKey) -> Iterator[tuple[Parsed, int]]:
-    """(content, number of the first of its bodies); together unless native histograms are to be counted."""
-    together = [[message] for message in group] if key[0] == RemoteWrite.name else [group]
-    for messages in together:
-        for parsed in formats[key].parse_all(messages):
-            yield parsed, messages[0].arrival_ms
+    """(content, number of the first of its bodies).
+
+    Together, unless native histograms are to be counted, or so much is refused that refusals are merged:
+    how each body is answered depends on that body alone.
+    """
+    alone = key[0] == RemoteWrite.name
+    if not alone:
+        contents = list(formats[key].parse_all(group))
+        alone = len(group) > 1 and any(len(parsed.rejected) >= SINGLE for parsed in contents)
+        if not alone:
+            yield from ((parsed, group[0].arrival_ms) for parsed in contents)
+            return
+    for message in group:
+        for parsed in formats[key].parse_all([message]):
+            yield parsed, message.arrival_ms
 
 
 def _count(parsed: Parsed, number: int, contents: list[BodyContent]) -> None:

@@ -17,6 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.heroic.gathering import Value, check_number, check_time, distribution, series_of
+from timebeam.schema.messages.rules import RefusedPoints
 from timebeam.schema.messages.text.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -29,7 +30,7 @@ class DocumentPoints(NamedTuple):
     series: Series
     times_ms: list[int]
     values: list[Value]
-    refused: list[RefusedError]
+    refused: RefusedPoints
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=lambda _: math.nan)
@@ -85,7 +86,7 @@ def _consumed(members: dict[str, Any]) -> DocumentPoints:
     time_ms = check_time(members.get("time"))
     value = members.get("value")
     number = _number(value) if major == 1 else _typed_value(value)
-    return DocumentPoints(series, [time_ms], [number], [])
+    return DocumentPoints(series, [time_ms], [number], RefusedPoints())
 
 
 def _typed_value(value: object) -> Value:
@@ -115,13 +116,13 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
         raise RefusedError(Reason.EMPTY_VALUE, "write batch must not be empty: it has no points")
     if not isinstance(points, list):
         raise RefusedError(Reason.BAD_SYNTAX, "the points must be an array")
-    document = DocumentPoints(series, [], [], [])
+    document = DocumentPoints(series, [], [], RefusedPoints())
     read = _number_point if kind == "points" else _distribution_point
     for point in points:
         try:
             time_ms, value = read(point)
         except RefusedError as error:
-            document.refused.append(error)
+            document.refused.add(error)
         else:
             document.times_ms.append(time_ms)
             document.values.append(value)

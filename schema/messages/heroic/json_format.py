@@ -18,7 +18,7 @@ import msgspec
 from timebeam.schema.messages.base import Framing, line_spans
 from timebeam.schema.messages.heroic.document import read_document, version_of
 from timebeam.schema.messages.heroic.gathering import HeroicFormat, HeroicGatherer, Value
-from timebeam.schema.messages.rules import LAST_MILLISECOND, one_for_each_reason
+from timebeam.schema.messages.rules import LAST_MILLISECOND
 from timebeam.schema.messages.text.json_elements import is_json
 from timebeam.schema.points import RefusedError, Series
 
@@ -161,7 +161,7 @@ def _read_any(raw: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         return
     if document.times_ms:
         points.add_many(points.number_of(document.series), document.times_ms, document.values, start, end)
-    for why in one_for_each_reason(document.refused, "the record's points"):
+    for why in document.refused.of_record("the record's points"):
         points.refuse(why, start, end)
 
 

@@ -28,7 +28,7 @@ from timebeam.schema.messages.influx.line import (
     parse_time,
     parse_value,
 )
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, one_for_each_reason
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, RefusedPoints
 from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
 from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
 
@@ -127,16 +127,16 @@ class Influx(MeasurementFormat):
         except RefusedError as error:
             yield LineRecord(start, end, error)
             return
-        refused: list[RefusedError] = []
+        refused = RefusedPoints()
         for field, number in line.fields:
             try:
                 value = parse_value(number, self._booleans)
             except RefusedError as error:
-                refused.append(RefusedError(error.reason, f"field {field[:40]}: {error.message}"))
+                refused.add(RefusedError(error.reason, f"field {field[:40]}: {error.message}"))
                 continue
             series = Series.of(self._metric_name(line.measurement, field), line.tags)
             yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
-        for refusal in one_for_each_reason(refused, "this line's fields"):
+        for refusal in refused.of_record("this line's fields"):
             yield LineRecord(start, end, refusal)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:

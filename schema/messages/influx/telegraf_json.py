@@ -19,7 +19,7 @@ from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.messages.influx.line import Booleans, Precision, parse_time
-from timebeam.schema.messages.rules import one_for_each_reason, short
+from timebeam.schema.messages.rules import RefusedPoints, short
 from timebeam.schema.messages.text.linewise import LineRecord, PointColumns
 from timebeam.schema.points import Int64s, Reason, RefusedError, Series
 
@@ -62,7 +62,7 @@ class TelegrafJson(MeasurementFormat):
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """A point per good field of each metric of a line, then one refusal per reason for the others."""
-        refused: list[RefusedError] = []
+        refused = RefusedPoints()
         try:
             document = msgspec.json.decode(text[start:end])
             batch = (
@@ -85,12 +85,12 @@ class TelegrafJson(MeasurementFormat):
             try:
                 for outcome in self._points(metric):
                     if isinstance(outcome, RefusedError):
-                        refused.append(outcome)
+                        refused.add(outcome)
                     else:
                         yield LineRecord(start, end, outcome)
             except RefusedError as error:
-                refused.append(error)
-        for refusal in one_for_each_reason(refused, "this line's fields and metrics"):
+                refused.add(error)
+        for refusal in refused.of_record("this line's fields and metrics"):
             yield LineRecord(start, end, refusal)
 
     def _points(self, metric: Any) -> Iterator[Point | RefusedError]:

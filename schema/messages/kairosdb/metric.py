@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
-from timebeam.schema.messages.rules import finite, one_for_each_reason, short
+from timebeam.schema.messages.rules import RefusedPoints, finite, short
 from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -163,7 +163,7 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
         raise RefusedError(Reason.BAD_SYNTAX, f"{context}.datapoints must be an array of arrays")
     for i, pair in enumerate(points or ()):
         reader.add(f".datapoints[{i}]", pair)
-    return Metric(series, reader.points, one_for_each_reason(reader.refused, "the metric's points"))
+    return Metric(series, reader.points, reader.refused.of_record("the metric's points"))
 
 
 def _validate(
@@ -231,7 +231,7 @@ class _PointReader:
 
     def __init__(self, context: str, data_type: str | None) -> None:
         self._context, self._type = context, data_type
-        self.refused: list[RefusedError] = []
+        self.refused = RefusedPoints()
         self.points: list[tuple[int, Value]] = []
 
     def add(self, place: str, pair: Any) -> None:
@@ -243,7 +243,7 @@ class _PointReader:
         try:
             self.points.append(self._point(self._context + place, pair))
         except RefusedError as error:
-            self.refused.append(error)
+            self.refused.add(error)
 
     def _point(self, place: str, pair: Any) -> tuple[int, Value]:
         if type(pair) is not list:

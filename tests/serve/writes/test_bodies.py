@@ -117,6 +117,15 @@ def test_bodies_are_told_apart(numbers: list[int]) -> None:
     assert list(map(plain, asyncio.run(parse_all()))) == alone
 
 
+def test_a_body_is_answered_alike_beside_one_with_thousands_of_bad_records() -> None:
+    """Those of one message are merged beyond some thousands."""
+    form = {"format": "opentsdb-text"}
+    many, few = (b"put m 1 x host=a\n" * 10_001, form), (b"put m 1 y host=a\nput m 1 z host=a\n", form)
+    _, beside = parse_bodies([many, few], Formats("", {}, FORMATS))
+    (alone,) = parse_bodies([few], Formats("", {}, FORMATS))
+    assert (plain(beside), len(beside.rejected)) == (plain(alone), 2)
+
+
 def test_a_body_that_is_long_when_unpacked_keeps_no_short_ones_waiting() -> None:
     """It is parsed while the thread of short bodies is busy."""
     body, attributes = gzip.compress(put(*[POINT] * 5_000)), {"format": "opentsdb-json"}
